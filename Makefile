@@ -11,7 +11,7 @@ PICTURE ?= build/demo.svg
 MINUTES ?= 60
 NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py)
 
-.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak fuzz reference clean
+.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -21,7 +21,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[security,spark,testing,examples,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,containers,security,spark,telemetry,testing,examples,docs,dev]'
 	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
 	@touch $@
 
@@ -30,11 +30,12 @@ serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DAT
 
 test: check unit compat nodes ## Everything that CI runs.
 
-check: install ## Lint, format, types, layers, sizes.
+check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.dependency_audit
 	$(BIN)/pytest -q tests/test_tidy.py
 
 unit: install reference ## The tests of the packages.
@@ -77,8 +78,17 @@ trace: install ## Print the way of a request through files and calls, measured: 
 soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
 
+soakdisk: install reference ## Every client at once for half an hour, as root, on a disk of 2 GB that fills twice.
+	$(BIN)/python -m tools.soak_disk
+
 fuzz: install ## Feed random requests, batches, files, settings and logins to what reads them, for MINUTES (60).
 	$(BIN)/python -m tools.fuzz --minutes $(MINUTES)
+
+containers: install ## Build the container image with an engine of its own, and try it and MagnetarContainer. Needs root, docker.io, debootstrap.
+	$(BIN)/python -m tools.packages.containers
+
+docs: install ## Build the documentation's site into build/site; warnings are errors.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file tools/site/mkdocs.yml
 
 clean: ## Remove what the targets above made (data stays).
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

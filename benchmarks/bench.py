@@ -24,11 +24,12 @@ from benchmarks import (
     measures,
     partition_load,
     retention_load,
+    security_load,
     spark_load,
     spark_sink_load,
     transaction_histories,
 )
-from benchmarks.subjects import running
+from benchmarks.subjects import Settings, running
 from benchmarks.table import Results, Row
 from compat_tests.brokers import Broker
 
@@ -83,11 +84,14 @@ FULL = Size(
 )
 _IDLE_CONNECTIONS = 500
 #: A part's brokers run with these; the others as they come.
-_SETTINGS = {
+_SETTINGS: dict[str, Settings] = {
     "groups": group_load.SETTINGS,
     "cleaner": cleaner_load.SETTINGS,
     "retention": retention_load.SETTINGS,
+    "security": security_load.with_acls,
 }
+#: What a part's brokers listen for beside PLAINTEXT.
+_PROTOCOLS = {"security": security_load.PROTOCOLS}
 Measure = Callable[[Broker], dict[Row, float]]
 
 
@@ -125,6 +129,9 @@ def parts(size: Size) -> dict[str, Measure]:
         "spark-sink": lambda broker: spark_sink_load.measure(
             broker, records=size.spark_records // 4
         ),
+        "security": lambda broker: security_load.measure(
+            broker, megabytes=size.megabytes, logins=size.history, rounds=size.latency_rounds
+        ),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
 
@@ -156,7 +163,7 @@ def main() -> int:
             for kind in kinds:
                 elapsed_s = time.monotonic() - began_at
                 print(f"{elapsed_s:5.0f} s  {number + 1} {name} {kind}", flush=True)
-                with running(kind, _SETTINGS.get(name)) as broker:
+                with running(kind, _SETTINGS.get(name), _PROTOCOLS.get(name, ())) as broker:
                     results.add(kind, measure(broker))
     print(f"\n{results.table()}\n")
     print(f"{os.cpu_count()} cores shared by clients and broker; load before: {load_before}")

@@ -133,7 +133,7 @@ class Stage:
     def measured(self) -> Iterator[None]:
         """Measure the block: to be entered once, when all that it needs is there."""
         self._is_empty()  # The first scrape imports a library.
-        time.sleep(_AFTERMATH_S)
+        time.sleep(_AFTERMATH_S)  # What the preparations left to do is not the load's.
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
             target=_probe, args=(self.bootstrap, theirs)
@@ -144,7 +144,7 @@ class Stage:
             before_bytes = resident_bytes(self.broker.pid)
             seen = self._turns.stat().st_size
             yield
-            time.sleep(_AFTERMATH_S)
+            time.sleep(_AFTERMATH_S)  # The probe measures the aftermath too.
             ours.send(None)
             longest_s = ours.recv()
             turn_ms, turn = self._longest_turn(seen)
@@ -154,7 +154,7 @@ class Stage:
         self._open.close()
         deadline = time.monotonic() + _EMPTY_WITHIN_S
         while not (is_empty := self._is_empty()) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.1)  # The accounts are asked for again, until the deadline.
         self.figures = Figures(
             turn_ms, turn, longest_s * 1000, before_bytes, resident_bytes(self.broker.pid), is_empty
         )
@@ -193,13 +193,15 @@ def _probe(bootstrap: str, parent: Connection) -> None:
 
 def measure(name: str) -> Figures:
     """Return the figures of one load, by its name."""
+    from benchmarks import handshake_load
     from benchmarks.isolation_loads import LOADS
 
     port = free_port()
     load = LOADS[name]
     with TemporaryDirectory(prefix="isolation-") as directory:
-        broker = MagnetarBroker(Path(directory))
+        broker = MagnetarBroker(Path(directory), protocols=["SSL"])
         broker.settings = {
+            **handshake_load.settings(Path(directory)),
             "num.partitions": "4",
             "group.initial.rebalance.delay.ms": "0",
             "metrics.listen": f"127.0.0.1:{port}",

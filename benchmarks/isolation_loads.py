@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from struct import pack
 from threading import Thread
 
+from benchmarks import handshake_load
 from benchmarks.frames import (
     FETCH_VERSION,
     Frames,
@@ -64,7 +65,7 @@ _NO_PRODUCER = Identity("", -1, -1)
 
 def nothing(stage: Stage) -> None:
     with stage.measured():
-        time.sleep(3)
+        time.sleep(3)  # The probe measures an idle broker for so long.
 
 
 # Many small requests at once.
@@ -217,7 +218,7 @@ def joins_of_a_megabyte(stage: Stage) -> None:
     connections = [stage.connect() for _ in range(300)]
     with stage.measured():
         _at_once(lambda each: each.send_bytes(data), connections)
-        time.sleep(3)
+        time.sleep(3)  # No answer comes before the members' rebalance ends: the probe goes on.
 
 
 def joins_at_once(stage: Stage) -> None:
@@ -321,7 +322,7 @@ def readers_that_never_read(stage: Stage) -> None:
     data = framed(MetadataRequest(topics=None), _METADATA) * 5
     with stage.measured():
         _at_once(lambda each: each.send_bytes(data), connections)
-        time.sleep(5)
+        time.sleep(5)  # No answer is read: the broker's attempts to send are measured for so long.
 
 
 def half_frames(stage: Stage) -> None:
@@ -338,7 +339,7 @@ def half_frames(stage: Stage) -> None:
 
     with stage.measured():
         _at_once(send, connections)
-        time.sleep(2)
+        time.sleep(2)  # No frame is complete: what holding them costs is measured for so long.
 
 
 LOADS: dict[str, Callable[[Stage], None]] = {
@@ -370,6 +371,7 @@ LOADS: dict[str, Callable[[Stage], None]] = {
     "30 MB to be compressed by the broker": recompression,
     "Produce of 100 MB": produce_of_100_megabytes,
     "2,000 connections that come and go": connections_that_come_and_go,
+    "1,000 TLS handshakes at once": handshake_load.handshakes,
     "100 clients that do not read 300 MB": readers_that_never_read,
     "300 half frames of 100 MB": half_frames,
 }

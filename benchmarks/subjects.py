@@ -5,7 +5,7 @@ own.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,26 +19,38 @@ _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def make_subject(kind: str, directory: Path, settings: Mapping[str, str]) -> Broker:
+#: Settings, or what makes them for a broker's directory.
+Settings = Mapping[str, str] | Callable[[Path], Mapping[str, str]]
+
+
+def make_subject(
+    kind: str, directory: Path, settings: Mapping[str, str], protocols: Sequence[str]
+) -> Broker:
     """Return a broker as a user would run it: no test settings, Kafka with its usual heap."""
     if kind == "magnetar":
-        magnetar = MagnetarBroker(directory)
+        magnetar = MagnetarBroker(directory, protocols=protocols)
         magnetar.settings = {"num.partitions": "4", **settings}
         return magnetar
-    kafka = KafkaBroker(directory)
+    kafka = KafkaBroker(directory, protocols=protocols)
     kafka.settings = {"num.partitions": "4", **settings}
-    kafka.use(ReferenceKafka(kafka.port, directory, kafka.settings, SERVER_OPTIONS))
+    options = (SERVER_OPTIONS, kafka.listeners)
+    kafka.use(ReferenceKafka(kafka.port, directory, kafka.settings, *options))
     return kafka
 
 
 @contextmanager
-def running(kind: str, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
-    """A started broker; killed and its files removed at the end of the block."""
-    with (
-        TemporaryDirectory(prefix=f"bench-{kind}-") as directory,
-        brokers.running(make_subject(kind, Path(directory), settings or {})) as broker,
-    ):
-        yield broker
+def running(
+    kind: str, settings: Settings | None = None, protocols: Sequence[str] = ()
+) -> Iterator[Broker]:
+    """A started broker; killed and its files removed at the end of the block.
+
+    `protocols`: what it listens for beside PLAINTEXT.
+    """
+    with TemporaryDirectory(prefix=f"bench-{kind}-") as name:
+        directory = Path(name)
+        given = settings(directory) if callable(settings) else settings or {}
+        with brokers.running(make_subject(kind, directory, given, protocols)) as broker:
+            yield broker
 
 
 def cpu_seconds(pid: int) -> float:

@@ -243,7 +243,8 @@ class MagnetarBroker(Broker):
     @property
     def returncode(self) -> int | None:
         """The exit status of a process that ended on its own, else None."""
-        return None if self._process is None else self._process.poll()
+        process = self._process  # Another thread may end it meanwhile.
+        return None if process is None else process.poll()
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ import pytest
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
 from compat_tests.scheduling import UnitScheduling, in_order
+from compat_tests.secured import certificates, secured
 from tools.reference_kafka import ReferenceUnavailable, fetch
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from compat_tests.group_frames import Member
     from compat_tests.spark import Spark
 
+#: Fixtures of files that need brokers with listeners for every security protocol.
+__all__ = ["certificates", "secured"]
 KINDS = ("magnetar", "kafka")
 TEST_TIMEOUT_S = 300
 _HERE = Path(__file__).parent

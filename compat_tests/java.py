@@ -68,6 +68,11 @@ def run_program(
     return _run(_command(str(source), arguments, options, clients), "", timeout_s)
 
 
+def program(source: Path, *arguments: str, options: Sequence[str] = _FAST_START) -> list[str]:
+    """Return the command that compiles and runs a program of one file beside Kafka's jars."""
+    return _command(str(source), arguments, options)
+
+
 def _run(command: list[str], stdin: str, timeout_s: float) -> str:
     process = subprocess.Popen(
         command,

@@ -5,11 +5,15 @@ PLAINTEXT stays open: the tests administer by it, as User:ANONYMOUS, a super use
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from compat_tests.brokers import Broker, make_broker
-from magnetar.testing.certificates import COMMON_NAME, ORGANIZATION, make, named
+from magnetar.testing.certificates import COMMON_NAME, ORGANIZATION, KeyPair, make, named
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -25,6 +29,12 @@ class Certificates(NamedTuple):
     authority: Path
     server: Path
     client: Path
+    signer: KeyPair
+
+    def of_server(self, name: str, directory: Path) -> Path:
+        """Write another certificate of a server at 127.0.0.1, with its key."""
+        pair = make(named((COMMON_NAME, name)), self.signer)
+        return pair.write_pem(directory / f"{pair.certificate.serial_number}.pem")
 
 
 def write_certificates(directory: Path) -> Certificates:
@@ -36,12 +46,54 @@ def write_certificates(directory: Path) -> Certificates:
         _write(directory / "authority.pem", authority.certificate_pem),
         server.write_pem(directory / "server.pem"),
         client.write_pem(directory / "client.pem"),
+        authority,
     )
 
 
 def _write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def secured_brokers(
+    prepare: Callable[[Broker], None], settings: dict[str, str] | None = None
+) -> Any:
+    """Return a fixture for the secured brokers of a module, by kind.
+
+    A broker is started, and prepared, when a test asks for it first.
+    """
+
+    @pytest.fixture(scope="module")
+    def brokers(
+        tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+    ) -> Iterator[Callable[[str], Broker]]:
+        started: dict[str, Broker] = {}
+        with ExitStack() as stack:
+
+            def get(kind: str) -> Broker:
+                if kind not in started:
+                    directory = tmp_path_factory.mktemp(kind)
+                    broker = secured_broker(kind, directory, certificates, settings)
+                    stack.callback(broker.stop)
+                    broker.start()
+                    prepare(broker)
+                    started[kind] = broker
+                return started[kind]
+
+            yield get
+
+    return brokers
+
+
+@pytest.fixture
+def secured(broker_kind: str, brokers: Callable[[str], Broker]) -> Broker:
+    """The module's secured broker of a kind; the module has `brokers = secured_brokers(...)`."""
+    return brokers(broker_kind)
 
 
 def secured_broker(
@@ -68,6 +120,11 @@ def secured_broker(
     return make_broker(kind, directory, {**security, **(settings or {})}, PROTOCOLS)
 
 
+def login_id(login: Login) -> str:
+    """Return the name of a login among the parameters of a test."""
+    return "-".join(filter(None, (login.protocol, login.mechanism, login.user, login.password[:5])))
+
+
 class Login(NamedTuple):
     """How a client connects: a protocol, and with SASL a mechanism, a user and a password."""
 
@@ -75,6 +132,8 @@ class Login(NamedTuple):
     mechanism: str = ""
     user: str = ""
     password: str = ""
+    #: Of SCRAM with Java's clients: the user is a delegation token's id, the password its HMAC.
+    is_token: bool = False
 
     def for_librdkafka(self, broker: Broker, certificates: Certificates) -> dict[str, Any]:
         """Return the settings of a client of confluent-kafka."""
@@ -119,8 +178,9 @@ class Login(NamedTuple):
         if self.mechanism:
             module = _PLAIN_MODULE if self.mechanism == "PLAIN" else _SCRAM_MODULE
             lines["sasl.mechanism"] = self.mechanism
+            by_token = ' tokenauth="true"' if self.is_token else ""
             lines["sasl.jaas.config"] = (
-                f'{module} required username="{self.user}" password="{self.password}";'
+                f'{module} required username="{self.user}" password="{self.password}"{by_token};'
             )
         elif self.user:
             lines["ssl.keystore.type"] = "PEM"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -28,8 +26,8 @@ from compat_tests.secured import (
     PASSWORDS,
     Certificates,
     Login,
-    secured_broker,
-    write_certificates,
+    login_id,
+    secured_brokers,
 )
 from compat_tests.waiting import eventually
 
@@ -53,40 +51,6 @@ BAD = [
 ]
 
 
-def login_id(login: Login) -> str:
-    return "-".join(filter(None, (login.protocol, login.mechanism, login.user, login.password[:5])))
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return write_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def brokers(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[Callable[[str], Broker]]:
-    """Return the module's secured broker of a kind, with the users of SCRAM, started at first."""
-    started: dict[str, Broker] = {}
-    with ExitStack() as stack:
-
-        def get(kind: str) -> Broker:
-            if kind not in started:
-                broker = secured_broker(kind, tmp_path_factory.mktemp(kind), certificates)
-                stack.callback(broker.stop)
-                broker.start()
-                make_users(broker)
-                started[kind] = broker
-            return started[kind]
-
-        yield get
-
-
-@pytest.fixture
-def secured(broker_kind: str, brokers: Callable[[str], Broker]) -> Broker:
-    return brokers(broker_kind)
-
-
 def make_users(broker: Broker) -> None:
     """Make eve, with both mechanisms, and let everyone describe the cluster."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -98,6 +62,9 @@ def make_users(broker: Broker) -> None:
         for result in admin.alter_user_scram_credentials([change]).values():
             result.result(TIMEOUT_S)
     allow(admin, "User:*", ResourceType.BROKER, "kafka-cluster", AclOperation.ALL)
+
+
+brokers = secured_brokers(make_users)
 
 
 def allow(

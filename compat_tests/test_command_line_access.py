@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ from compat_tests.secured import (
     PASSWORDS,
     Certificates,
     Login,
-    secured_broker,
-    write_certificates,
+    login_id,
+    secured_brokers,
 )
 from compat_tests.waiting import eventually
 
@@ -34,46 +32,19 @@ GOOD = [
 ]
 
 
-def login_id(login: Login) -> str:
-    return "-".join(filter(None, (login.protocol, login.mechanism, login.user)))
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return write_certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
-def brokers(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[Callable[[str], Broker]]:
-    """Return the module's secured broker of a kind; the first call starts it and makes eve."""
-    started: dict[str, Broker] = {}
-    with ExitStack() as stack:
-
-        def get(kind: str) -> Broker:
-            if kind not in started:
-                broker = secured_broker(kind, tmp_path_factory.mktemp(kind), certificates)
-                stack.callback(broker.stop)
-                broker.start()
-                add = ("users", "add", "eve", "--password-file", "-", "-b", broker.bootstrap)
-                assert run(*add, text=EVE.password).returncode == 0
-                started[kind] = broker
-            return started[kind]
-
-        yield get
-
-
-@pytest.fixture
-def secured(broker_kind: str, brokers: Callable[[str], Broker]) -> Broker:
-    return brokers(broker_kind)
-
-
 def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "magnetar", *arguments]
     return subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
+
+
+def make_eve(broker: Broker) -> None:
+    add = ("users", "add", "eve", "--password-file", "-", "-b", broker.bootstrap)
+    assert run(*add, text=EVE.password).returncode == 0
+
+
+brokers = secured_brokers(make_eve)
 
 
 def as_admin(broker: Broker, *arguments: str) -> Any:

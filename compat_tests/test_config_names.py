@@ -29,12 +29,12 @@ OTHER_DEFAULTS = {
     "queued.max.request.bytes": "Kafka's has no limit",
     "remote.log.metadata.manager.class.name": "a class of Java",
     "sasl.oauthbearer.jwt.retriever.class": "a class of Java",
-    "sasl.oauthbearer.jwt.validator.class": "a class of Java",
     "socket.receive.buffer.bytes": "the operating system chooses",
     "socket.send.buffer.bytes": "the operating system chooses",
 }
 #: Broker configs that Kafka changes at run time and magnetar does not, or the other way round.
 OTHERWISE_READ_ONLY = {
+    "config.providers": "what clients set at run time is taken as it is",
     "listener.security.protocol.map": "the listeners stay what they were at the start",
     "listeners": "the listeners stay what they were at the start",
 }

@@ -61,7 +61,8 @@ class Quota:
     def _alter(self, *change: str) -> None:
         ended = tool_box.call(CONFIGS, *self._arguments, *change)
         assert ended.status == 0, ended.errors
-        # Kafka's broker hears of it milliseconds after the answer.
+        # Kafka's broker hears of it milliseconds after the answer, and no request shows whether it
+        # has: the quota that counts is seen only by being throttled.
         time.sleep(0.5)
 
 

@@ -334,8 +334,6 @@ def test_nothing_that_kafka_serves_to_clients_is_missing_unsaid(
     newer = {"ApiVersions": "0 to 5", "TxnOffsetCommit": "0 to 6", "DeleteGroups": "0 to 3"}
     assert differing == newer
     assert kafkas.keys() - ours.keys() == {
-        *("CreateDelegationToken", "DescribeDelegationToken"),
-        *("ExpireDelegationToken", "RenewDelegationToken"),
         *("ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"),
         *("AlterShareGroupOffsets", "DeleteShareGroupOffsets", "DescribeShareGroupOffsets"),
         *("StreamsGroupHeartbeat", "StreamsGroupDescribe"),

@@ -19,17 +19,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
+from magnetar.apis.api_versions import TELEMETRY_APIS
 from magnetar.apis.registry import load_apis
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.config.observing import ObservingConfig
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.background import Background, WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
@@ -44,10 +47,13 @@ from magnetar.runtime.healing import Healing
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
 from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.telemetry import ClientTelemetry
+from magnetar.runtime.token_expiry import TokenExpiry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Bind, Server, bind_socket
@@ -56,6 +62,7 @@ from magnetar.storage.adoption import adopt, remove_remains, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.delegation_tokens import DelegationTokens, load_tokens
 from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
 from magnetar.storage.scram_credentials import ScramCredentials
@@ -76,8 +83,15 @@ OpenStorage: TypeAlias = Callable[
 ]
 
 
+#: Makes the way of markers to partitions, of topics, groups and turns.
+MakeParticipants: TypeAlias = Callable[[Topics, Groups, Turns], LocalParticipants]
+
+
 def open_directory(
-    config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+    config: BrokerConfig,
+    clock: Clock,
+    fail: Callable[[BaseException], None],
+    open_logs: Callable[..., Logs] = Logs,
 ) -> tuple[Logs, Catalog]:
     """Open the logs and the catalog in the data directory of `config`. Raises ConfigError."""
     directory = data_dir_of(config)
@@ -85,7 +99,7 @@ def open_directory(
     try:
         if durability is not Durability.MEMORY:
             complete_import(directory)
-        logs = Logs(str(directory), config, clock, fail)
+        logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
     return logs, Catalog(directory, durability, cluster_id=logs.cluster_id)
@@ -96,6 +110,14 @@ def data_dir_of(config: BrokerConfig) -> Path:
     return Path(config.log_dirs[0] if config.log_dirs else config.log_dir)
 
 
+def takes_telemetry(config: BrokerConfig) -> bool:
+    """Return whether metrics of clients can be told on, and the library that reads them is here."""
+    # The parent is looked at first: find_spec raises without it.
+    return bool(config.metrics_listen) and all(
+        find_spec(name) is not None for name in ("opentelemetry", "opentelemetry.proto")
+    )
+
+
 class Broker:
     """The composition. Its attributes exist once `start` has returned."""
 
@@ -104,6 +126,7 @@ class Broker:
     broker_configs: BrokerConfigs
     stored_configs: StoredConfigs
     client_quotas: ClientQuotas
+    tokens: DelegationTokens | None
     authentication: Authentication
     acls: Acls | None
     topics: Topics
@@ -115,6 +138,7 @@ class Broker:
     retention: Retention
     cleaner: Cleaner
     flushing: Flushing
+    token_expiry: TokenExpiry
     services: Services
     server: Server
     cluster_id: str
@@ -127,20 +151,26 @@ class Broker:
         on_failure: Callable[[BaseException], None] = end_process,
         open_storage: OpenStorage = open_directory,
         bind: Bind = bind_socket,
+        make_participants: MakeParticipants = LocalParticipants,
         members: Mapping[int, Sequence[Listener]] | None = None,
         peer_network: PeerNetwork | None = None,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
         A simulation has a clock, a storage and a network of its own; threads and timers are those
-        of its event loop. `members`: the listeners of each node, where several share the catalog
-        that `open_storage` opens. `peer_network`: how they reach each other; None: by sockets in
-        their directories, which lie side by side.
+        of its event loop. A test's broker has a clock, a storage and participants with faults.
+        `members`: the listeners of each node, where several share the catalog that `open_storage`
+        opens. `peer_network`: how they reach each other; None: by sockets in their directories,
+        which lie side by side.
         """
         self.config = config
         self.clock = clock or SystemClock()
         self.node_id = config.node_id
+        self.telemetry: ClientTelemetry | None = None
         self.apis = dict(load_apis())
+        if not takes_telemetry(config):
+            for key in TELEMETRY_APIS:
+                del self.apis[key]
         self.response_memory = ResponseMemory(config.queued_max_request_bytes)
         self.turns = Turns()
         #: The number of this start, from 0: the leader epoch of every partition.
@@ -158,6 +188,7 @@ class Broker:
         self._announcing = Background(self.fail)
         self._open_storage = open_storage
         self._bind = bind
+        self._make_participants = make_participants
         self._members = members or {}
         self._placement = Placement(config.node_id, [*self._members])
         self.is_stopped = False
@@ -193,6 +224,7 @@ class Broker:
             logs.claim(catalog.cluster_id(), self.node_id)
             self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
+            await self.authentication.start()
             await self._recover()
         except (ConfigError, OSError, StorageFailure):
             # The process may go on, as that of a test does: the addresses must be free for the next
@@ -215,7 +247,11 @@ class Broker:
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = LocalParticipants(self.topics, self.groups, self.turns, self._held)
+        participants = (
+            self._make_participants(self.topics, self.groups, self.turns)
+            if self._held is None
+            else LocalParticipants(self.topics, self.groups, self.turns, self._held)
+        )
         among = self.among_peers = self._among_peers(participants)
         self.transactions = Transactions(
             self.topics,
@@ -253,6 +289,8 @@ class Broker:
         self.cleaner.start()
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()
+        self.token_expiry = TokenExpiry(self.tokens, self.clock, self.config)
+        self.token_expiry.start()
         self.services = self._build_services(participants)
         if among is not None:
             await among.serve(self.transactions, self.fail)
@@ -272,6 +310,7 @@ class Broker:
                 self.topics,
                 *stores,
                 self.authentication.credentials,
+                self.tokens,
             )
             self.peers = self._meet_peers()
         self.nodes = Nodes(
@@ -309,11 +348,13 @@ class Broker:
         self.is_stopped = True
         # Requests first: after this nothing new is appended.
         await self.server.stop()
+        self.authentication.stop()
         await self.services.whole_work.ended()
         if self.watch is not None:
             self._announcing.cancel()
             self.watch.stop()
         self.retention.stop()
+        self.token_expiry.stop()
         self.flushing.stop()
         await self.cleaner.stop()
         await self.healing.stop()
@@ -346,7 +387,10 @@ class Broker:
             client_quotas=self.client_quotas,
             quotas=Quotas(self.client_quotas, self.config, self.clock, len(self.nodes.ids)),
             authentication=self.authentication,
+            refusals=RefusalCounts(),
+            telemetry=self.telemetry,
             acls=self.acls,
+            tokens=self.tokens,
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
@@ -374,9 +418,13 @@ class Broker:
         self.cluster_id = catalog.cluster_id()
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
+        if takes_telemetry(self.config):
+            bytes_max = self.config.view(ObservingConfig).telemetry_max_bytes
+            self.telemetry = ClientTelemetry(self.stored_configs, bytes_max)
         self.client_quotas = ClientQuotas(catalog)
         self.acls = load_acls(self.config, catalog)
-        self.authentication = Authentication(self.config, ScramCredentials(catalog))
+        self.tokens = load_tokens(self.config, catalog)
+        self.authentication = Authentication(self.config, ScramCredentials(catalog), self.tokens)
         if self._placement.is_alone:
             # In this order: the epoch of this start is above every epoch in the adopted logs.
             self._adopted = adopt(logs, catalog)

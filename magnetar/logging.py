@@ -24,6 +24,8 @@ from typing import Any, TextIO, cast
 ROOT = "root"
 #: Most lines of one event.
 LINES_PER_SECOND_MAX = 100
+#: A line shows so many characters of a text that a client chose.
+SHOWN_CHARACTERS_MAX = 200
 
 
 class _Settings:
@@ -129,6 +131,11 @@ class Logger:
         # connection that the line is about.
         with suppress(OSError):
             _backend().log(level, event, logger=self._name, **fields)
+
+
+def shown(text: str) -> str:
+    """Return what a line shows of a text that a client chose."""
+    return text[:SHOWN_CHARACTERS_MAX]
 
 
 def get_logger(name: str) -> Logger:

@@ -14,6 +14,9 @@ from click.testing import CliRunner
 from magnetar.cli.main import main
 from tools.cli_document import document
 
+#: The modules that every command imports.
+DOOR = {"magnetar", "magnetar.cli", "magnetar.cli.main", "magnetar.cli.commands"}
+
 
 def commands(
     command: click.Command, path: tuple[str, ...] = ()
@@ -49,6 +52,28 @@ def test_what_helps_is_never_cut_short() -> None:
         if path and command.get_short_help_str(limit=62).endswith("...")
     ]
     assert cut == []
+
+
+def test_the_lines_of_help_are_those_of_the_commands() -> None:
+    context = click.Context(main)
+    for name, (_, line) in main.places.items():
+        command = main.get_command(context, name)
+        assert command is not None
+        assert command.get_short_help_str(limit=62) == line, name
+
+
+def test_help_imports_no_command() -> None:
+    """So that it stands there at once."""
+    script = (
+        "import sys\n"
+        "from magnetar.cli.main import main\n"
+        "main(['--help'], standalone_mode=False)\n"
+        "print(*[name for name in sys.modules if name.startswith(('magnetar', 'wire'))])\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert set(found.stdout.splitlines()[-1].split()) <= DOOR
 
 
 @pytest.mark.parametrize("group", ["", "topics", "configs", "transactions"])
@@ -97,9 +122,4 @@ def test_serving_imports_nothing_of_the_other_commands() -> None:
     found = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert set(found.stdout.split()) <= {
-        "magnetar",
-        "magnetar.cli",
-        "magnetar.cli.main",
-        "magnetar.cli.commands",
-    }
+    assert set(found.stdout.split()) <= DOOR

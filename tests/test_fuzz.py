@@ -21,6 +21,7 @@ _INPUTS = {
     "texts": 1_500,
     "logins": 8_000,
     "peers": 1_500,
+    "tokens": 3_000,
 }
 
 

@@ -18,8 +18,9 @@ BANNED_NAME = re.compile(r"(Manager|Helper|Helpers|Utils|Impl)$")
 BANNED_WORDS = re.compile(r"/home/|/root/|/work/|\.\./shared|\b(TODO|FIXME|XXX)\b")
 REASONLESS_IGNORE = re.compile(r"#\s*(type:\s*ignore|noqa)(\[[^\]]*\]|:\s*[A-Z0-9, ]+)?\s*$")
 ADDRESS = re.compile(r"https?://([a-z0-9.-]+)", re.IGNORECASE)
+#: With the names that are reserved for tests and examples (RFC 2606).
 ADDRESSES_ALLOWED = re.compile(
-    r"(^|\.)(apache\.org|127\.0\.0\.1|localhost|python\.org|w3\.org)$|^127\."
+    r"(^|\.)(apache\.org|127\.0\.0\.1|localhost|python\.org|w3\.org|example\.org|example|invalid|test)$|^127\."
 )
 
 

@@ -223,7 +223,7 @@ def _evaluate(struct: Any) -> list[Field]:
     for name, (annotation, declared) in struct._declared.items():
         if isinstance(annotation, str):
             # The text is a declaration of ours, from the class body that is being compiled.
-            annotation = eval(annotation, scope)
+            annotation = eval(annotation, scope)  # noqa: S307  # as said
         if declared is MISSING:
             declared = InVersions()
         fields.append(Field(name, annotation, declared))

@@ -6,6 +6,8 @@ tag 1002   children   of a parent, also of an unknown one: its children that are
                       voted; for each the size of its id in UTF-8 (2 bytes), and the id
 tag 1003   empty      of a child that has voted: clients refuse states that Kafka does not
                       have, so its state is told as Ongoing
+tag 1004   client     the client that last spoke for the id, while the coordinator runs: the size of
+                      its client id in UTF-8 (2 bytes), the client id, its address in UTF-8
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ TXN_ID_TAG = 1000
 PARENT_TAG = 1001
 CHILDREN_TAG = 1002
 VOTED_TAG = 1003
+CLIENT_TAG = 1004
 
 _SIZE_BYTES = 2
 
@@ -42,3 +45,20 @@ def decode_children(value: bytes) -> list[str]:
             raise WireError("children of a transactional id: no utf-8") from None
         rest = rest[end:]
     return found
+
+
+def encode_client(client_id: str, address: str) -> bytes:
+    """Return the value of tag 1004."""
+    name = client_id.encode()
+    return len(name).to_bytes(_SIZE_BYTES) + name + address.encode()
+
+
+def decode_client(value: bytes) -> tuple[str, str]:
+    """Return client id and address in tag 1004. WireError: cut short, or no utf-8."""
+    end = _SIZE_BYTES + int.from_bytes(value[:_SIZE_BYTES])
+    if len(value) < end:
+        raise WireError("client of a transactional id: cut short")
+    try:
+        return str(value[_SIZE_BYTES:end], "utf-8"), str(value[end:], "utf-8")
+    except UnicodeDecodeError:
+        raise WireError("client of a transactional id: no utf-8") from None

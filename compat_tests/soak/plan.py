@@ -12,6 +12,7 @@ ENTRIES_PARTITIONS = 6
 COPIES_PARTITIONS = 2
 GROUPS = 4
 MEMBERS = 2
+PAUSE_MS = 150
 #: Twelve writers over nine transactional ids: in three pairs each fences the other.
 WRITERS = tuple(
     (f"writer-{n}", f"id-{n % 9}", "version2_writer" if n % 3 == 2 else "writer") for n in range(12)
@@ -28,7 +29,7 @@ class SoakJob(Job):
     #: Which copies a member of a group writes.
     group_number: int = -1
     #: A writer's mean pause between transactions.
-    pause_ms: int = 150
+    pause_ms: int = PAUSE_MS
     batch_records: int = 50
     transaction_timeout_ms: int = 3000
 
@@ -57,9 +58,9 @@ def copies_topic(run: str, group_number: int) -> str:
     return f"copies-{run}-{group_number}"
 
 
-def writers(bootstrap: str, run: str) -> list[SoakJob]:
+def writers(bootstrap: str, run: str, pause_ms: int) -> list[SoakJob]:
     return [
-        SoakJob(worker, bootstrap, run, kind=kind, own_id=own_id)
+        SoakJob(worker, bootstrap, run, kind=kind, own_id=own_id, pause_ms=pause_ms)
         for worker, own_id, kind in WRITERS
     ]
 

@@ -26,6 +26,7 @@ from compat_tests.soak.plan import (
     COPIES_PARTITIONS,
     ENTRIES_PARTITIONS,
     GROUPS,
+    PAUSE_MS,
     SoakJob,
     copiers,
     copies_topic,
@@ -69,12 +70,19 @@ class Participant(Supervised):
 class Soak:
     """Topics, participants and disturber of one run on a started broker."""
 
-    def __init__(self, broker: Broker, disturbances: Disturbances, report: Report) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        disturbances: Disturbances,
+        report: Report,
+        pause_ms: int = PAUSE_MS,
+    ) -> None:
         self.broker = broker
         self.report = report
         self.name = uuid.uuid4().hex[:6]
         everywhere = ",".join(_addresses(broker))
-        self.writers = [Participant(job, report) for job in writers(everywhere, self.name)]
+        jobs = writers(everywhere, self.name, pause_ms)
+        self.writers = [Participant(job, report) for job in jobs]
         self.copiers = [Participant(job, report) for job in copiers(everywhere, self.name)]
         self.faults: list[str] = []
         self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)

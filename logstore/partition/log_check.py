@@ -10,7 +10,7 @@ Memory: the state of the partition, and one segment's indexes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from logstore.disk.checkpoints import (
     LEADER_EPOCHS,
@@ -61,6 +61,7 @@ class LogCheck:
         *,
         was_clean: bool,
         may_have_gaps: bool,
+        start_offset: int = 0,
         recovery_point: int = 0,
         journaled_from: dict[str, int] | None = None,
         read_bytes: Callable[[int], None] = _ignore,
@@ -68,6 +69,7 @@ class LogCheck:
     ) -> None:
         """`was_clean`: the broker was stopped, not killed. `may_have_gaps`: it may be compacted.
 
+        `start_offset`: where the log begins, which may be within a batch.
         `journaled_from`: the first position in each `.log` that the journal writes again.
         """
         self._files = files
@@ -76,6 +78,7 @@ class LogCheck:
         self._small = SmallFiles(files, directory)
         self._was_clean = was_clean
         self._may_have_gaps = may_have_gaps
+        self._start_offset = start_offset
         self._recovery_point = recovery_point
         self._journaled_from = journaled_from or {}
         self._read_bytes = read_bytes
@@ -223,7 +226,12 @@ class LogCheck:
         except CorruptCheckpoint as error:
             self.find(LEADER_EPOCHS, str(error), Remedy.EPOCHS, is_tail=True)
             return
-        for epoch, start_offset in self.state.leader_epochs.entries:
+        entries = self.state.leader_epochs.entries
+        for (epoch, first_offset), later in zip_longest(entries, entries[1:]):
+            # A deletion of records moves the first epoch's start to that of the log.
+            start_offset = max(first_offset, self._start_offset)
+            if later is not None and later[1] <= start_offset:
+                continue
             told = [one for one, start in epochs.entries if start <= start_offset]
             if told[-1:] != [epoch]:
                 problem = f"the batch at {start_offset} is of epoch {epoch}, by the checkpoint of "

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 
 from magnetar.apis.registry import Api, handles, served_apis
+from magnetar.logging import shown
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
@@ -31,6 +32,8 @@ from wire.messages.api_versions import (
 )
 
 _PRODUCE = 0
+#: Served only where something takes the metrics of clients.
+TELEMETRY_APIS = (71, 72)
 #: The finalized version of each feature. transaction.version 2 is KIP-890's: clients that know it
 #: leave out AddPartitionsToTxn and AddOffsetsToTxn. group.version 1 is KIP-848's.
 FINALIZED = {"group.version": 1, "transaction.version": 2}
@@ -38,8 +41,6 @@ FINALIZED = {"group.version": 1, "transaction.version": 2}
 FEATURES_EPOCH = 1
 _ZERO_FEATURES_SINCE = 4
 _NO_NODE = -1
-#: A line of the log shows so many characters of an id that a client chose.
-_SHOWN = 200
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -52,10 +53,16 @@ async def api_versions(
         # As in Kafka, where they become tags of metrics.
         for text in (request.client_software_name, request.client_software_version):
             if not _CLIENT_SOFTWARE.fullmatch(text):
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"client software {shown(text)!r}")
+        named = (request.client_software_name, request.client_software_version)
+        context.connection.session.software = named
     _check_destination(services, request)
     return ApiVersionsResponse(
-        api_keys=[_entry(api) for _, api in sorted(served_apis().items())],
+        api_keys=[
+            _entry(api)
+            for key, api in sorted(served_apis().items())
+            if key not in TELEMETRY_APIS or services.telemetry is not None
+        ],
         supported_features=_supported(context.version),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=[
@@ -79,7 +86,7 @@ def _check_destination(services: Services, request: ApiVersionsRequest) -> None:
         raise KafkaError(
             ErrorCode.REBOOTSTRAP_REQUIRED,
             f"this is node {services.node.id} of cluster {services.node.cluster_id},"
-            f" not {request.node_id} of {request.cluster_id[:_SHOWN]}",
+            f" not {request.node_id} of {shown(request.cluster_id)}",
         )
 
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from logging import DEBUG
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from magnetar.logging import get_logger
+from magnetar.logging import get_logger, shown
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, Resource
+from magnetar.security.authorizer import Authorizer
 from wire.api import API_NAMES
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -32,6 +34,7 @@ _CODES = {
     Resource.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     Resource.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     Resource.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    Resource.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     Resource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 #: The operations without an authorizer, as bits: all that the resource knows.
@@ -39,8 +42,6 @@ _EVERYTHING = {
     resource: sum(1 << operation for operation in operations)
     for resource, operations in OPERATIONS_OF.items()
 }
-#: A line of the log shows so many characters of a name that a client chose.
-_SHOWN = 200
 _log = get_logger("kafka.authorizer.logger")
 
 #: A kind of resource and the name of one.
@@ -86,11 +87,14 @@ def may(
     resource: Resource,
     name: str = CLUSTER_NAME,
 ) -> bool:
-    """Return whether the client may do this; a denial is not logged."""
+    """Return whether the client may do this; a denial is not logged, a grant at debug only."""
     acls = services.acls
-    return acls is None or acls.authorizer.allows(
-        context.principal, context.client_host[1:], operation, resource, name
-    )
+    if acls is None:
+        return True
+    is_allowed = acls.authorizer.allows(context.principal, context.host, operation, resource, name)
+    if is_allowed and _log.level <= DEBUG:
+        _log.debug("allowed", **_described(acls.authorizer, context, operation, resource, name))
+    return is_allowed
 
 
 def require(
@@ -108,8 +112,8 @@ def require(
 
 def denied(operation: Operation, resource: Resource, name: str) -> KafkaError:
     """Return the error of a denied operation."""
-    shown = f"{operation.name} on {resource.name} {name[:_SHOWN]} is denied"
-    return KafkaError(_CODES[resource], shown)
+    detail = f"{operation.name} on {resource.name} {shown(name)} is denied"
+    return KafkaError(_CODES[resource], detail)
 
 
 def log_denied(
@@ -122,18 +126,33 @@ def log_denied(
 ) -> None:
     """Write the line of a denial: who, from where, what, and the rule that says so."""
     assert services.acls is not None, "nothing is denied without an authorizer"
-    host = context.client_host[1:]
-    rule = services.acls.authorizer.decide(context.principal, host, operation, resource, name).rule
-    _log.info(
-        "denied",
-        principal=str(context.principal),
-        host=host,
-        operation=operation.name,
-        resource=f"{resource.name}:LITERAL:{name[:_SHOWN]}",
-        request=API_NAMES[context.api_key],
-        rule="no ACL allows it" if rule is None else str(rule),
-        **fields,
-    )
+    described = _described(services.acls.authorizer, context, operation, resource, name)
+    _log.info("denied", **described, **fields)
+
+
+def _described(
+    authorizer: Authorizer,
+    context: RequestContext,
+    operation: Operation,
+    resource: Resource,
+    name: str,
+) -> dict[str, str]:
+    """Return the fields of a line about one decision: who, from where, what, and the rule."""
+    decision = authorizer.decide(context.principal, context.host, operation, resource, name)
+    if decision.rule is not None:
+        rule = str(decision.rule)
+    elif authorizer.is_super_user(context.principal):
+        rule = "super.users"
+    else:
+        rule = "no ACL is about it" if decision.is_allowed else "no ACL allows it"
+    return {
+        "principal": str(context.principal),
+        "host": context.host,
+        "operation": operation.name,
+        "resource": f"{resource.name}:LITERAL:{shown(name)}",
+        "request": API_NAMES[context.api_key],
+        "rule": rule,
+    }
 
 
 def allowed_operations(
@@ -174,6 +193,8 @@ def guarded(handler: Handler, refuse: Refuse, needs: Sequence[Need]) -> Handler:
         for need in needs:
             if isinstance(need, Whole):
                 _require_whole(services, request, context, need)
+                continue
+            if _may_all(services, request, context, need):
                 continue
             request, refused = _split(services, request, context, need)
             for alone, error in refused:
@@ -219,6 +240,20 @@ def _split(
     return _with_list(request, need.field, allowed) if refused else request, refused
 
 
+def _may_all(services: Services, request: Any, context: RequestContext, need: Each) -> bool:
+    """Return whether nothing of a list is denied: the usual case, looked at with few calls."""
+    assert services.acls is not None, "needs are put before a handler with an authorizer"
+    if _log.level <= DEBUG:
+        # Each grant has its line.
+        return False
+    allows, principal, host = services.acls.authorizer.allows, context.principal, context.host
+    for thing in getattr(request, need.field) or ():
+        target = _target(services, need, thing)
+        if target is not None and not allows(principal, host, need.operation, *target):
+            return False
+    return True
+
+
 def _with_list(request: Any, field: str, things: list[Any]) -> Any:
     changed = copy.copy(request)
     setattr(changed, field, things)
@@ -231,10 +266,31 @@ def _target(services: Services, need: Each, thing: Any) -> Target | None:
         return need.target(thing)
     if isinstance(thing, str):
         return need.resource, thing
-    if getattr(thing, "topic_id", ZERO_UUID) != ZERO_UUID:
-        topic = services.topics.by_id(thing.topic_id)
-        return None if topic is None else (need.resource, topic.name)
-    return need.resource, thing.topic if hasattr(thing, "topic") else thing.name
+    named = _NAMED.get(type(thing)) or _look_at(thing)
+    if named.may_have_id:
+        topic_id = thing.topic_id
+        # Both are looked at: `is` is quick, and enough where the request's version has no ids.
+        if topic_id is not ZERO_UUID and topic_id != ZERO_UUID:
+            topic = services.topics.by_id(topic_id)
+            return None if topic is None else (need.resource, topic.name)
+    return need.resource, getattr(thing, named.field)
+
+
+class _Named(NamedTuple):
+    """How the things of one kind are named: by which field, and whether by a topic id too."""
+
+    field: str
+    may_have_id: bool
+
+
+#: By the class of a thing: so many as there are messages.
+_NAMED: dict[type, _Named] = {}
+
+
+def _look_at(thing: Any) -> _Named:
+    field = "topic" if hasattr(thing, "topic") else "name"
+    named = _NAMED[type(thing)] = _Named(field, hasattr(thing, "topic_id"))
+    return named
 
 
 def _joined(handled: Any, refusals: Iterable[Message]) -> Any:

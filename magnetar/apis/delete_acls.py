@@ -34,7 +34,9 @@ async def delete_acls(
         result = DeleteAclsFilterResult(error_message=None)
         results.append(result)
         with refused_in(result):
-            matching = acls.matching(filter_of(asked))
+            wanted = filter_of(asked)
+            every = services.turns.each(acls.all())
+            matching = [acl async for acl in every if wanted.matches(acl)]
             result.matching_acls = list(map(_matching, matching))
             removed += matching
     acls.remove(removed)

@@ -64,7 +64,10 @@ async def describe_acls(
     acls = acls_of(services)
     require(services, context, Operation.DESCRIBE, Resource.CLUSTER)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for acl in acls.matching(filter_of(request)):
+    asked = filter_of(request)
+    async for acl in services.turns.each(acls.all()):
+        if not asked.matches(acl):
+            continue
         key = (acl.resource, acl.name, acl.pattern)
         resource = resources.setdefault(
             key,

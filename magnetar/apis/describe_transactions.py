@@ -4,8 +4,9 @@ Version 0.  KIP-664.  TRANSACTIONAL_ID_NOT_FOUND for an id that is unknown, INVA
 empty one, each id for itself. An id named twice is answered once, unlike in Kafka: a small request
 must not ask for a large answer many times over.
 
-Each state carries tagged fields of our own (`wire.transaction_tags`): the TxnId, and of a joint
-transaction its parent, its children and its vote (docs/joint_transactions.md).
+Each state carries tagged fields of our own (`wire.transaction_tags`): the TxnId, the
+client that last spoke for the id, and of a joint transaction its parent, its children and its vote
+(docs/joint_transactions.md).
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from wire.messages.describe_transactions import (
 )
 from wire.transaction_tags import (
     CHILDREN_TAG,
+    CLIENT_TAG,
     PARENT_TAG,
     TXN_ID_TAG,
     VOTED_TAG,
     encode_children,
+    encode_client,
 )
 
 
@@ -93,4 +96,8 @@ def _state(
     state.unknown_tags += family
     if txn.state is State.VOTED:
         state.unknown_tags += ((VOTED_TAG, b""),)
+    client = services.transactions.store.clients.of(transactional_id)
+    if client.client_address is not None:
+        value = encode_client(client.client_id or "", client.client_address)
+        state.unknown_tags += ((CLIENT_TAG, value),)
     return state

@@ -20,12 +20,6 @@ Each API below is served in these versions and in no others. They are the versio
 
 #: APIs that Kafka 4.4.0 lists for clients, and why they are not served.
 NOT_SERVED: dict[str, str] = {
-    "CreateDelegationToken": "delegation tokens are not served (KIP-48)",
-    "RenewDelegationToken": "delegation tokens are not served (KIP-48)",
-    "ExpireDelegationToken": "delegation tokens are not served (KIP-48)",
-    "DescribeDelegationToken": "delegation tokens are not served (KIP-48)",
-    "GetTelemetrySubscriptions": "Kafka serves it where a plugin receives metrics",
-    "PushTelemetry": "Kafka serves it where a plugin receives metrics",
     "ShareGroupHeartbeat": "share groups are not served (KIP-932)",
     "ShareGroupDescribe": "share groups are not served (KIP-932)",
     "ShareFetch": "share groups are not served (KIP-932)",

@@ -64,7 +64,7 @@ def fetch(services: Services, request: FetchRequest, context: RequestContext) ->
     # Before any partition: what the session refuses answers the whole request.
     acls = services.acls
     # What was allowed may be no more, also of a partition that the session leaves out.
-    rights = None if acls is None else (acls.version, context.principal, context.client_host)
+    rights = None if acls is None else (acls.version, context.principal, context.host)
     session = services.fetch_sessions.open(request, context.version, context.now_ms, rights=rights)
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
     ends_at_s = asyncio.get_running_loop().time() + wait_ms / 1000

@@ -53,7 +53,7 @@ async def init_producer_id(
 def _check_idempotent(services: Services, context: RequestContext) -> None:
     """Raise CLUSTER_AUTHORIZATION_FAILED unless the client may write, to some topic at least."""
     if services.acls is None or services.acls.authorizer.allows_some(
-        context.principal, context.client_host[1:], Operation.WRITE, Resource.TOPIC
+        context.principal, context.host, Operation.WRITE, Resource.TOPIC
     ):
         return
     require(services, context, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from magnetar.logging import get_logger
+from magnetar.logging import get_logger, shown
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from wire.api import API_NAMES
@@ -19,9 +19,8 @@ from wire.errors import KafkaError
 from wire.message import Message
 
 INTERVAL_MS = 1_000
-#: Ids that a client chooses: one may have 32 KB, of which a line shows so many characters.
+#: Ids that a client chooses: one may have 32 KB.
 _CLIENTS_IDS = ("transactional_id", "group_id")
-_SHOWN_CHARACTERS_MAX = 200
 
 #: Refusals in the ordinary course of a protocol, logged as retriable ones are.
 _ROUTINE = frozenset(
@@ -67,10 +66,11 @@ def log_refusal(
     transactional_id: str | None = None,
     **fields: object,
 ) -> None:
-    """Log client, address, transactional id, TxnId and `fields` of one refusal.
+    """Count one refusal; log its client, transactional id, TxnId and `fields`.
 
     Retriable refusals are the ordinary course of things and shown at debug only.
     """
+    services.refusals.add(context.api_key, refusal.code)
     is_routine = refusal.code.retriable or refusal.code in _ROUTINE
     write = _log.debug if is_routine else _log.info
     kind = (context.api_key, refusal.code)
@@ -91,13 +91,12 @@ def log_refusal(
         fields["txn_id"] = None if txn is None or txn.txn_id is None else str(txn.txn_id)
     for name in _CLIENTS_IDS:
         if isinstance(value := fields.get(name), str):
-            fields[name] = value[:_SHOWN_CHARACTERS_MAX]
+            fields[name] = shown(value)
     write(
         "refused",
         api=API_NAMES[context.api_key],
         version=context.version,
-        client_id=context.client_id,
-        client_address=context.client_address,
+        **context.described(),
         error=str(refusal),
         **fields,
     )

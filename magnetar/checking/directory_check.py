@@ -168,6 +168,7 @@ class DirectoryCheck:
             f"{self._path}/{name}",
             was_clean=self.was_clean,
             may_have_gaps=may_have_gaps,
+            start_offset=self._offsets[LOG_START_OFFSETS].get(key, 0),
             recovery_point=recovery_point,
             journaled_from=self._journaled_from,
             read_bytes=self._read_bytes,

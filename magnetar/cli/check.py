@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: So many bytes are read between two lines of progress.
 _PROGRESS_BYTES = 64 * 1024 * 1024
+#: The characters of the bar of progress.
+_BAR = 30
 
 _directory = click.argument(
     "directory", metavar="DATA", type=click.Path(exists=True, file_okay=False, path_type=Path)
@@ -69,7 +71,9 @@ def repair(directory: Path, dry_run: bool, as_json: bool) -> None:
     from magnetar.checking.run import NotCheckable, is_note, repair_directory
 
     try:
-        left = repair_directory(directory, _progress(), lambda finding: _show(finding, as_json))
+        left = repair_directory(
+            directory, _progress(directory), lambda finding: _show(finding, as_json)
+        )
     except NotCheckable as refusal:
         raise click.UsageError(str(refusal)) from None
     for finding in left:
@@ -83,7 +87,7 @@ def _run_check(directory: Path, as_json: bool) -> None:
 
     is_wrong = False
     try:
-        for finding in check_directory(directory, _progress()):
+        for finding in check_directory(directory, _progress(directory)):
             _show(finding, as_json)
             is_wrong |= not is_note(finding)
     except NotCheckable as refusal:
@@ -107,15 +111,21 @@ def _show(finding: Finding, as_json: bool) -> None:
         print(f"{severity.value} {path}: {problem}\n    repair: {remedy.value}")
 
 
-def _progress() -> Callable[[int], None]:
+def _progress(directory: Path) -> Callable[[int], None]:
     """Return what tells a person at a terminal how much was read."""
+    if not sys.stderr.isatty():
+        return lambda count: None
+    total = sum(each.stat().st_size for each in directory.rglob("*") if each.is_file())
     read = told = 0
 
     def on_read(count: int) -> None:
         nonlocal read, told
         read += count
-        if read - told >= _PROGRESS_BYTES and sys.stderr.isatty():
+        if read - told >= _PROGRESS_BYTES:
             told = read
-            print(f"\r{size(read)} read ", end="", file=sys.stderr, flush=True)
+            # Index files are allocated before they are filled, and some files are read twice.
+            share = min(read / max(total, 1), 1)
+            bar = "#" * round(_BAR * share)
+            print(f"\r[{bar:-<{_BAR}}] {size(read)} ", end="", file=sys.stderr, flush=True)
 
     return on_read

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130
+#: The longest line about a command in the help of its group.
+_SHORT_HELP_MAX = 62
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -46,30 +48,42 @@ Connect = Callable[[], "Client"]
 
 
 class Commands(click.Group):
-    """A group of commands. Their modules are imported when one is called, or when help lists them.
+    """A group of commands. Their modules are imported when one is called.
 
-    So `magnetar serve` starts without what the other commands need. Without a command, a group
-    shows its help.
+    So `magnetar serve` and `magnetar --help` do without what the other commands need. Without a
+    command, a group shows its help.
     """
 
-    def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **kwargs: Any) -> None:
-        """`places`: `module:attribute` by the command's name, in the order that help shows."""
+    def __init__(
+        self, *args: Any, places: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+    ) -> None:
+        """`places`: `module:attribute` and the line of help by the command's name, in order."""
         # click would print the help as a mistake, with exit code 2.
         kwargs.setdefault("no_args_is_help", False)
         super().__init__(*args, **kwargs)
-        self._places = dict(places or {})
+        self.places = dict(places or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands, *self._places]
+        return [*self.commands, *self.places]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
-        if found is None and (place := self._places.get(cmd_name)) is not None:
+        if found is None and cmd_name in self.places:
+            place, _ = self.places[cmd_name]
             module, _, attribute = place.partition(":")
             command = getattr(import_module(module), attribute)
             assert isinstance(command, click.Command), place
             found = command
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        lines = [
+            (name, self.commands[name].get_short_help_str(_SHORT_HELP_MAX))
+            for name in self.commands
+        ]
+        lines += [(name, line) for name, (_, line) in self.places.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -177,9 +191,14 @@ def asks_brokers(command: Command) -> Command:
 
         reported(connect=connect, **arguments)
 
+    return names_brokers(run)
+
+
+def names_brokers(command: Command) -> Command:
+    """Add the options that say how to connect, and nothing else."""
     for option in _HOW_TO_CONNECT:
-        run = option(run)
-    return run
+        command = option(command)
+    return command
 
 
 def reports_errors(command: Command) -> Command:

@@ -18,10 +18,10 @@ from magnetar.cli.commands import (
     asks_brokers,
     complete_groups,
     complete_topics,
-    duration_ms,
     forget_output,
     sentence,
 )
+from magnetar.cli.where import begin_of, parse_begin
 
 if TYPE_CHECKING:
     from magnetar.cli.record_text import Print
@@ -132,8 +132,8 @@ def consume(
     if group is not None and partitions:
         raise click.UsageError("--group shares out partitions: --partition excludes it.")
     # Before the connection: mistakes in options are found without a broker.
-    begin = _begin(offset, "--offset")
-    end = _begin(until, "--until")
+    begin = begin_of(offset, "--offset")
+    end = begin_of(until, "--until")
     shown = _printer(template, key_delimiter, delimiter, shows_null, as_json)
     with connect() as client:
         topics = tuple(matching(client, topics))
@@ -150,47 +150,6 @@ def consume(
             # The reader of the output has enough, as `head` has.
             forget_output()
             raise SystemExit(0) from None
-
-
-def parse_begin(text: str) -> Begin:
-    """Return the meaning of `beginning`, `end`, `17`, `-5`, `-5m` or `s@TIME`. Raises ValueError.
-
-    TIME is ms since 1970, or ISO 8601; UTC unless it names a zone.
-    """
-    from magnetar.cli.readable import parse_moment
-    from magnetar.client.consumer import Begin
-    from magnetar.client.partitions import EARLIEST, LATEST
-
-    # Both kcat's words and Kafka's.
-    words = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}
-    if text in words:
-        return Begin(word=words[text])
-    if text.startswith("s@"):
-        time_text = text.removeprefix("s@")
-        try:
-            is_ms = time_text.isdigit()
-            return Begin(timestamp=int(time_text) if is_ms else parse_moment(time_text))
-        except ValueError:
-            raise ValueError(
-                f"{time_text!r} is neither milliseconds since 1970 nor ISO 8601"
-            ) from None
-    if text.startswith("-") and (ago_ms := duration_ms(text[1:])) is not None:
-        return Begin(timestamp=round(time.time() * 1000) - ago_ms)
-    try:
-        number = int(text)
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is no offset: write beginning, end, 17, -5 (the last five), -5m (since five"
-            " minutes ago), s@1795273200000 or s@2026-11-21T15:00"
-        ) from None
-    return Begin(offset=number) if number >= 0 else Begin(before_end=-number)
-
-
-def _begin(offset: str | None, option: str) -> Begin | None:
-    try:
-        return None if offset is None else parse_begin(offset)
-    except ValueError as mistake:
-        raise click.BadParameter(f"{mistake}.", param_hint=option) from None
 
 
 def _printer(

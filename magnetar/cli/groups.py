@@ -6,7 +6,6 @@ the brokers, are imported when a command is called.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -29,15 +28,15 @@ from magnetar.cli.commands import (
     print_table,
 )
 from magnetar.cli.readable import ABSENT, count, fields, known, parse_moment, table
+from magnetar.cli.where import selected
 
 if TYPE_CHECKING:
-    from magnetar.client import Client, TopicPartition
+    from magnetar.client import TopicPartition
     from magnetar.client.group_offsets import Target
     from magnetar.client.groups import Group, Member, Position
 
 _NAMED_MAX = 4
 _POSITION = ("topic", "partition", "committed", "end", "lag", "member")
-_SELECTED = re.compile(r"(?P<topic>[^:]+)(?::(?P<partitions>\d+(?:,\d+)*))?")
 
 
 @click.group(cls=Commands)
@@ -201,7 +200,7 @@ def reset_command(
     from magnetar.client.group_offsets import commit_moves, plan
 
     with connect() as client:
-        moves = plan(client, group_id, _selected(client, topics) if topics else None, target)
+        moves = plan(client, group_id, selected(client, topics) if topics else None, target)
         if execute:
             commit_moves(client, group_id, moves)
     if as_json:
@@ -282,26 +281,6 @@ def _target(
             " --shift-by, --to-datetime or --by-duration."
         )
     return targets[0]
-
-
-def _selected(client: Client, topics: Iterable[str]) -> list[TopicPartition]:
-    """Return the partitions that `orders` or `orders:0,3` name. ClientError: one does not exist."""
-    from magnetar.client import ClientError
-
-    chosen: set[TopicPartition] = set()
-    for text in topics:
-        found = _SELECTED.fullmatch(text)
-        if found is None:
-            raise ClientError(f"{text!r} is neither TOPIC nor TOPIC:PARTITION,PARTITION.")
-        there = set(client.topics([found["topic"]]))
-        if found["partitions"] is None:
-            chosen |= there
-            continue
-        asked = {(found["topic"], int(index)) for index in found["partitions"].split(",")}
-        if missing := sorted(asked - there):
-            raise ClientError(f"{missing[0][0]} has no partition {missing[0][1]}.")
-        chosen |= asked
-    return sorted(chosen)
 
 
 def _described(group: Group, positions: Sequence[Position]) -> str:

@@ -22,24 +22,64 @@ cleanly, a second one at once.
 """
 
 _COMPLETION_VARIABLE = "_MAGNETAR_COMPLETE"
-#: Where the other commands are. Their modules are imported when a command is called.
+#: Where the other commands are, and the lines about them. Their modules are imported when a command
+#: is called; help shows the lines without an import. A test compares them with the commands' own.
 _PLACES = {
-    "topics": "magnetar.cli.topics:topics",
-    "configs": "magnetar.cli.configs:configs",
-    "groups": "magnetar.cli.groups:groups",
-    "why": "magnetar.cli.why:why",
-    "transactions": "magnetar.cli.transactions:transactions",
-    "users": "magnetar.cli.users:users",
-    "acls": "magnetar.cli.acls:acls",
-    "produce": "magnetar.cli.produce:produce",
-    "consume": "magnetar.cli.consume:consume",
-    "dump": "magnetar.cli.dump:dump",
-    "check": "magnetar.cli.check:check",
-    "repair": "magnetar.cli.check:repair",
-    "import": "magnetar.cli.import_command:import_command",
-    "profiles": "magnetar.cli.profiles:profiles",
-    "spark-jars": "magnetar.cli.spark_jars:spark_jars",
-    "completion": "magnetar.cli.main:completion",
+    "topics": (
+        "magnetar.cli.topics:topics",
+        "Create topics, look at them, change and delete them.",
+    ),
+    "configs": (
+        "magnetar.cli.configs:configs",
+        "Look at settings, and change them while brokers run.",
+    ),
+    "groups": (
+        "magnetar.cli.groups:groups",
+        "Look at consumer groups, move their offsets, delete them.",
+    ),
+    "offsets": (
+        "magnetar.cli.offsets:offsets",
+        "Look up offsets; delete those that groups committed.",
+    ),
+    "why": ("magnetar.cli.why:why", "Say why a group does not advance."),
+    "top": ("magnetar.cli.top:top", "Watch rates, lag and open transactions."),
+    "transactions": (
+        "magnetar.cli.transactions:transactions",
+        "Look at transactions, and abort them.",
+    ),
+    "producers": (
+        "magnetar.cli.producers:producers",
+        "Show the producers that partitions remember.",
+    ),
+    "users": ("magnetar.cli.users:users", "Look at the users of SCRAM, add and remove them."),
+    "acls": ("magnetar.cli.acls:acls", "Look at access control lists, add and remove them."),
+    "quotas": (
+        "magnetar.cli.quotas:quotas",
+        "Look at quotas of clients, set and remove them.",
+    ),
+    "cluster": ("magnetar.cli.cluster:cluster", "Show the brokers of the cluster."),
+    "log-dirs": (
+        "magnetar.cli.cluster:log_dirs",
+        "Show the disks of brokers, and what topics take.",
+    ),
+    "produce": ("magnetar.cli.produce:produce", "Write lines of standard input to a topic."),
+    "consume": ("magnetar.cli.consume:consume", "Print the records of topics."),
+    "console": ("magnetar.cli.console:console", "Show a cluster in a browser."),
+    "trim": ("magnetar.cli.offsets:trim", "Delete the first records of partitions."),
+    "dump": ("magnetar.cli.dump:dump", "Show the contents of a stopped broker's files."),
+    "check": ("magnetar.cli.check:check", "Verify a stopped broker's data directory."),
+    "repair": ("magnetar.cli.check:repair", "Mend a stopped broker's data directory."),
+    "import": (
+        "magnetar.cli.import_command:import_command",
+        "Take over the topics of a stopped Apache Kafka.",
+    ),
+    "profiles": ("magnetar.cli.profiles:profiles", "Look at the profiles that --profile names."),
+    "testing": ("magnetar.cli.testing:testing", "Brokers for tests in other languages."),
+    "spark-jars": (
+        "magnetar.cli.spark_jars:spark_jars",
+        "Fetch the jars of Spark's Kafka connector.",
+    ),
+    "completion": ("magnetar.cli.main:completion", "Print completions for bash, zsh or fish."),
 }
 
 

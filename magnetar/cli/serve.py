@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output
+from magnetar.cli.notify import READY, STOPPING, notify
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
@@ -35,6 +36,10 @@ WORKERS_MAX = 64
 #: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
 #: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
+#: How many of those runs there are between two that also look at what the last few left, and how
+#: many of these between two that may look at everything. The first number bounds a run to 30,000
+#: objects, which take 10 ms.
+_OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM = 2, 40
 #: How long a thread that computes may keep the event loop waiting. Python's default is 5 ms, for
 #: each connection that is served meanwhile.
 _SWITCH_INTERVAL_S = 0.0005
@@ -59,15 +64,18 @@ class Flags(NamedTuple):
     workers: str = "1"
 
 
-def run(flags: Flags) -> int:
-    """Serve until a signal; return the exit code."""
+def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -> int:
+    """Serve until a signal; return the exit code.
+
+    `compose` makes the broker, on its event loop: a test's broker has other parts.
+    """
     logging.configure(flags.log_level, flags.log_format)
     try:
         config = configure(flags)
         if (count := _worker_count(flags.workers)) > 1:
             return _serve_nodes(config, count)
         with asyncio.Runner(loop_factory=_event_loop) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, compose))
     except ConfigError as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE
@@ -120,6 +128,7 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
     from magnetar.broker import complete_import, data_dir_of
     from magnetar.cli.supervisor import Supervisor
     from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
+    from magnetar.metrics import endpoint as metrics_endpoint
     from magnetar.storage.placing import await_former_nodes, placed
 
     load_apis()
@@ -129,7 +138,9 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
     # Addresses first: a taken one is reported before any partition is moved.
     nodes = members(config, count)
 
-    metrics = _metrics_endpoint(config)
+    metrics = None
+    if config.metrics_listen:
+        metrics = metrics_endpoint.bind(*parse_address(config.metrics_listen, "metrics.listen"))
 
     def body(node_id: int, ties: Ties) -> int:
         node = NodeMetrics(node_id, data_dir, nodes, metrics)
@@ -177,6 +188,7 @@ async def _serve_node(broker: Broker, ties: Ties, metrics: NodeMetrics) -> None:
         stop.set()
 
     loop.add_reader(ties.orders, on_order)
+    metrics.begin()
     await _start(broker)
     await metrics.start(broker)
     ties.tell_ready()
@@ -202,7 +214,7 @@ async def _start(broker: Broker) -> None:
     gc.disable()
     await broker.start()
     gc.freeze()
-    gc.set_threshold(_COLLECTED_FROM)
+    gc.set_threshold(_COLLECTED_FROM, _OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM)
     gc.enable()
 
 
@@ -218,7 +230,7 @@ def _gather_nodes(config: BrokerConfig) -> None:
             pass
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker] | None) -> None:
     from magnetar.broker import Broker
 
     loop = asyncio.get_running_loop()
@@ -227,7 +239,7 @@ async def _serve(config: BrokerConfig) -> None:
     stop = _set_by_signals(loop)
     # Its address is taken first, so that a mistake in it ends the start before any log is touched.
     metrics = _metrics_endpoint(config)
-    broker = Broker(config)
+    broker = (compose or Broker)(config)
     _gather_nodes(config)
     await _start(broker)
     _warn_unguarded(config, broker.listeners)
@@ -237,6 +249,7 @@ async def _serve(config: BrokerConfig) -> None:
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     _hint_when_busy(loop, time.thread_time())
     await stop.wait()
+    notify(STOPPING, "answers what is under way, and makes it durable")
     if metrics is not None:
         # Before the broker, whose figures it reads.
         await metrics.stop()
@@ -263,8 +276,8 @@ def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None
     for listener in unguarded(config, listeners):
         address = _shown(listener.host, listener.port)
         print(
-            f"magnetar: warning: {address} asks no client who it is: whoever reaches it may read,"
-            " write and delete everything. docs/security.md says how to close it.",
+            f"magnetar: warning: {address} asks no client who it is: every client that reaches it"
+            " may read, write and delete everything. docs/security.md says how to close it.",
             file=sys.stderr,
         )
 
@@ -272,6 +285,7 @@ def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None
 def _say_ready(listeners: Sequence[Listener], who: str) -> None:
     addresses = ", ".join(_shown(listener.host, listener.port) for listener in listeners)
     _say(f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms ({who})")
+    notify(READY, f"serves {addresses}")
 
 
 def _say(line: str) -> None:

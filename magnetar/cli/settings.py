@@ -25,7 +25,12 @@ from click.shell_completion import CompletionItem
 
 from magnetar.client import Client, ClientError
 from magnetar.client.cluster import DEFAULT_BOOTSTRAP
-from magnetar.client.security import BadSettings, parse_security, read_properties
+from magnetar.client.security import (
+    BadSettings,
+    parse_security,
+    read_properties,
+    with_providers,
+)
 
 CLIENT_ID = "magnetar-cli"
 SERVERS = "bootstrap.servers"
@@ -60,6 +65,14 @@ def connect(
     bootstrap: str | None, command_config: Path | None, profile: str | None, timeout_s: float
 ) -> Client:
     """Return a client, connected. ClientError: the settings are wrong, or no broker lets it in."""
+    servers, settings = resolve(bootstrap, command_config, profile)
+    return Client(servers, timeout_s, CLIENT_ID, parse_security(settings))
+
+
+def resolve(
+    bootstrap: str | None, command_config: Path | None, profile: str | None
+) -> tuple[str, dict[str, str]]:
+    """Return the brokers to begin with, and the settings of file and profile. BadSettings."""
     settings = {} if command_config is None else read_properties(command_config)
     if profile is not None:
         profiles = read_profiles()
@@ -67,9 +80,9 @@ def connect(
             known = ", ".join(profiles) or "none"
             raise BadSettings(f"{profiles_path()} has no profile {profile!r}: there is {known}.")
         settings |= profiles[profile]
+    settings = with_providers(settings)
     environment = os.environ.get("MAGNETAR_BOOTSTRAP")
-    servers = bootstrap or settings.get(SERVERS) or environment or DEFAULT_BOOTSTRAP
-    return Client(servers, timeout_s, CLIENT_ID, parse_security(settings))
+    return bootstrap or settings.get(SERVERS) or environment or DEFAULT_BOOTSTRAP, settings
 
 
 def complete(

@@ -120,28 +120,36 @@ class NodeMetrics:
         node_id: int,
         data_dir: Path,
         node_ids: Iterable[int],
-        endpoint: MetricsEndpoint | None,
+        bound: socket.socket | None,
     ) -> None:
-        """`endpoint`: bound before the nodes were forked; None: no metrics are asked for."""
+        """`bound`: the endpoint's address, taken before the nodes were forked; None: no metrics are
+        asked for. On the event loop of the node."""
         self._node_id = node_id
         self._data_dir = data_dir
         self._others = [each for each in node_ids if each != node_id]
-        self._endpoint = endpoint
+        self._bound = bound
         self._serves = all(node_id < each for each in self._others)
+        self._endpoint: MetricsEndpoint | None = None
         self._server: asyncio.AbstractServer | None = None
+
+    def begin(self) -> None:
+        """Say that the node is starting. Before its broker is, which may take long."""
+        if self._bound is None:
+            return
+        if self._serves:
+            self._endpoint = MetricsEndpoint("", 0, self._bound)
+        else:
+            self._bound.close()
 
     async def start(self, broker: Broker) -> None:
         """Serve what the broker has."""
-        if self._endpoint is None:
-            return
-        if self._serves:
+        if self._endpoint is not None:
             connect = {
                 each: partial(connect_local, node_directory(self._data_dir, each), _METRICS_SOCKET)
                 for each in self._others
             }
             self._endpoint.start(broker.gather_metrics, OtherNodes(self._node_id, connect))
-        else:
-            self._endpoint.close()
+        elif self._bound is not None:
             own = node_directory(self._data_dir, self._node_id)
             listening = bind_local(own, _METRICS_SOCKET)
             self._server = await of_nodes.serve(listening, broker.gather_metrics)

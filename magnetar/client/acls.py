@@ -8,8 +8,18 @@ from magnetar.client.cluster import Client
 from magnetar.client.errors import check
 from magnetar.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
 from wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
-from wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from wire.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from wire.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 __all__ = ["Acl", "AclFilter", "Operation", "Pattern", "Permission", "Resource"]
 
@@ -27,19 +37,7 @@ def describe_acls(client: Client, wanted: AclFilter) -> list[Acl]:
     )
     response = client.call(request, DescribeAclsResponse)
     check(response.error_code, "listing ACLs", response.error_message)
-    return sorted(
-        Acl(
-            Resource(resource.resource_type),
-            resource.resource_name,
-            Pattern(resource.pattern_type),
-            acl.principal,
-            acl.host,
-            Operation(acl.operation),
-            Permission(acl.permission_type),
-        )
-        for resource in response.resources
-        for acl in resource.acls
-    )
+    return sorted(_acl(resource, acl) for resource in response.resources for acl in resource.acls)
 
 
 def create_acls(client: Client, acls: Sequence[Acl]) -> None:
@@ -83,15 +81,23 @@ def delete_acls(client: Client, wanted: Sequence[AclFilter]) -> list[Acl]:
     for result in client.call(request, DeleteAclsResponse).filter_results:
         check(result.error_code, "deleting ACLs", result.error_message)
         for each in result.matching_acls:
-            acl = Acl(
-                Resource(each.resource_type),
-                each.resource_name,
-                Pattern(each.pattern_type),
-                each.principal,
-                each.host,
-                Operation(each.operation),
-                Permission(each.permission_type),
-            )
+            acl = _acl(each, each)
             check(each.error_code, str(acl), each.error_message)
             deleted.add(acl)
     return sorted(deleted)
+
+
+def _acl(
+    resource: DescribeAclsResource | DeleteAclsMatchingAcl,
+    acl: AclDescription | DeleteAclsMatchingAcl,
+) -> Acl:
+    """Return the rule that an answer has: what it is about, and what it says."""
+    return Acl(
+        Resource(resource.resource_type),
+        resource.resource_name,
+        Pattern(resource.pattern_type),
+        acl.principal,
+        acl.host,
+        Operation(acl.operation),
+        Permission(acl.permission_type),
+    )

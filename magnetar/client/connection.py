@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TypeVar
 
 from magnetar.client.errors import ClientError, NotLetIn, Unreachable, check
-from magnetar.client.login import HASHES, NotTheBroker, plain, scram
+from magnetar.client.login import HASHES, Login, NotTheBroker, oauthbearer, plain, scram
 from magnetar.client.security import PLAINTEXT, Security
 from wire.api import API_NAMES
 from wire.error_code import ErrorCode
@@ -173,11 +173,7 @@ class Connection:
                 f"{self._name} has no SASL: security.protocol is PLAINTEXT or SSL there."
             )
         check(handshake.error_code, f"logging in at {self._name}")
-        if security.mechanism in HASHES:
-            nonce = secrets.token_urlsafe(_NONCE_BYTES)
-            login = scram(security.mechanism, security.username, security.password, nonce)
-        else:
-            login = plain(security.username, security.password)
+        login = _login(security)
         version = self.version_for(SaslAuthenticateRequest)
         token = next(login)
         try:
@@ -198,6 +194,7 @@ class Connection:
             raise NotLetIn(
                 f"{self._name} refused the login of {self._security.username!r} by"
                 f" {self._security.mechanism}: {(answer.error_message or 'no reason').rstrip('.')}."
+                + (" The broker's log says why." if self._security.tokens else "")
             )
         check(answer.error_code, f"logging in at {self._name}", answer.error_message)
         return answer
@@ -276,6 +273,16 @@ class Connection:
                 )
             received += more
         return bytes(received)
+
+
+def _login(security: Security) -> Login:
+    """Return a login by the mechanism of the settings. ClientError: there is no token."""
+    if security.tokens is not None:
+        return oauthbearer(security.tokens.token(), security.tokens.extensions)
+    if security.mechanism in HASHES:
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        return scram(security.mechanism, security.username, security.password, nonce)
+    return plain(security.username, security.password)
 
 
 def _reason(error: OSError) -> str:

@@ -8,7 +8,7 @@ Kafka's Fetcher.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from magnetar.client.partitions import (
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -196,7 +197,9 @@ class Reader:
         )
 
     def _read_partition(self, place: TopicPartition, partition: PartitionData) -> Iterator[Fetched]:
-        aborted = _Aborted(partition) if self.isolation == READ_COMMITTED else None
+        aborted = (
+            Aborted(partition.aborted_transactions) if self.isolation == READ_COMMITTED else None
+        )
         data = partition.records or b""
         assert isinstance(data, bytes | bytearray | memoryview), (
             "a decoded response holds one buffer"
@@ -236,17 +239,14 @@ class Reader:
         )
 
 
-class _Aborted:
+class Aborted:
     """Tells which batches belong to aborted transactions; asked in offset order."""
 
-    def __init__(self, partition: PartitionData) -> None:
+    def __init__(self, transactions: Iterable[AbortedTransaction] | None) -> None:
+        """`transactions`: of the fetch that the batches are from."""
         #: By descending first offset, so that the next one to begin is the last.
         self._coming = sorted(
-            (
-                (each.first_offset, each.producer_id)
-                for each in partition.aborted_transactions or ()
-            ),
-            reverse=True,
+            ((each.first_offset, each.producer_id) for each in transactions or ()), reverse=True
         )
         self._open: set[int] = set()
 

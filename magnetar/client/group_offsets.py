@@ -20,6 +20,12 @@ from wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
+from wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -197,3 +203,30 @@ def commit_moves(client: Client, group_id: str, moves: Sequence[Move]) -> None:
                 " Stop them first."
             )
         check(code, f"{topic}-{index}")
+
+
+def delete_offsets(
+    client: Client, group_id: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """Delete the group's committed offsets there; return each partition's error code.
+
+    GROUP_SUBSCRIBED_TO_TOPIC: a member reads the topic. Source: KIP-496.
+    """
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[OffsetDeleteRequestPartition(partition_index=each) for each in indexes],
+            )
+            for topic, indexes in by_topic(partitions).items()
+        ],
+    )
+    node_id = client.group_coordinator_of(group_id)
+    response = client.call(request, OffsetDeleteResponse, node_id=node_id)
+    check(response.error_code, f"group {group_id!r}")
+    return {
+        (topic.name, each.partition_index): ErrorCode(each.error_code)
+        for topic in response.topics
+        for each in topic.partitions
+    }

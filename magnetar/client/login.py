@@ -1,4 +1,5 @@
-"""The client's side of SASL: PLAIN (RFC 4616) and SCRAM-SHA-256 and -512 (RFC 5802, KIP-84).
+"""The client's side of SASL: PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, KIP-84), and
+OAUTHBEARER (RFC 7628).
 
 Tokens in and out, without a connection. A login by SCRAM also proves that the broker knows the
 password: a broker that does not is refused.
@@ -9,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 PLAIN = "PLAIN"
+OAUTHBEARER = "OAUTHBEARER"
 #: The hash of each mechanism of SCRAM.
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 #: More would let a peer keep this client computing for as long as it likes. Kafka's limit is 16384.
@@ -22,12 +24,22 @@ Login = Generator[bytes, bytes, None]
 
 
 class NotTheBroker(Exception):
-    """The peer does not follow SCRAM, or does not know the password."""
+    """The peer does not follow the mechanism, or does not know the password."""
 
 
 def plain(username: str, password: str) -> Login:
     """Log in by PLAIN: the one token holds the password."""
     yield f"\0{username}\0{password}".encode()
+
+
+def oauthbearer(token: str, extensions: Sequence[str]) -> Login:
+    """Log in by a token; `extensions` are NAME=VALUE. Raises NotTheBroker."""
+    pairs = "".join(f"{pair}\x01" for pair in extensions)
+    status = yield f"n,,\x01auth=Bearer {token}\x01{pairs}\x01".encode()
+    if status:
+        # The broker says what is wrong as if the login went on, and fails it when it is told so.
+        yield b"\x01"
+        raise NotTheBroker("it neither takes the token nor refuses it")
 
 
 def scram(mechanism: str, username: str, password: str, nonce: str) -> Login:

@@ -52,10 +52,30 @@ class OpenProducer:
         return asdict(self)
 
 
-def describe_open(
+@dataclass(frozen=True)
+class Producer:
+    """An idempotent or transactional producer that a partition remembers."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    """The largest timestamp, in ms, of its last batch."""
+    coordinator_epoch: int
+    """Of its last marker in the partition; -1: there is none."""
+    open_from: int
+    """The first offset of its open transaction; -1: none is open."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "open_from": None if self.open_from < 0 else self.open_from}
+
+
+def describe_producers(
     client: Client, leaders: Leaders, wanted: Collection[TopicPartition]
-) -> list[OpenProducer]:
-    """Return the producers with an open transaction in the wanted partitions, by partition.
+) -> list[Producer]:
+    """Return the producers that the wanted partitions remember, by partition and producer id.
 
     Refused for a partition that does not exist.
     """
@@ -71,20 +91,41 @@ def describe_open(
             for partition in topic.partitions:
                 check(partition.error_code, f"{topic.name}-{partition.partition_index}")
                 found += [
-                    OpenProducer(
+                    Producer(
                         topic.name,
                         partition.partition_index,
                         state.producer_id,
                         state.producer_epoch,
+                        state.last_sequence,
+                        state.last_timestamp,
                         state.coordinator_epoch,
                         state.current_txn_start_offset,
-                        state.last_timestamp,
                     )
                     for state in partition.active_producers
-                    # Producers without an open transaction are listed too: -1 is their start
-                    # offset.
-                    if state.current_txn_start_offset >= 0
                 ]
+    return sorted(found, key=lambda each: (each.topic, each.partition, each.producer_id))
+
+
+def describe_open(
+    client: Client, leaders: Leaders, wanted: Collection[TopicPartition]
+) -> list[OpenProducer]:
+    """Return the producers with an open transaction in the wanted partitions, by partition.
+
+    Refused for a partition that does not exist.
+    """
+    found = [
+        OpenProducer(
+            each.topic,
+            each.partition,
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.open_from,
+            each.last_timestamp,
+        )
+        for each in describe_producers(client, leaders, wanted)
+        if each.open_from >= 0
+    ]
     return sorted(found, key=lambda each: (each.topic, each.partition, each.start_offset))
 
 

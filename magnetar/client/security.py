@@ -14,18 +14,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from magnetar.client.errors import ClientError
-from magnetar.client.login import HASHES, PLAIN
+from magnetar.client.login import HASHES, OAUTHBEARER, PLAIN
+from magnetar.client.token_source import TokenSource, parse_token_source
 from magnetar.config.jaas import parse_jaas
 from magnetar.config.properties import PropertiesError, parse_properties
+from magnetar.config.providers import ProviderFailed, resolved
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS = (PLAIN, *HASHES)
+_MECHANISMS = (PLAIN, *HASHES, OAUTHBEARER)
 #: librdkafka's name -> Kafka's.
 _ALIASES = {"sasl.mechanisms": "sasl.mechanism", "ssl.ca.location": "ssl.truststore.location"}
 _STORES = ("ssl.truststore", "ssl.keystore")
 #: Settings that would have an effect elsewhere. To pass over them would change what they mean.
 _NOT_SERVED = ("ssl.keystore.key", "ssl.keystore.certificate.chain")
-_PREFIXES = ("security.", "sasl.", "ssl.")
+_PREFIXES = ("security.", "sasl.", "ssl.", "https.")
 
 
 class BadSettings(ClientError):
@@ -46,6 +48,8 @@ class Security:
     key: str = ""
     key_password: str = field(default="", repr=False)
     checks_host: bool = True
+    #: Of OAUTHBEARER, in place of a password; `username` is then the client's id.
+    tokens: TokenSource | None = None
 
     @property
     def has_tls(self) -> bool:
@@ -77,7 +81,7 @@ class Security:
         return context
 
     def for_librdkafka(self) -> dict[str, str]:
-        """Return the same settings by librdkafka's names."""
+        """Return the same settings by librdkafka's names. BadSettings: it cannot have them."""
         settings = {
             "security.protocol": self.protocol,
             "sasl.mechanism": self.mechanism,
@@ -89,6 +93,12 @@ class Security:
             "ssl.key.password": self.key_password,
             "ssl.endpoint.identification.algorithm": "" if self.checks_host else "none",
         }
+        if self.tokens is not None:
+            del settings["sasl.username"]
+            try:
+                settings |= self.tokens.for_librdkafka()
+            except ValueError as mistake:
+                raise BadSettings(f"{mistake}.") from None
         return {name: value for name, value in settings.items() if value}
 
 
@@ -135,6 +145,14 @@ def read_properties(path: Path) -> dict[str, str]:
         raise BadSettings(f"{path}: {error}.") from None
 
 
+def with_providers(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings with the values of their `config.providers`. Raises BadSettings."""
+    try:
+        return resolved(settings)
+    except ProviderFailed as failed:
+        raise BadSettings(f"{failed}.") from None
+
+
 def _with_login(security: Security, given: Mapping[str, str]) -> Security:
     mechanism = given.get("sasl.mechanism", "").upper()
     if mechanism not in _MECHANISMS:
@@ -144,6 +162,11 @@ def _with_login(security: Security, given: Mapping[str, str]) -> Security:
         options = parse_jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
     except ValueError as mistake:
         raise BadSettings(f"sasl.jaas.config {mistake}.") from None
+    if mechanism == OAUTHBEARER:
+        return _with_tokens(security, given, options)
+    if options.get("tokenauth", "").lower() == "true":
+        # Said here: as a user's name the token's id would only be a failed login.
+        raise BadSettings("sasl.jaas.config: tokenauth is not served: log in as a user.")
     username = given.get("sasl.username", options.get("username", ""))
     password = given.get("sasl.password", options.get("password", ""))
     if not username or not password:
@@ -151,6 +174,19 @@ def _with_login(security: Security, given: Mapping[str, str]) -> Security:
             f"{security.protocol} needs sasl.username and sasl.password, or sasl.jaas.config."
         )
     return replace(security, mechanism=mechanism, username=username, password=password)
+
+
+def _with_tokens(
+    security: Security, given: Mapping[str, str], options: Mapping[str, str]
+) -> Security:
+    try:
+        tokens = parse_token_source(given, options)
+    except ValueError as mistake:
+        raise BadSettings(f"{mistake}.") from None
+    if tokens.authorities and not os.access(tokens.authorities, os.R_OK):
+        raise BadSettings(f"cannot read {tokens.authorities}.")
+    username = tokens.client_id or str(tokens.endpoint)
+    return replace(security, mechanism=OAUTHBEARER, username=username, tokens=tokens)
 
 
 def _check_pem(store: str, given: Mapping[str, str]) -> None:

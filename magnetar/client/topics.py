@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from magnetar.client.cluster import Client, TopicPartition, by_topic
+from magnetar.client.cluster import Client
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.errors import ClientError, check
+from magnetar.client.log_dirs import partition_sizes
 from magnetar.client.partitions import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
@@ -27,11 +28,6 @@ from wire.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
-)
-from wire.messages.describe_log_dirs import (
-    DescribableLogDirTopic,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
 )
 from wire.resource_type import ResourceType
 from wire.types import uuid_text
@@ -135,7 +131,7 @@ def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
     starts = list_offsets(client, leaders, leaders, EARLIEST)
     stable = list_offsets(client, leaders, leaders, LATEST, READ_COMMITTED)
     ends = list_offsets(client, leaders, leaders, LATEST)
-    sizes = _sizes(client, leaders)
+    sizes = partition_sizes(client, leaders)
     configs = _own_configs(client, [topic.name for topic in topics])
 
     def described(topic: str, partition: Partition) -> Partition:
@@ -224,26 +220,6 @@ def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool) -> l
             what = f"deleted {', '.join(sorted(deleted))}, but not {what}"
         check(result.error_code, what, result.error_message)
     return sorted(deleted)
-
-
-def _sizes(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the size on disk, in bytes, of each partition's largest replica."""
-    topics = [
-        DescribableLogDirTopic(topic=topic, partitions=indexes)
-        for topic, indexes in by_topic(wanted).items()
-    ]
-    request = DescribeLogDirsRequest(topics=topics)
-    sizes: dict[TopicPartition, int] = {}
-    for node_id in client.node_ids if topics else ():
-        for directory in client.call(request, DescribeLogDirsResponse, node_id=node_id).results:
-            check(directory.error_code, f"log directory {directory.log_dir}")
-            for topic_found in directory.topics:
-                for each in topic_found.partitions:
-                    place = topic_found.name, each.partition_index
-                    # Replicas differ by what they have not fetched or deleted yet; the largest is
-                    # what a disk must hold.
-                    sizes[place] = max(sizes.get(place, 0), each.partition_size)
-    return sizes
 
 
 def _own_configs(client: Client, names: Sequence[str]) -> dict[str, dict[str, str | None]]:

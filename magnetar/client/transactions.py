@@ -1,7 +1,7 @@
 """Transactions as their coordinators and partitions describe them: list, describe, find hanging.
 
-Works on Apache Kafka too, which leaves out what magnetar tells in tagged fields: the TxnId and
-joint transactions (`wire.transaction_tags`). Source: KIP-664.
+Works on Apache Kafka too, which leaves out what magnetar tells in tagged fields: the TxnId, the
+client, and joint transactions (`wire.transaction_tags`). Source: KIP-664.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from wire.messages.describe_transactions import (
 from wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from wire.transaction_tags import (
     CHILDREN_TAG,
+    CLIENT_TAG,
     PARENT_TAG,
     TXN_ID_TAG,
     VOTED_TAG,
     decode_children,
+    decode_client,
 )
 
 _DURATION_FILTER_SINCE, _PATTERN_SINCE = 1, 2
@@ -80,6 +82,9 @@ class Transaction:
     """The children of a parent that are open or have voted."""
     open_in: list[OpenProducer] = field(default_factory=list)
     """The partitions in which the transaction has data without a marker."""
+    client_id: str = ""
+    client_address: str = ""
+    """Who last spoke for the id: magnetar tells it, from its own memory."""
 
     @property
     def is_open(self) -> bool:
@@ -109,6 +114,8 @@ class Transaction:
             ],
             "parent": self.parent_id,
             "children": list(self.children),
+            "client_id": self.client_id or None,
+            "client_address": self.client_address or None,
             "open_in": [each.to_json() for each in self.open_in],
         }
 
@@ -265,6 +272,7 @@ def _describe(
 def _transaction(state: TransactionState, node_id: int) -> Transaction:
     tags = dict(state.unknown_tags)
     txn_id, parent_id = tags.get(TXN_ID_TAG), tags.get(PARENT_TAG)
+    client_id, address = decode_client(tags[CLIENT_TAG]) if CLIENT_TAG in tags else ("", "")
     return Transaction(
         transactional_id=state.transactional_id,
         coordinator=node_id,
@@ -280,6 +288,8 @@ def _transaction(state: TransactionState, node_id: int) -> Transaction:
         ),
         parent_id=None if parent_id is None else str(parent_id, "utf-8"),
         children=decode_children(tags.get(CHILDREN_TAG, b"")),
+        client_id=client_id,
+        client_address=address,
     )
 
 

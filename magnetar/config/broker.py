@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from magnetar.config import compression
 from magnetar.config.disk import DiskConfig
+from magnetar.config.observing import ObservingConfig
 from magnetar.config.quotas import QUOTA_SETTINGS
 from magnetar.config.security import SECURITY_SETTINGS
 from magnetar.config.setting import (
@@ -26,6 +27,7 @@ from magnetar.config.setting import (
     string,
     words,
 )
+from magnetar.config.tokens import TOKEN_SETTINGS
 
 _OWN = "magnetar 0.1"
 _KIP_1030 = "KIP-1030"
@@ -33,7 +35,19 @@ CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
-class BrokerConfig(Config, stored={**SECURITY_SETTINGS, **QUOTA_SETTINGS, **DiskConfig.settings}):
+#: Tables whose settings a broker has, and whose parts read them through `view`.
+_TABLES = (
+    SECURITY_SETTINGS,
+    TOKEN_SETTINGS,
+    QUOTA_SETTINGS,
+    DiskConfig.settings,
+    ObservingConfig.settings,
+)
+
+
+class BrokerConfig(
+    Config, stored={name: setting for table in _TABLES for name, setting in table.items()}
+):
     """The settings of one broker, read as attributes: `config.message_max_bytes`.
 
     Those of `magnetar.config.security` and `quotas` are read through `view` and by listener.

@@ -44,7 +44,7 @@ def document() -> str:
         " set it takes from the broker.\n",
         *_table(GroupConfig),
         "\n## Client metrics\n",
-        "Subscriptions to the metrics of clients are stored and shown; clients are not asked.\n",
+        "Subscriptions to the metrics of clients (KIP-714): metrics.md says how.\n",
         *_table(ClientMetricsConfig),
         "\n## Names of Kafka without effect\n",
         "Accepted, checked for their type, stored and shown, without effect. They may stay in a"

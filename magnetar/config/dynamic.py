@@ -7,11 +7,12 @@ that reads a setting when it needs it sees the change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings
-from magnetar.config.security import SecurityConfig, listener_setting
+from magnetar.config.quotas import OF_LISTENERS
+from magnetar.config.security import LISTENER_PREFIX, SecurityConfig, listener_setting
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
 
 #: The broker reads these when it needs them, or carries them over to topics and logs. Two of
@@ -67,13 +68,24 @@ _HIDDEN = frozenset(
         "super.users",
     }
 )
+#: What of a listener's settings is changed while it serves: where its key, its certificates and
+#: those of its clients come from, and its limits.
+_OF_SERVING_LISTENERS = frozenset(
+    f"ssl.{store}"
+    for store in (
+        *("keystore.type", "keystore.location", "keystore.password", "key.password"),
+        *("keystore.certificate.chain", "keystore.key"),
+        *("truststore.type", "truststore.location", "truststore.password"),
+        "truststore.certificates",
+    )
+) | frozenset(OF_LISTENERS)
 #: In Kafka these belong to single listeners, and their refusal has words of its own.
 _OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
 #: Of those, what Kafka changes at run time, and so does not call read-only.
 _CHANGED_BY_LISTENER = frozenset(
     {"sasl.enabled.mechanisms", "sasl.jaas.config"}
     | {name for name in SecurityConfig.settings if name.startswith("ssl.")}
-) - {"ssl.principal.mapping.rules"}
+) - {"ssl.allow.dn.changes", "ssl.allow.san.changes", "ssl.principal.mapping.rules"}
 
 
 def find_setting(name: str) -> Setting[object] | None:
@@ -97,21 +109,42 @@ def is_dynamic(name: str) -> bool:
     inert = inert_settings().get(name)
     if inert is not None:
         return inert.is_dynamic
-    return name in DYNAMIC or name in _CHANGED_BY_LISTENER
+    return name in DYNAMIC or name in _CHANGED_BY_LISTENER or _base_name(name) is not None
 
 
-def refusal_of_names(names: Collection[str]) -> str | None:
+def _base_name(name: str) -> str | None:
+    """Return what a name with a listener's prefix gives that listener; None for other names."""
+    if listener_setting(name) is None:
+        return None
+    return name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+
+
+def refusal_of_names(names: Collection[str], *, for_every_broker: bool) -> str | None:
     """Return why these cannot be changed at run time, or None where all can be."""
     fixed = [name for name in names if not is_dynamic(name)]
     if fixed:
-        return f"Cannot update these configs dynamically: [{', '.join(sorted(fixed))}]"
+        return f"Cannot update these configs dynamically: {_listed(fixed)}"
     secured = [name for name in names if name.startswith(_OF_LISTENERS)]
     if secured:
         return (
-            "Security settings belong to listeners, and cannot be changed dynamically here:"
-            f" [{', '.join(sorted(secured))}]"
+            "These security configs can be dynamically updated only per-listener using the listener"
+            f" prefix: {_listed(secured)}"
+        )
+    of_listeners = {name: base for name in names if (base := _base_name(name)) is not None}
+    started = [name for name, base in of_listeners.items() if base not in _OF_SERVING_LISTENERS]
+    if started:
+        return f"These configs of a listener need a restart of the broker: {_listed(started)}"
+    own = [name for name, base in of_listeners.items() if base not in OF_LISTENERS]
+    if own and for_every_broker:
+        return (
+            "Cannot update these configs at default cluster level, broker id must be specified:"
+            f" {_listed(own)}"
         )
     return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"[{', '.join(sorted(names))}]"
 
 
 def parse_texts(texts: Mapping[str, str]) -> dict[str, object]:
@@ -126,6 +159,13 @@ def parse_texts(texts: Mapping[str, str]) -> dict[str, object]:
         except InvalidValue as invalid:
             raise InvalidValue(f"{name}={text} {invalid.reason}") from None
     return values
+
+
+def with_texts(
+    config: BrokerConfig, shared: Mapping[str, str], own: Mapping[str, str]
+) -> BrokerConfig:
+    """Return what `apply_texts` would make of `config`, which stays as it is. InvalidValue."""
+    return BrokerConfig(config.static | parse_texts(shared) | parse_texts(own))
 
 
 def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[str, str]) -> None:

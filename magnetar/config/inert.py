@@ -68,7 +68,6 @@ _TABLE: dict[str, str] = {
     "classes of Java cannot be loaded": """
         alter.config.policy.class.name class
         client.quota.callback.class class
-        config.providers* list ""
         create.topic.policy.class.name class
         kafka.metrics.polling.interval.secs int>=1 10
         kafka.metrics.reporters list ""
@@ -119,18 +118,16 @@ _TABLE: dict[str, str] = {
         metadata.max.retention.ms long 604800000
         process.roles list
     """,
-    "Kerberos, OAUTHBEARER and delegation tokens are not served": """
-        delegation.token.expiry.check.interval.ms long>=1 3600000
-        delegation.token.expiry.time.ms long>=1 86400000
-        delegation.token.max.lifetime.ms long>=1 604800000
-        delegation.token.secret.key password
-        sasl.client.callback.handler.class class
+    "Kerberos is not served": """
         sasl.kerberos.kinit.cmd* string /usr/bin/kinit
         sasl.kerberos.min.time.before.relogin* long 60000
         sasl.kerberos.principal.to.local.rules* list DEFAULT
         sasl.kerberos.service.name* string
         sasl.kerberos.ticket.renew.jitter* double 0.05
         sasl.kerberos.ticket.renew.window.factor* double 0.8
+    """,
+    "the broker logs in to no other broker": """
+        sasl.client.callback.handler.class class
         sasl.login.callback.handler.class class
         sasl.login.class class
         sasl.login.connect.timeout.ms int
@@ -156,20 +153,9 @@ _TABLE: dict[str, str] = {
         sasl.oauthbearer.assertion.template.file string
         sasl.oauthbearer.client.credentials.client.id string
         sasl.oauthbearer.client.credentials.client.secret password
-        sasl.oauthbearer.clock.skew.seconds int 30
-        sasl.oauthbearer.expected.audience list ""
-        sasl.oauthbearer.expected.issuer string
-        sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100
-        sasl.oauthbearer.jwks.endpoint.url string
         sasl.oauthbearer.jwt.retriever.class class
-        sasl.oauthbearer.jwt.validator.class class
         sasl.oauthbearer.scope string
-        sasl.oauthbearer.scope.claim.name string scope
-        sasl.oauthbearer.sub.claim.name string sub
         sasl.oauthbearer.token.endpoint.url string
-        sasl.server.callback.handler.class class
     """,
     "what waits is woken by what it waits for: there is no purgatory": """
         delete.records.purgatory.purge.interval.requests int 1
@@ -270,8 +256,6 @@ _TABLE: dict[str, str] = {
         transaction.state.log.load.buffer.size int>=1 5242880
     """,
     "TLS is that of OpenSSL": """
-        ssl.allow.dn.changes boolean false
-        ssl.allow.san.changes boolean false
         ssl.endpoint.identification.algorithm* string https
         ssl.engine.factory.class* class
         ssl.keymanager.algorithm* string SunX509
@@ -290,9 +274,6 @@ _TABLE: dict[str, str] = {
     "logs roll on time": """
         log.roll.jitter.hours int>=0 0
         log.roll.jitter.ms* long
-    """,
-    "clients are not asked for their metrics": """
-        telemetry.max.bytes int>=1 1048576
     """,
     "two-phase commit is not served": """
         transaction.two.phase.commit.enable boolean false

@@ -17,7 +17,7 @@ from magnetar.config.security import (
     listener_security,
 )
 
-_EVERY_INTERFACE = ("", "0.0.0.0", "::")
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104  # names to compare with
 
 
 @dataclass(frozen=True, slots=True)

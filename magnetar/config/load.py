@@ -14,6 +14,12 @@ from typing import NamedTuple
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.properties import PropertiesError, parse_properties
+from magnetar.config.providers import (
+    ProviderFailed,
+    is_of_provider,
+    make_providers,
+    substituted,
+)
 from magnetar.config.security import listener_setting
 from magnetar.config.setting import InvalidValue, Setting
 
@@ -23,11 +29,16 @@ class ConfigError(ValueError):
 
 
 class Given(NamedTuple):
-    """One name and value as they were written, and where."""
+    """One name and value, and where they were written.
+
+    `written` is the value with its variables, where a provider gave a part of it: that part may be
+    a secret, which no message shows.
+    """
 
     name: str
     value: str
     place: str
+    written: str | None = None
 
 
 class Loaded(NamedTuple):
@@ -67,7 +78,7 @@ def load(given: Sequence[Given]) -> Loaded:
     values: dict[str, object] = {}
     warnings: list[str] = []
     places: dict[str, Given] = {}
-    for item in given:
+    for item in _provided(given):
         setting: Setting[object] | None = BrokerConfig.settings.get(item.name) or listener_setting(
             item.name
         )
@@ -87,6 +98,25 @@ def load(given: Sequence[Given]) -> Loaded:
     config = BrokerConfig(values)
     _check_together(config, places)
     return Loaded(config, warnings)
+
+
+def _provided(given: Sequence[Given]) -> list[Given]:
+    """Return what was given with the values of providers, and without what describes these."""
+    try:
+        providers = make_providers({item.name: item.value for item in given})
+    except ProviderFailed as failed:
+        raise ConfigError(f"{failed}.") from None
+    found = []
+    for item in given:
+        if is_of_provider(item.name):
+            continue
+        try:
+            value = substituted(item.value, providers)
+        except ProviderFailed as failed:
+            raise ConfigError(f"{item.place}: {item.name}: {failed}.") from None
+        written = None if value == item.value else item.value
+        found.append(item._replace(value=value, written=written))
+    return found
 
 
 def _reconcile(values: dict[str, object]) -> None:
@@ -117,6 +147,9 @@ def _check_together(config: BrokerConfig, places: dict[str, Given]) -> None:
 
 def _refusal(item: Given, invalid: InvalidValue, default: str | None) -> str:
     advice = invalid.advice or (f"Drop it for the default of {default}." if default else "")
+    if item.written is not None:
+        # The reason may name the value, which a provider gave.
+        return f"{item.place}: {item.name}={item.written} does not stand for a value it may have."
     return f"{item.place}: {item.name}={item.value} {invalid.reason}. {advice}".rstrip()
 
 

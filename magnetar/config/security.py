@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from magnetar.config.oauthbearer import OAuthBearerConfig
+from magnetar.config.providers import ProvidersConfig
 from magnetar.config.quotas import OF_LISTENERS
 from magnetar.config.setting import (
     Config,
     ConfigType,
     Setting,
+    Table,
     boolean,
     integer,
     long,
@@ -21,9 +24,9 @@ from magnetar.config.setting import (
     words,
 )
 
-_PREFIX = "listener.name."
+LISTENER_PREFIX = "listener.name."
 #: What may differ between the mechanisms of one listener.
-_OF_MECHANISMS = ("sasl.jaas.config", "connections.max.reauth.ms")
+_OF_MECHANISMS = {"sasl.jaas.config", "connections.max.reauth.ms", *OAuthBearerConfig.settings}
 
 
 class SecurityProtocol(StrEnum):
@@ -116,6 +119,17 @@ class SecurityConfig(Config):
     ssl_truststore_certificates = password(
         since="2.7", doc="The trusted certificates themselves, as PEM."
     )
+    ssl_allow_dn_changes = boolean(
+        False,
+        since="3.7",
+        doc="Whether a certificate that is changed at run time may have another subject.",
+    )
+    ssl_allow_san_changes = boolean(
+        False,
+        since="3.7",
+        doc="Whether a certificate that is changed at run time may lack alternative names of the"
+        " one before.",
+    )
     ssl_client_auth = string(
         "none",
         one_of=("none", "requested", "required"),
@@ -144,7 +158,8 @@ class SecurityConfig(Config):
     sasl_enabled_mechanisms = words(
         ["GSSAPI"],
         since="0.10",
-        doc="SASL mechanisms of a listener. Served: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        doc="SASL mechanisms of a listener. Served: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512,"
+        " OAUTHBEARER.",
     )
     sasl_jaas_config = password(
         since="0.10.2",
@@ -188,36 +203,45 @@ SECURITY_SETTINGS = {
     **ListenersConfig.settings,
     **AuthorizationConfig.settings,
     **SecurityConfig.settings,
+    **OAuthBearerConfig.settings,
+    **ProvidersConfig.settings,
 }
+#: Those that a listener may have for itself.
+_LISTENER_SETTINGS = {**SecurityConfig.settings, **OAuthBearerConfig.settings, **OF_LISTENERS}
 
 
 def listener_setting(name: str) -> Setting[object] | None:
     """Return the setting that a name with a listener's prefix stands for; None for other names."""
-    parts = name.removeprefix(_PREFIX).split(".", 1)
-    if not name.startswith(_PREFIX) or len(parts) < 2:
+    parts = name.removeprefix(LISTENER_PREFIX).split(".", 1)
+    if not name.startswith(LISTENER_PREFIX) or len(parts) < 2:
         return None
-    found: Setting[object] | None = SecurityConfig.settings.get(parts[1]) or OF_LISTENERS.get(
-        parts[1]
-    )
+    found: Setting[object] | None = _LISTENER_SETTINGS.get(parts[1])
     if found is None:
         _, _, base = parts[1].partition(".")
-        found = SecurityConfig.settings.get(base) if base in _OF_MECHANISMS else None
+        found = _LISTENER_SETTINGS[base] if base in _OF_MECHANISMS else None
     return found
 
 
 def listener_security(
     config: Config, listener: str, mechanism: str | None = None
 ) -> SecurityConfig:
-    """Return the settings of one listener, where given of one of its mechanisms.
+    """Return the settings of one listener, where given of one of its mechanisms."""
+    return listener_view(config, SecurityConfig, listener, mechanism)
+
+
+def listener_view(
+    config: Config, table: type[Table], listener: str, mechanism: str | None = None
+) -> Table:
+    """Return the settings of `table` for one listener, where given for one of its mechanisms.
 
     The most specific name wins: the mechanism's, the listener's, the broker's.
     """
-    prefixes = ["", f"{_PREFIX}{listener.lower()}."]
+    prefixes = ["", f"{LISTENER_PREFIX}{listener.lower()}."]
     if mechanism is not None:
         prefixes.append(f"{prefixes[-1]}{mechanism.lower()}.")
     values: dict[str, object] = {}
     for prefix in prefixes:
-        for name in SecurityConfig.settings:
+        for name in table.settings:
             if prefix + name in config.explicit:
                 values[name] = config[prefix + name]
-    return SecurityConfig(values)
+    return table(values)

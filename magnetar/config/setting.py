@@ -136,6 +136,10 @@ class Config:
         """Return what was given of the settings of `table`, which are this table's too."""
         return table({name: self[name] for name in table.settings.keys() & self.explicit})
 
+    def says_as(self, other: Config) -> bool:
+        """Whether both tables were given the same values."""
+        return vars(self) == vars(other)
+
     def __getitem__(self, name: str) -> object:
         return cast(object, getattr(self, attribute_of(name)))
 

@@ -16,10 +16,16 @@ from logstore.disk.checkpoints import (
     decode_properties,
 )
 from logstore.sync.journal import JournalDamaged, read_journal
+from magnetar.config.described import is_sensitive
+from magnetar.config.dynamic import find_setting
 from magnetar.dumping.entry import Entry
+from wire.resource_type import ResourceType
 from wire.types import uuid_text
 
 _ID_BYTES = 16
+#: Columns of the catalog that are not shown.
+_SECRETS = {"cluster": ("secret",), "scram_credentials": ("stored_key", "server_key")}
+_HIDDEN = "(hidden)"
 
 
 def dump_leader_epochs(path: Path) -> Iterator[Entry]:
@@ -88,14 +94,26 @@ def dump_catalog(path: Path) -> Iterator[Entry]:
         try:
             tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             for (table,) in sorted(tables.fetchall()):
-                cursor = database.execute(f'SELECT * FROM "{table}"')
+                # Read only, and the name is the database's own.
+                cursor = database.execute(f'SELECT * FROM "{table}"')  # noqa: S608  # as said
                 names = [column[0] for column in cursor.description]
                 for row in cursor:
-                    yield Entry(table, dict(zip(names, map(_cell, row), strict=True)))
+                    cells = dict(zip(names, map(_cell, row), strict=True))
+                    yield Entry(table, cells | _hidden(table, cells))
         finally:
             database.close()
     except sqlite3.Error as error:
         yield Entry.damage(str(error))
+
+
+def _hidden(table: str, cells: dict[str, Any]) -> dict[str, str]:
+    """Return what stands for the secrets of a row: with them a user could be impersonated."""
+    names = _SECRETS.get(table, ())
+    # Configs of brokers have passwords among them, as texts.
+    if table == "resource_configs" and cells["resource_type"] == ResourceType.BROKER:
+        setting = find_setting(cells["name"])
+        names = ("value",) if is_sensitive(setting) else ()
+    return dict.fromkeys(names, _HIDDEN)
 
 
 def _cell(value: Any) -> Any:

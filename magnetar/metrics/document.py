@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from magnetar.metrics.families import FAMILIES
+from collections.abc import Mapping
+
+from magnetar.metrics import exporter_names, jmx_names
+from magnetar.metrics.families import FAMILIES, SERIES_MAX, Family
 
 _INTRODUCTION = """# Metrics
 
@@ -16,6 +19,19 @@ off its state at each scrape; in between they cost nothing. It answers one scrap
 endpoint has no authentication and names transactional ids and topics: listen on addresses that you
 trust. The metrics of the process by prometheus-client (`process_*`: CPU, memory, open files) are
 there too.
+
+On the same address `GET /healthz` answers 200 while the broker is alive, and `GET /readyz` once it
+has recovered and serves clients; both answer 503 where that is not so. A dashboard for Grafana and
+alert rules are in [observability](observability/README.md), with a run book for each alert.
+"""
+_EXPORTER = f"""
+## kafka_exporter's names
+Told unless `metrics.names` says otherwise. At most {SERIES_MAX} partitions, and as many offsets of
+groups, are named: `magnetar_series_left_out` counts the others.
+"""
+_JMX = """
+## Strimzi's names of JMX beans
+Told with `metrics.names=jmx`, or `metrics.names=kafka_exporter,jmx`.
 """
 
 _ADVICE = """
@@ -37,13 +53,19 @@ _ADVICE = """
 
 def document() -> str:
     """Return the whole page."""
-    lines = [_INTRODUCTION, "| name | kind | labels | meaning |", "|---|---|---|---|"]
+    lines = [_INTRODUCTION, *_table(FAMILIES), _EXPORTER, *_table(exporter_names.FAMILIES)]
+    lines += [_JMX, *_table(jmx_names.FAMILIES)]
+    return "\n".join(lines) + "\n" + _ADVICE
+
+
+def _table(families: Mapping[str, Family]) -> list[str]:
+    lines = ["| name | kind | labels | meaning |", "|---|---|---|---|"]
     lines += [
         f"| `{family.name}` | {family.kind} |"
         f" {', '.join(f'`{label}`' for label in family.labels) or '-'} | {family.help} |"
-        for family in FAMILIES.values()
+        for family in families.values()
     ]
-    return "\n".join(lines) + "\n" + _ADVICE
+    return lines
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""`GET /metrics` over HTTP, by prometheus-client, in a thread of its own.
+"""`GET /metrics`, by prometheus-client, `/healthz` and `/readyz` over HTTP, in a thread of its own.
 
-The address is bound before the broker starts, so that a taken one is reported at once; the library
-is imported once the broker is ready. Requests are served one at a time. A client that does not send
-or read for `SILENCE_SECONDS` is dropped, and one that trickles bytes after three times as long: the
-endpoint is for one scraper, not for the world.
+The address is bound before the broker starts, so that a taken one is reported at once. From then on
+`/healthz` answers 200 while the process is alive: recovery may take long, and must not be killed.
+Once the broker is ready, its event loop has to get round to an answer too. `/readyz` answers 200
+from then until the stop, 503 before. A broker that has failed has ended, and answers nothing.
+
+The library is imported once the broker is ready. Requests are served one at a time. A client that
+does not send or read for `SILENCE_SECONDS` is dropped, and one that trickles bytes after three
+times as long: the endpoint is for one scraper, not for the world.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from logstore.disk.pools import HOUSEKEEPING
 from magnetar.config.load import ConfigError
@@ -34,9 +39,11 @@ class OtherNodes(NamedTuple):
 
 
 SILENCE_SECONDS = 5.0
-#: How long the event loop may take; then the scrape fails, and the next one asks again.
+#: How long the event loop may take; then the scrape fails, and the next one asks again. So long it
+#: may also take until the broker no longer counts as alive.
 GATHERING_SECONDS = 5.0
 _BACKLOG = 5
+_TEXT = [("Content-Type", "text/plain; charset=utf-8")]
 #: A stop is noticed after so long at most.
 _POLL_SECONDS = 0.2
 
@@ -44,51 +51,37 @@ _log = get_logger("metrics")
 
 
 class MetricsEndpoint:
-    """One address that serves a broker's metrics."""
+    """One address that serves a broker's metrics. Made on the broker's event loop."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """Bind the address. Raises ConfigError where that fails."""
-        try:
-            self._socket = socket.create_server(
-                (host, port),
-                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-                backlog=_BACKLOG,
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"metrics.listen: cannot listen on {host}:{port}: {error.strerror}"
-            ) from error
+    def __init__(self, host: str, port: int, bound: socket.socket | None = None) -> None:
+        """Bind the address, unless `bound` has it. Raises ConfigError where that fails."""
+        self._socket = bound or bind(host, port)
         self.port: int = self._socket.getsockname()[1]
-        self._thread: threading.Thread | None = None
+        self._loop = asyncio.get_running_loop()
+        self._gather: Gather | None = None
+        self._others: OtherNodes | None = None
+        #: Answers scrapes; None until the broker is ready.
+        self._metrics: WSGIApplication | None = None
         self._is_stopped = threading.Event()
+        # A daemon: a scrape that hangs must not keep the process alive.
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
+        self._thread.start()
 
     def start(self, gather: Gather, others: OtherNodes | None = None) -> None:
-        """Answer scrapes with what `gather` returns, and `others` have; returns at once."""
-        loop = asyncio.get_running_loop()
-        # A daemon: a scrape that hangs must not keep the process alive.
-        self._thread = threading.Thread(
-            target=self._serve, args=(gather, loop, others), name="metrics", daemon=True
-        )
-        self._thread.start()
+        """Be ready, and answer scrapes with what `gather` returns, and `others` have; returns at
+        once."""
+        self._others = others
+        self._gather = gather
 
     async def stop(self) -> None:
         """Answer no more; return when the request under way is answered, or after the bound."""
         self._is_stopped.set()
-        if self._thread is not None:
-            # In a thread: the endpoint may be waiting for this very event loop.
-            await HOUSEKEEPING.run(partial(self._thread.join, SILENCE_SECONDS))
+        # In a thread: the endpoint may be waiting for this very event loop.
+        await HOUSEKEEPING.run(partial(self._thread.join, SILENCE_SECONDS))
         self._socket.close()
 
-    def close(self) -> None:
-        """Give the address back, in a process that does not serve it."""
-        self._socket.close()
-
-    def _serve(
-        self, gather: Gather, loop: asyncio.AbstractEventLoop, others: OtherNodes | None
-    ) -> None:
+    def _serve(self) -> None:
         from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-
-        from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
         class Handler(WSGIRequestHandler):
             timeout = SILENCE_SECONDS
@@ -110,25 +103,85 @@ class MetricsEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 _log.debug("metrics asked for", request=format % args)
 
-        # With `auto_describe` registering would gather once, before the first scrape.
-        registry = CollectorRegistry(auto_describe=False)
-        own = (_Collector(gather, loop), ProcessCollector(registry=None))
-        if others is None:
-            for each in own:
-                registry.register(each)
-        else:
-            registry.register(NodesCollector(others.own_id, own, others.connect))
         server = WSGIServer(self._socket.getsockname()[:2], Handler, bind_and_activate=False)
         # The server's own socket is not bound; the bound one is older than the broker.
         server.socket.close()
         server.socket = self._socket
         server.server_name, server.server_port = self._socket.getsockname()[:2]
         server.setup_environ()
-        server.set_app(make_wsgi_app(registry))
+        server.set_app(self._answer)
         # Not `serve_forever`: its `shutdown` blocks the caller, which is the event loop.
         server.timeout = _POLL_SECONDS
         while not self._is_stopped.is_set():
+            # Here too, so that the first scrape does not wait for the imports.
+            self._prepare()
             server.handle_request()
+
+    def _prepare(self) -> None:
+        if self._gather is not None and self._metrics is None:
+            self._metrics = _metrics_of(self._gather, self._loop, self._others)
+
+    def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/healthz":
+            return _said(start, self._failure())
+        if path == "/readyz":
+            return _said(start, "" if self._gather is not None else "the broker is starting")
+        if path not in ("/", "/metrics"):
+            start("404 Not Found", _TEXT)
+            return [b"there are /metrics, /healthz and /readyz\n"]
+        self._prepare()
+        if self._metrics is None:
+            return _said(start, "the broker is starting")
+        return self._metrics(environ, start)
+
+    def _failure(self) -> str:
+        """Return why the broker is not alive; empty: it is."""
+        if self._gather is None:
+            return ""
+        asked = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop)
+        try:
+            asked.result(GATHERING_SECONDS)
+        except (TimeoutError, CancelledError):
+            asked.cancel()
+            return f"the event loop did not answer for {GATHERING_SECONDS:g} s"
+        return ""
+
+
+def _said(start: StartResponse, failure: str) -> list[bytes]:
+    """Answer 200, or 503 with what is wrong."""
+    start("503 Service Unavailable" if failure else "200 OK", _TEXT)
+    return [f"{failure or 'ok'}\n".encode()]
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on the address of metrics. Raises ConfigError."""
+    try:
+        return socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+            backlog=_BACKLOG,
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"metrics.listen: cannot listen on {host}:{port}: {error.strerror}"
+        ) from error
+
+
+def _metrics_of(
+    gather: Gather, loop: asyncio.AbstractEventLoop, others: OtherNodes | None
+) -> WSGIApplication:
+    from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+
+    # With `auto_describe` registering would gather once, before the first scrape.
+    registry = CollectorRegistry(auto_describe=False)
+    own = (_Collector(gather, loop), ProcessCollector(registry=None))
+    if others is None:
+        for each in own:
+            registry.register(each)
+    else:
+        registry.register(NodesCollector(others.own_id, own, others.connect))
+    return make_wsgi_app(registry)
 
 
 class _Collector:

@@ -11,6 +11,11 @@ from typing import NamedTuple
 #: Most topics that are named, those that lag most; the sum has all of them.
 TOPICS_MAX = 100
 
+#: Most groups that are named, those that lag most.
+GROUPS_MAX = 100
+#: Most partitions, and most committed offsets, that have series of their own.
+SERIES_MAX = 10_000
+
 #: A transaction that is open for less is not named: a busy broker has another one at every scrape,
 #: and each name would be a time series for good.
 NAMED_FROM_SECONDS = 10
@@ -109,15 +114,72 @@ FAMILIES = {
             ("protocol", "state"),
         ),
         Family(
+            "magnetar_group_lag_records",
+            GAUGE,
+            "Offsets between a group's committed offsets and the ends of the partitions, summed."
+            f" The {GROUPS_MAX} groups that lag most; those that do not are left out.",
+            ("group",),
+        ),
+        Family("magnetar_group_lag_records_sum", GAUGE, "The same, summed over all groups."),
+        Family(
+            "magnetar_series_left_out",
+            GAUGE,
+            f"Partitions, and offsets of groups, beyond the {SERIES_MAX} of each that are named in"
+            " kafka_topic_* and kafka_consumergroup_*.",
+        ),
+        Family(
             "magnetar_sync_seconds",
             HISTOGRAM,
             "How long syncs to the disk took. One covers all that was written before it began.",
         ),
         Family("magnetar_connections", GAUGE, "Clients that are connected."),
+        Family(
+            "magnetar_handshakes_open",
+            GAUGE,
+            "Clients of listeners with TLS that are connected and not encrypted yet.",
+        ),
+        Family(
+            "magnetar_handshakes_total",
+            COUNTER,
+            "Handshakes of TLS by how they ended: done, failed, plain-text (the client spoke no"
+            " TLS), timeout, gone (the client closed before it began).",
+            ("outcome",),
+        ),
+        Family(
+            "magnetar_logins_total",
+            COUNTER,
+            "Logins by mechanism and outcome: succeeded or failed.",
+            ("mechanism", "outcome"),
+        ),
         Family("magnetar_received_bytes_total", COUNTER, "Bytes that clients have sent."),
         Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were answered to clients."),
         Family(
             "magnetar_requests_total", COUNTER, "Requests by API, since its first one.", ("api",)
+        ),
+        Family(
+            "magnetar_request_seconds",
+            HISTOGRAM,
+            "How long requests took by API, from their decoding until their answers were known:"
+            " also what they waited for syncs, for records, or for other members of a group. Bounds"
+            " are powers of two of nanoseconds. APIs that were not asked are left out.",
+            ("api",),
+        ),
+        Family(
+            "magnetar_refusals_total",
+            COUNTER,
+            "Refusals by API and error code: of whole requests, and of single partitions of"
+            " Produce, Fetch and AddPartitionsToTxn. Retriable ones count too.",
+            ("api", "error"),
+        ),
+        Family(
+            "magnetar_telemetry_clients",
+            GAUGE,
+            "Clients that have asked which of their metrics to push (KIP-714).",
+        ),
+        Family(
+            "magnetar_telemetry_left_out_total",
+            COUNTER,
+            "Samples of clients that were not kept: more than one client may have.",
         ),
         Family(
             "magnetar_throttled_total",

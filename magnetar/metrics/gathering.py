@@ -7,28 +7,32 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from heapq import nlargest
 from itertools import accumulate
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import HistogramMetricFamily, Metric
 
 from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
-from magnetar.metrics.families import COUNTER, FAMILIES, NAMED_FROM_SECONDS, TOPICS_MAX
+from magnetar.config.observing import ObservingConfig
+from magnetar.metrics import exporter_names, jmx_names
+from magnetar.metrics.client_metrics import told_by_clients
+from magnetar.metrics.families import FAMILIES, GROUPS_MAX, NAMED_FROM_SECONDS, TOPICS_MAX
+from magnetar.metrics.positions import Positions, positions
+from magnetar.metrics.samples import labelled, plain
+from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.patterns import PATTERNS
 from magnetar.runtime.quotas import Quotas
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.services import Services
 from magnetar.runtime.transaction_store import TransactionStore
 from magnetar.runtime.transactions import Transactions
+from magnetar.server.handshakes import Outcome
+from magnetar.server.latency import SUM_NS, Durations, bounds_seconds, cumulated
 from magnetar.server.listening import Server
 from magnetar.storage.topics import Topic
 from wire.api import API_NAMES
@@ -36,36 +40,49 @@ from wire.api import API_NAMES
 #: Partitions looked at in one turn of the event loop: about a millisecond.
 _SLICE = 1000
 
-Samples = Iterable[tuple[tuple[str, ...], float]]
-
 
 async def gather(services: Services, healing: Healing, server: Server) -> list[Metric]:
     """Return every metric as it is now."""
     families = [
         *_transactions(services.transactions, services.clock.now_ms()),
-        _labelled(
+        labelled(
             "magnetar_transactions_healed_total",
             [((remedy.value,), count) for remedy, count in healing.counts.items()],
         ),
-        _plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
+        plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
         *_server(server),
+        _logins(services.authentication),
+        _refusals(services.refusals),
         *_throttled(services.quotas),
-        _labelled(
+        labelled(
             "magnetar_blocking_jobs",
             [((pool.name,), pool.jobs) for pool in (COLD_READS, HOUSEKEEPING, PATTERNS)],
         ),
         _syncs(services.logs.sync_durations),
-        _plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),
-        _plain("magnetar_full_disk_refusals_total", services.logs.room.refusals),
+        plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),
+        plain("magnetar_full_disk_refusals_total", services.logs.room.refusals),
     ]
-    # Last, because it alone gives up its turn: all that is above is of one moment.
-    return families + await _partitions(services.topics.all())
+    # Last, because these alone give up their turn: all that is above is of one moment.
+    topics = services.topics.all()
+    families += await _partitions(topics)
+    found = await positions(services.groups, services.topics)
+    families += _lag(found)
+    names = services.config.view(ObservingConfig).metrics_names
+    left_out = 0
+    if exporter_names.NAME in names:
+        own, left_out = await exporter_names.gather(services, topics, found)
+        families += own
+    if jmx_names.NAME in names:
+        families += jmx_names.gather(services, server)
+    families.append(plain("magnetar_series_left_out", left_out))
+    families += told_by_clients(services.telemetry, services.clock.steady_ms())
+    return families
 
 
 def _transactions(transactions: Transactions, now_ms: int) -> Iterator[Metric]:
-    yield _plain("magnetar_transactions_open", transactions.open_count)
-    yield _plain("magnetar_transactional_ids", transactions.id_count)
+    yield plain("magnetar_transactions_open", transactions.open_count)
+    yield plain("magnetar_transactional_ids", transactions.id_count)
     oldest = transactions.oldest_open()
     samples = []
     if oldest is not None:
@@ -73,22 +90,22 @@ def _transactions(transactions: Transactions, now_ms: int) -> Iterator[Metric]:
         is_named = age_s >= NAMED_FROM_SECONDS
         names = (oldest.transactional_id, str(oldest.txn_id)) if is_named else ("", "")
         samples = [(names, age_s)]
-    yield _labelled("magnetar_oldest_open_transaction_seconds", samples)
+    yield labelled("magnetar_oldest_open_transaction_seconds", samples)
     yield from _votes(transactions.store, now_ms)
-    yield _plain("magnetar_transactions_timed_out_total", transactions.timed_out)
-    yield _plain("magnetar_late_settlements_total", transactions.late_settlements)
+    yield plain("magnetar_transactions_timed_out_total", transactions.timed_out)
+    yield plain("magnetar_late_settlements_total", transactions.late_settlements)
 
 
 def _votes(store: TransactionStore, now_ms: int) -> Iterator[Metric]:
-    yield _plain("magnetar_votes_waiting", store.index.vote_count)
+    yield plain("magnetar_votes_waiting", store.index.vote_count)
     oldest = store.index.oldest_vote()
     samples = []
     if oldest is not None:
         age_s = (now_ms - oldest.updated_at_ms) / 1000
         name = oldest.transactional_id if age_s >= NAMED_FROM_SECONDS else ""
         samples = [((name,), age_s)]
-    yield _labelled("magnetar_oldest_vote_seconds", samples)
-    yield _plain("magnetar_votes_expired_total", store.expiry.votes_expired)
+    yield labelled("magnetar_oldest_vote_seconds", samples)
+    yield plain("magnetar_votes_expired_total", store.expiry.votes_expired)
 
 
 def _groups(groups: Groups) -> Metric:
@@ -96,20 +113,28 @@ def _groups(groups: Groups) -> Metric:
         ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.value)
         for group in groups.all()
     )
-    return _labelled("magnetar_groups", kinds.items())
+    return labelled("magnetar_groups", kinds.items())
 
 
 def _server(server: Server) -> Iterator[Metric]:
-    yield _plain("magnetar_connections", server.connection_count)
-    yield _plain("magnetar_received_bytes_total", server.received_bytes)
-    yield _plain("magnetar_sent_bytes_total", server.sent_bytes)
+    yield plain("magnetar_connections", server.connection_count)
+    yield plain("magnetar_handshakes_open", sum(each.count for each in server.handshakes))
+    outcomes: Counter[Outcome] = Counter()
+    for each in server.handshakes:
+        outcomes.update(each.outcomes)
+    yield labelled(
+        "magnetar_handshakes_total", [((kind.value,), outcomes[kind]) for kind in Outcome]
+    )
+    yield plain("magnetar_received_bytes_total", server.received_bytes)
+    yield plain("magnetar_sent_bytes_total", server.sent_bytes)
     requests = server.dispatcher.request_counts.items()
-    yield _labelled(
+    yield labelled(
         "magnetar_requests_total",
         [((API_NAMES[key],), count) for key, count in requests if count],
     )
+    yield _latencies(server.dispatcher.durations)
     memory = server.memory
-    yield _labelled(
+    yield labelled(
         "magnetar_request_memory_bytes",
         [
             (("in_flight",), memory.in_flight_bytes),
@@ -120,12 +145,51 @@ def _server(server: Server) -> Iterator[Metric]:
     )
 
 
+def _logins(authentication: Authentication) -> Metric:
+    counts: Counter[tuple[str, ...]] = Counter()
+    for mechanism in authentication.mechanisms():
+        counts[mechanism.name, "succeeded"] += mechanism.logins.succeeded
+        counts[mechanism.name, "failed"] += mechanism.logins.failed
+    return labelled("magnetar_logins_total", counts.items())
+
+
+def _latencies(durations: Mapping[int, Durations]) -> Metric:
+    family = FAMILIES["magnetar_request_seconds"]
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    bounds = [*(f"{bound:.9f}".rstrip("0") for bound in bounds_seconds()), "+Inf"]
+    for key, counted in durations.items():
+        if any(counted):
+            # Prometheus' buckets count everything up to their bound.
+            buckets = list(zip(bounds, cumulated(counted), strict=True))
+            metric.add_metric([API_NAMES[key]], buckets, counted[SUM_NS] / 1e9)
+    return metric
+
+
+def _refusals(refusals: RefusalCounts) -> Metric:
+    counts = refusals.counts.items()
+    return labelled(
+        "magnetar_refusals_total",
+        [((API_NAMES[key], code.name), count) for (key, code), count in counts],
+    )
+
+
+def _lag(found: Positions) -> list[Metric]:
+    lags = Counter[str]()
+    for each in found:
+        lags[each.group_id] += each.lag
+    most = nlargest(GROUPS_MAX, lags.items(), key=lambda item: item[1])
+    return [
+        labelled("magnetar_group_lag_records", [((name,), lag) for name, lag in most if lag]),
+        plain("magnetar_group_lag_records_sum", lags.total()),
+    ]
+
+
 def _throttled(quotas: Quotas) -> Iterator[Metric]:
     kinds = quotas.throttled.items()
-    yield _labelled(
+    yield labelled(
         "magnetar_throttled_total", [((kind.value,), each.count) for kind, each in kinds]
     )
-    yield _labelled(
+    yield labelled(
         "magnetar_throttle_seconds_total",
         [((kind.value,), each.total_ms / 1000) for kind, each in kinds],
     )
@@ -155,21 +219,8 @@ async def _partitions(topics: Collection[Topic]) -> list[Metric]:
             await asyncio.sleep(0)
     most = nlargest(TOPICS_MAX, lags.items(), key=lambda item: item[1])
     return [
-        _labelled("magnetar_stable_offset_lag_records", [((name,), lag) for name, lag in most]),
-        _plain("magnetar_stable_offset_lag_records_sum", sum(lags.values())),
-        _plain("magnetar_topics", len(topics)),
-        _plain("magnetar_partitions", seen),
+        labelled("magnetar_stable_offset_lag_records", [((name,), lag) for name, lag in most]),
+        plain("magnetar_stable_offset_lag_records_sum", sum(lags.values())),
+        plain("magnetar_topics", len(topics)),
+        plain("magnetar_partitions", seen),
     ]
-
-
-def _plain(name: str, value: float) -> Metric:
-    return _labelled(name, [((), value)])
-
-
-def _labelled(name: str, samples: Samples) -> Metric:
-    family = FAMILIES[name]
-    of_kind = CounterMetricFamily if family.kind is COUNTER else GaugeMetricFamily
-    metric = of_kind(name, family.help, labels=family.labels)
-    for labels, value in samples:
-        metric.add_metric(labels, value)
-    return metric

@@ -19,6 +19,7 @@ from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Change
 from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.delegation_tokens import DelegationTokens
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
@@ -40,6 +41,7 @@ class CatalogWatch:
         client_quotas: ClientQuotas,
         acls: Acls | None,
         scram: ScramCredentials,
+        tokens: DelegationTokens | None,
     ) -> None:
         """`version`: the number of the last change that all the others have read already."""
         self.version = version
@@ -50,6 +52,7 @@ class CatalogWatch:
         self._client_quotas = client_quotas
         self._acls = acls
         self._scram = scram
+        self._tokens = tokens
         self._applying = asyncio.Lock()
         self._background: Background | None = None
 
@@ -89,6 +92,7 @@ class CatalogWatch:
             Change("configs", ""),
             Change("quotas", ""),
             Change("acls", ""),
+            Change("tokens", ""),
             *(Change("scram", user) for user in users),
         ]
 
@@ -101,6 +105,7 @@ class CatalogWatch:
             case "configs":
                 self._stored_configs.reload()
                 self._broker_configs.reload()
+                self._broker_configs.on_change()
                 await self._topics.inherit()
             case "quotas":
                 self._client_quotas.reload()
@@ -108,5 +113,8 @@ class CatalogWatch:
                 if self._acls is not None:
                     # Not in a thread: this node's own changes would be newer than what was read.
                     self._acls.take_over(self._catalog.acls())
+            case "tokens":
+                if self._tokens is not None:
+                    self._tokens.reload()
             case "scram":
                 self._scram.reload(change.name)

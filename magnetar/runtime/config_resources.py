@@ -88,7 +88,7 @@ class BrokerResource:
         return setting.render(setting.default) or ""
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
-        self._configs.check(list(names), texts)
+        self._configs.check(self._name, list(names), texts)
 
     async def store(self, texts: Mapping[str, str]) -> None:
         self._configs.replace(self._name, texts)

@@ -262,6 +262,11 @@ class FetchSessions:
         """The partitions that all sessions remember; one in two sessions counts twice."""
         return self._partition_count
 
+    def remembered(self, session_id: int) -> Iterable[PartitionKey]:
+        """Return the partitions that a session remembers; none where there is no such session."""
+        session = self._sessions.get(session_id)
+        return () if session is None else tuple(session.partitions)
+
     def open(
         self, request: FetchRequest, version: int, now_ms: int, *, rights: object = None
     ) -> FetchContext:

@@ -3,7 +3,7 @@
 A partition is *due* until a read has found nothing new in it. From then on the watch is subscribed
 to its log, and the first move of a bound makes the partition due again. So a session of ten
 thousand quiet partitions costs nothing for each fetch, and a log calls back once for each session
-that nobody uses any more. The subscriptions of sessions are bounded as their partitions are.
+whose client has gone. The subscriptions of sessions are bounded as their partitions are.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class PartitionRead:
     def refused(cls, error: KafkaError) -> PartitionRead:
         """Return a read that answers `error` and touches no log."""
         read = cls(None, -1, 0)
-        read.error = error
+        read.refuse(error)
         return read
 
     def read_now(self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool) -> bool:
@@ -112,7 +112,9 @@ class PartitionRead:
 
     def refuse(self, error: KafkaError) -> None:
         """Answer `error` in place of what was read."""
-        self.error = error
+        # Its frames lead back to the fetch: to hold them would leave everything that a request for
+        # 100,000 partitions has made to the garbage collection.
+        self.error = error.with_traceback(None)
         self.result = None
         self.size_bytes = 0
 

@@ -8,7 +8,7 @@ Heartbeat and LeaveGroup. The requests themselves are next door: `classic_groups
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from uuid import uuid4
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
@@ -23,6 +23,7 @@ from coordinator.groups.classic.requests import (
 )
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.deletion import decide_deletion
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
@@ -172,6 +173,13 @@ class Groups:
     def find_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Return the consumer group as it is now. Raises GROUP_ID_NOT_FOUND. As `find`."""
         return self.shards.of(group_id).state.find_consumer_group(group_id)
+
+    def committed(self) -> Iterator[tuple[str, Iterator[tuple[OffsetKey, CommittedOffset]]]]:
+        """Yield each group that has committed offsets, with these; in the order of shards."""
+        for shard in self.shards:
+            offsets = shard.state.offsets
+            for group_id in sorted(offsets.groups()):
+                yield group_id, offsets.of_group(group_id)
 
     def all(self) -> list[ClassicGroup | ConsumerGroup]:
         """Return every group that has members, had any, or has offsets; by id. As `find`."""

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from functools import partial
 
 from logstore.disk.pools import Pool
+from magnetar.logging import shown
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 #: The memory of one compiled pattern; a pattern that needs more is refused.
 _MEMORY_BYTES_MAX = 1 << 20
-_SHOWN = 200
 
 PATTERNS = Pool("patterns", 1, 100, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -43,7 +43,7 @@ def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
     except re2.error as mistake:
         reason = mistake.args[0].decode(errors="replace")
         raise KafkaError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {pattern[:_SHOWN]!r}: {reason}"
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"pattern {shown(pattern)!r}: {reason}"
         ) from None
     finally:
         # Else re2 would keep the last 128 patterns.

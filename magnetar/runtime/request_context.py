@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from magnetar.config.listeners import Listener
+from magnetar.logging import shown
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.security.principal import Principal
 from magnetar.security.session import Session
@@ -84,6 +85,20 @@ class RequestContext:
         return self.connection.session.principal
 
     @property
+    def host(self) -> str:
+        """The client's address without its port, as ACLs name it."""
+        return self.client_address.rpartition(":")[0] or self.client_address
+
+    @property
     def client_host(self) -> str:
-        """The client's address without its port, as Java prints it: tools of Kafka expect that."""
-        return f"/{self.client_address.rpartition(':')[0] or self.client_address}"
+        """The client's address as Java prints it: tools of Kafka expect that of group members."""
+        return f"/{self.host}"
+
+    def described(self) -> dict[str, Any]:
+        """Return the fields by which a line of the log names the client and its request."""
+        return {
+            "client_id": shown(self.client_id or ""),
+            "client_address": self.client_address,
+            "principal": shown(str(self.principal)),
+            "correlation_id": self.correlation_id,
+        }

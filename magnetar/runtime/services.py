@@ -21,13 +21,16 @@ from magnetar.runtime.holds_elsewhere import HoldsElsewhere
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.shared_timers import SharedTimers
+from magnetar.runtime.telemetry import ClientTelemetry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.storage.acls import Acls
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.delegation_tokens import DelegationTokens
 from magnetar.storage.logs import Logs
 from magnetar.storage.topics import Topics
 
@@ -63,8 +66,13 @@ class Services:
     #: What clients have taken of their quotas.
     quotas: Quotas
     authentication: Authentication
+    refusals: RefusalCounts
+    #: What clients tell of their own metrics; None where nothing takes them.
+    telemetry: ClientTelemetry | None
     #: Who may do what; None without an authorizer.
     acls: Acls | None
+    #: Delegation tokens; None without a secret for them.
+    tokens: DelegationTokens | None
     #: The coordinators, and the partitions of this broker as participants of transactions.
     groups: Groups
     transactions: Transactions

@@ -12,7 +12,8 @@ from magnetar.security.principal import parse_principal
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
-_WILDCARD_PRINCIPAL = "User:*"
+#: The principal of rules that are for all.
+EVERYONE = "User:*"
 
 
 class Resource(IntEnum):
@@ -124,7 +125,7 @@ class Acl(NamedTuple):
 
     def is_for(self, principal: str, host: str) -> bool:
         """Return whether the rule is about requests of `principal` from the address `host`."""
-        return self.principal in (principal, _WILDCARD_PRINCIPAL) and self.host in (host, WILDCARD)
+        return self.principal in (principal, EVERYONE) and self.host in (host, WILDCARD)
 
     def decides(self, operation: Operation) -> bool:
         """Return whether the rule is about the operation; an allowed one may imply it."""

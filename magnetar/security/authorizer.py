@@ -6,12 +6,13 @@ is about the resource at all, `allow.everyone.if.no.acl.found` decides; else it 
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from magnetar.security.acls import (
     CLUSTER_NAME,
+    EVERYONE,
     WILDCARD,
     Acl,
     Operation,
@@ -23,6 +24,9 @@ from magnetar.security.principal import Principal
 
 #: Decisions that are remembered. When there are more, all are forgotten: clients choose the names.
 _REMEMBERED_MAX = 100_000
+#: A decision about a longer name is made each time. Topics have shorter ones.
+_REMEMBERED_NAME_MAX = 256
+_RESOURCES = max(Resource) + 1
 
 
 class Decision(NamedTuple):
@@ -32,48 +36,65 @@ class Decision(NamedTuple):
     rule: Acl | None
 
 
+#: The rules of one name, by principal; of each the order in which they were made.
+_ByPrincipal = dict[str, dict[Acl, None]]
+
+
 class _Rules:
-    """The rules about one kind of resource, found by a resource's name."""
+    """The rules about one kind of resource, found by a resource's name and who asks."""
 
     def __init__(self) -> None:
-        self.literal: dict[str, list[Acl]] = {}
-        self.prefixed: dict[str, list[Acl]] = {}
+        self.literal: dict[str, _ByPrincipal] = {}
+        self.prefixed: dict[str, _ByPrincipal] = {}
         #: The prefixes in order: those of a name lie before it.
         self.prefixes: list[str] = []
+        #: By principal, all of its rules.
+        self.of: _ByPrincipal = {}
 
     def add(self, acl: Acl) -> None:
         by_name = self._by_name(acl)
         if acl.pattern is Pattern.PREFIXED and acl.name not in by_name:
             insort(self.prefixes, acl.name)
-        by_name.setdefault(acl.name, []).append(acl)
+        by_name.setdefault(acl.name, {}).setdefault(acl.principal, {})[acl] = None
+        self.of.setdefault(acl.principal, {})[acl] = None
 
     def remove(self, acl: Acl) -> None:
         by_name = self._by_name(acl)
-        by_name[acl.name].remove(acl)
-        if by_name[acl.name]:
+        _remove(self.of, acl)
+        if not _remove(by_name[acl.name], acl):
             return
         del by_name[acl.name]
         if acl.pattern is Pattern.PREFIXED:
-            self.prefixes.remove(acl.name)
+            del self.prefixes[bisect_left(self.prefixes, acl.name)]
 
-    def _by_name(self, acl: Acl) -> dict[str, list[Acl]]:
+    def _by_name(self, acl: Acl) -> dict[str, _ByPrincipal]:
         return self.prefixed if acl.pattern is Pattern.PREFIXED else self.literal
 
-    def about(self, name: str) -> Iterator[Acl]:
-        """Return every rule about the resource of this name."""
-        yield from self.literal.get(name, ())
-        if name != WILDCARD:
-            yield from self.literal.get(WILDCARD, ())
+    def about(self, name: str) -> Iterator[_ByPrincipal]:
+        """Return the rules about the resource of this name, for each name that they have."""
+        if name in self.literal:
+            yield self.literal[name]
+        if name != WILDCARD and WILDCARD in self.literal:
+            yield self.literal[WILDCARD]
         end = bisect_right(self.prefixes, name)
         while end:
             prefix = self.prefixes[end - 1]
             if name.startswith(prefix):
-                yield from self.prefixed[prefix]
+                yield self.prefixed[prefix]
                 end -= 1
                 continue
             # The prefixes between here and what the two have in common fit the name no more.
             common = _common_length(prefix, name)
             end = bisect_right(self.prefixes, name[:common], 0, end - 1)
+
+
+def _remove(rules: _ByPrincipal, acl: Acl) -> bool:
+    """Remove a rule; return whether none is left."""
+    of_principal = rules[acl.principal]
+    del of_principal[acl]
+    if not of_principal:
+        del rules[acl.principal]
+    return not rules
 
 
 class Authorizer:
@@ -86,7 +107,8 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
         self._rules = {resource: _Rules() for resource in Resource}
-        self._remembered: dict[tuple[Principal, str, Operation, Resource, str], bool] = {}
+        self._remembered: dict[tuple[Principal, str, int, str], bool] = {}
+        self._some: dict[tuple[Principal, str, Operation, Resource], bool] = {}
         for acl in acls:
             self._rules[acl.resource].add(acl)
 
@@ -94,13 +116,21 @@ class Authorizer:
         """Decide by these rules too, from now on; each must be new."""
         for acl in acls:
             self._rules[acl.resource].add(acl)
-        self._remembered.clear()
+        self._forget()
 
     def remove(self, acls: Iterable[Acl]) -> None:
         """Decide without these rules from now on; each must be there."""
         for acl in acls:
             self._rules[acl.resource].remove(acl)
+        self._forget()
+
+    def _forget(self) -> None:
         self._remembered.clear()
+        self._some.clear()
+
+    def is_super_user(self, principal: Principal) -> bool:
+        """Return whether `super.users` names the principal: no rule is asked."""
+        return str(principal) in self._super_users
 
     def allows(
         self,
@@ -111,13 +141,16 @@ class Authorizer:
         name: str = CLUSTER_NAME,
     ) -> bool:
         """Return whether `principal` may do this from the address `host`."""
-        key = (principal, host, operation, resource, name)
+        # A number for both: an Enum's hash is a call of Python's.
+        key = (principal, host, operation * _RESOURCES + resource, name)
         allowed = self._remembered.get(key)
         if allowed is None:
             allowed = self.decide(principal, host, operation, resource, name).is_allowed
             if len(self._remembered) >= _REMEMBERED_MAX:
                 self._remembered.clear()
-            self._remembered[key] = allowed
+            # A client could fill the memory with long names of things that need not exist.
+            if len(name) <= _REMEMBERED_NAME_MAX:
+                self._remembered[key] = allowed
         return allowed
 
     def decide(
@@ -129,13 +162,14 @@ class Authorizer:
             return Decision(True, None)
         allowing: Acl | None = None
         is_any = False
-        for acl in self._rules[resource].about(name):
+        for by_principal in self._rules[resource].about(name):
             is_any = True
-            if not (acl.is_for(who, host) and acl.decides(operation)):
-                continue
-            if acl.permission is Permission.DENY:
-                return Decision(False, acl)
-            allowing = allowing or acl
+            for acl in _for(by_principal, who):
+                if not (acl.is_for(who, host) and acl.decides(operation)):
+                    continue
+                if acl.permission is Permission.DENY:
+                    return Decision(False, acl)
+                allowing = allowing or acl
         if allowing is not None:
             return Decision(True, allowing)
         return Decision(self._allow_everyone and not is_any, None)
@@ -148,14 +182,21 @@ class Authorizer:
         Source: Authorizer.authorizeByResourceType. A rule that denies all denies; one that denies
         a name or a prefix takes away what lies within it.
         """
-        who = str(principal)
+        key = (principal, host, operation, resource)
+        allowed = self._some.get(key)
+        if allowed is None:
+            allowed = self._decide_some(str(principal), host, operation, resource)
+            if len(self._some) >= _REMEMBERED_MAX:
+                self._some.clear()
+            self._some[key] = allowed
+        return allowed
+
+    def _decide_some(self, who: str, host: str, operation: Operation, resource: Resource) -> bool:
         if who in self._super_users:
             return True
         rules = [
             acl
-            for by_name in (self._rules[resource].literal, self._rules[resource].prefixed)
-            for acls in by_name.values()
-            for acl in acls
+            for acl in _for(self._rules[resource].of, who)
             if acl.is_for(who, host) and acl.decides(operation)
         ]
         denied = [acl for acl in rules if acl.permission is Permission.DENY]
@@ -174,6 +215,12 @@ class Authorizer:
             for acl in rules
             if acl.permission is Permission.ALLOW
         )
+
+
+def _for(rules: _ByPrincipal, who: str) -> Iterator[Acl]:
+    """Return the rules for one principal, and for everyone."""
+    yield from rules.get(who, ())
+    yield from rules.get(EVERYONE, ())
 
 
 def _common_length(one: str, other: str) -> int:

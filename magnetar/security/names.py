@@ -54,6 +54,30 @@ def certificate_name(der: bytes) -> str:
     return java_name(load_der_x509_certificate(der).subject)
 
 
+class CertificateNames(NamedTuple):
+    """What a certificate calls its owner: as Java prints the subject, and in other ways."""
+
+    subject: str
+    alternatives: frozenset[str]
+
+
+def certificate_names(chain: str) -> CertificateNames:
+    """Return the names in the first certificate of a PEM text."""
+    from cryptography.x509 import (
+        ExtensionNotFound,
+        SubjectAlternativeName,
+        load_pem_x509_certificates,
+    )
+
+    certificate = load_pem_x509_certificates(chain.encode())[0]
+    try:
+        found = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except ExtensionNotFound:
+        return CertificateNames(java_name(certificate.subject), frozenset())
+    alternatives = frozenset(str(each.value) for each in found)
+    return CertificateNames(java_name(certificate.subject), alternatives)
+
+
 def java_name(name: Name) -> str:
     """Return a name in RFC 2253's form: the last part first."""
     return ",".join(

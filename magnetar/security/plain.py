@@ -15,6 +15,8 @@ _NO_PASSWORD = b"\0"
 class PlainExchange:
     """One login against the `user_NAME="password"` entries of a JAAS line."""
 
+    failure = ""
+
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.identity: Identity | None = None
         self._passwords = passwords

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from magnetar.security.principal import Principal
@@ -14,10 +14,14 @@ class AuthenticationFailed(Exception):
 
 
 class Identity(NamedTuple):
-    """Who a client proved to be, and until when by the wall clock; None: without an end."""
+    """Who a client proved to be, and until when by the wall clock; None: without an end.
+
+    `is_token`: by a delegation token, which another may hold than the user.
+    """
 
     principal: Principal
     expires_at_ms: int | None = None
+    is_token: bool = False
 
 
 class SaslExchange(Protocol):
@@ -28,9 +32,23 @@ class SaslExchange(Protocol):
         ...
 
     @property
+    def failure(self) -> str:
+        """Why the login has failed although the client is still answered; else empty. For the log:
+        the client is told less."""
+        ...
+
+    @property
     def identity(self) -> Identity | None:
         """Who the client is; None until the exchange has succeeded."""
         ...
+
+
+class Logins:
+    """How many logins by one mechanism of a listener succeeded, and failed."""
+
+    def __init__(self) -> None:
+        self.succeeded = 0
+        self.failed = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +59,7 @@ class Mechanism:
     begin: Callable[[], SaslExchange]
     #: `connections.max.reauth.ms`; 0: a session has no end of its own (KIP-368).
     session_ms_max: int = 0
+    logins: Logins = field(default_factory=Logins, compare=False)
 
 
 #: The mechanisms of a listener by name, in the order in which clients are told them.

@@ -1,8 +1,9 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: a password never crosses the wire (RFC 5802, RFC 7677, KIP-84).
 
 The broker keeps salt, iterations, StoredKey and ServerKey of a user; the password cannot be
-computed from them. An unknown user gets a salt made from the broker's secret and fails at the last
-step, like a wrong password does: users cannot be guessed by the answers.
+computed from them. An unknown user gets a decoy: a salt made from the broker's secret that looks
+like those of users, and fails at the last step, like a wrong password does: users cannot be guessed
+by the answers. With the extension `tokenauth=true` the name is a delegation token's id (KIP-48).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-from magnetar.security.principal import user
+from magnetar.security.principal import Principal, user
 from magnetar.security.sasl import AuthenticationFailed, Identity
 
 #: The hash of each mechanism, by the mechanism's name.
@@ -24,7 +25,7 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISM_IDS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
-_SALT_BYTES = 20
+_DELEGATED = "tokenauth"
 
 # gs2-header, then the bare message. The authorization id may be given; channel binding may not.
 _CLIENT_FIRST = re.compile(
@@ -47,8 +48,64 @@ class ScramCredential(NamedTuple):
     server_key: bytes
 
 
-#: Return the credential of a user name, where there is one.
-FindCredential = Callable[[str], ScramCredential | None]
+class TokenLogin(NamedTuple):
+    """What a login by a delegation token is compared with, and whom it lets in until when."""
+
+    credential: ScramCredential
+    owner: Principal
+    expires_at_ms: int
+
+
+class Users(Protocol):
+    """Those who may log in by one mechanism."""
+
+    def find(self, name: str) -> ScramCredential | None:
+        """Return a user's credential, where there is one."""
+        ...
+
+    def find_token(self, token_id: str, now_ms: int) -> TokenLogin | None:
+        """Return what is known of a delegation token that has not expired."""
+        ...
+
+    def decoy(self, name: str) -> ScramCredential:
+        """Return the credential of a user that does not exist: always the same for one name."""
+        ...
+
+
+class SaltShape(NamedTuple):
+    """What can be seen of a credential before a login: iterations, and the salt's bytes.
+
+    `is_text`: they are digits and small letters, as Kafka's tools make them.
+    """
+
+    size_bytes: int
+    iterations: int
+    is_text: bool
+
+
+#: As Kafka's tools make it: 130 random bits in base 36.
+USUAL_SHAPE = SaltShape(25, ITERATIONS_MIN, True)
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def shape_of(kept: ScramCredential) -> SaltShape:
+    """Return what can be seen of a user's credential."""
+    is_text = all(byte in _DIGITS for byte in kept.salt)
+    return SaltShape(len(kept.salt), kept.iterations, is_text)
+
+
+def decoy(mechanism: str, name: str, secret: bytes, shapes: Sequence[SaltShape]) -> ScramCredential:
+    """Return a credential that no password fits, in one of the shapes, chosen by the name.
+
+    `secret` is the broker's: without it no one can tell the salt from a random one.
+    """
+    seed = hmac.digest(secret, f"{mechanism} {name}".encode(), "sha512")
+    shape = shapes[int.from_bytes(seed[:8], "big") % len(shapes)]
+    salt = hashlib.shake_256(seed).digest(shape.size_bytes)
+    if shape.is_text:
+        salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in salt)
+    key = hmac.digest(secret, salt, HASHES[mechanism])
+    return ScramCredential(salt, shape.iterations, key, key)
 
 
 def credential(mechanism: str, salt: bytes, iterations: int, salted: bytes) -> ScramCredential:
@@ -71,23 +128,20 @@ def salted_password(mechanism: str, password: str, salt: bytes, iterations: int)
 class ScramExchange:
     """One login: client-first, server-first, client-final, server-final."""
 
-    def __init__(
-        self,
-        mechanism: str,
-        find: FindCredential,
-        secret: bytes,
-        nonce: str,
-    ) -> None:
-        """`secret` is the broker's, for the salts of unknown users; `nonce` is fresh and random."""
+    failure = ""
+
+    def __init__(self, mechanism: str, users: Users, nonce: str) -> None:
+        """`nonce` is fresh and random."""
         self.identity: Identity | None = None
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
-        self._find = find
-        self._secret = secret
+        self._users = users
         self._nonce = nonce
         self._first: re.Match[str] | None = None
         self._server_first = ""
-        self._credential: ScramCredential | None = None
+        #: What the login is compared with, and who has proven what; None: a decoy.
+        self._credential: ScramCredential
+        self._claimed: Identity | None = None
 
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Return server-first or server-final. Raises AuthenticationFailed."""
@@ -96,10 +150,10 @@ class ScramExchange:
         except UnicodeDecodeError:
             raise self._refusal() from None
         if self._first is None:
-            return self._on_first(text).encode()
+            return self._on_first(text, now_ms).encode()
         return self._on_final(self._first, text).encode()
 
-    def _on_first(self, text: str) -> str:
+    def _on_first(self, text: str, now_ms: int) -> str:
         first = _CLIENT_FIRST.fullmatch(text)
         if first is None:
             raise self._refusal()
@@ -111,18 +165,31 @@ class ScramExchange:
                 "Authentication failed: Client requested an authorization id that is different"
                 " from username"
             )
-        self._credential = self._find(name)
-        shown = self._credential or self._decoy(name)
-        salt = base64.b64encode(shown.salt).decode()
-        self._server_first = f"r={self._nonce},s={salt},i={shown.iterations}"
+        self._look_up(name, _is_token(first["extensions"]), now_ms)
+        salt = base64.b64encode(self._credential.salt).decode()
+        self._server_first = f"r={self._nonce},s={salt},i={self._credential.iterations}"
         return self._server_first
+
+    def _look_up(self, name: str, is_token: bool, now_ms: int) -> None:
+        # Computed also for a user that exists: the time of the answer must not tell.
+        decoy_credential = self._users.decoy(name)
+        known: ScramCredential | None = None
+        if is_token:
+            token = self._users.find_token(name, now_ms)
+            if token is not None:
+                known = token.credential
+                self._claimed = Identity(token.owner, token.expires_at_ms, is_token=True)
+        else:
+            known = self._users.find(name)
+            if known is not None:
+                self._claimed = Identity(user(name))
+        self._credential = known or decoy_credential
 
     def _on_final(self, first: re.Match[str], text: str) -> str:
         final = _CLIENT_FINAL.fullmatch(text)
         if final is None or self.identity is not None:
             raise self._refusal()
-        name = _unescaped(first["name"])
-        known = self._credential or self._decoy(name)
+        known = self._credential
         message = f"{first['bare']},{self._server_first},{final['without_proof']}".encode()
         signature = hmac.digest(known.stored_key, message, self._hash)
         proof = self._decoded(final["proof"])
@@ -136,17 +203,11 @@ class ScramExchange:
             final["nonce"] == self._nonce
             and self._decoded(final["channel"]).decode("latin-1") == first["gs2"]
         )
-        if not (is_proven and is_whole) or self._credential is None:
+        if not (is_proven and is_whole) or self._claimed is None:
             raise self._refusal()
-        self.identity = Identity(user(name))
+        self.identity = self._claimed
         verifier = hmac.digest(known.server_key, message, self._hash)
         return f"v={base64.b64encode(verifier).decode()}"
-
-    def _decoy(self, name: str) -> ScramCredential:
-        """Return the credential of a user that does not exist: always the same for one name."""
-        salt = hmac.digest(self._secret, f"{self._mechanism} {name}".encode(), "sha256")
-        key = hmac.digest(self._secret, salt, self._hash)
-        return ScramCredential(salt[:_SALT_BYTES], ITERATIONS_MIN, key, key)
 
     def _decoded(self, text: str) -> bytes:
         try:
@@ -159,6 +220,12 @@ class ScramExchange:
             "Authentication failed during authentication due to invalid credentials with SASL"
             f" mechanism {self._mechanism}"
         )
+
+
+def _is_token(extensions: str) -> bool:
+    """Return whether a login's extensions, `,name=value` each, say that its name is a token's."""
+    given = dict(each.split("=", 1) for each in extensions.split(",")[1:])
+    return given.get(_DELEGATED, "").lower() == "true"
 
 
 def _unescaped(name: str) -> str:

@@ -20,6 +20,10 @@ _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
 REAUTHENTICATION_INTERVAL_MS = 1_000
 
 
+#: What Kafka calls the library of a client that has not named it.
+UNKNOWN = "unknown"
+
+
 class _State(Enum):
     INITIAL = auto()
     #: ApiVersions was answered.
@@ -49,8 +53,12 @@ class Session:
         `frame_bytes_max` is the largest request until the session is open.
         """
         self._frame_bytes_max = frame_bytes_max
+        #: Name and version of the client's library, by ApiVersions (KIP-511).
+        self.software = (UNKNOWN, UNKNOWN)
         self.principal: Principal = ANONYMOUS
         self.mechanism: str | None = None
+        #: Whether the client has logged in by a delegation token.
+        self.is_token = False
         self.is_guarded = mechanisms is not None
         self._mechanisms: Mechanisms = mechanisms or {}
         self._state = _State.OPEN if mechanisms is None else _State.INITIAL
@@ -124,11 +132,15 @@ class Session:
         try:
             answer = self._login.step(token, now_ms)
         except AuthenticationFailed as failed:
+            # A failure that the client was answered after was counted then.
+            self._chosen.logins.failed += not self._login.failure
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
         identity = self._login.identity
         if identity is None:
+            self._chosen.logins.failed += bool(self._login.failure)
             return answer, 0
         if self.mechanism is not None and identity.principal != self.principal:
+            self._chosen.logins.failed += 1
             raise KafkaError(
                 ErrorCode.SASL_AUTHENTICATION_FAILED,
                 f"Cannot change principals during re-authentication from {self.principal}:"
@@ -144,12 +156,19 @@ class Session:
         ]
         lifetime_ms = min(lifetimes_ms, default=0)
         self.principal, self.mechanism = identity.principal, self._chosen.name
+        self.is_token = identity.is_token
+        self._chosen.logins.succeeded += 1
         self._authenticated_at_ms = now_ms
         self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms else None
         # A session that has an end is looked at before each request.
         self.is_guarded = self._expires_at_ms is not None
         self._login, self._state = None, _State.OPEN
         return answer, lifetime_ms
+
+    @property
+    def failure(self) -> str:
+        """Why the login has failed that the client may still end in order; else empty."""
+        return "" if self._login is None else self._login.failure
 
     @property
     def mechanism_names(self) -> list[str]:

@@ -14,7 +14,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.quotas import ConnectionsConfig, listener_limits, parse_overrides
+from magnetar.config.quotas import (
+    ConnectionsConfig,
+    ListenerLimits,
+    listener_limits,
+    parse_overrides,
+)
 from magnetar.config.setting import INT32_MAX
 from magnetar.runtime.quotas import Kind, Quotas
 from magnetar.security.token_bucket import Rate, TokenBucket
@@ -39,11 +44,20 @@ class Admission:
         self._quotas = quotas
         self._steady_ms = steady_ms
         self._open_files_max = open_files.connections_max()
+        self._of_listeners: dict[str, ListenerLimits] = {}
+        self.look()
         self._total = 0
         self._by_listener: Counter[str] = Counter()
         self._by_host: Counter[str] = Counter()
         #: By listener, and the broker's.
         self._rates: dict[str, TokenBucket] = {}
+
+    def look(self) -> None:
+        """Judge by the configuration as it is now."""
+        given = self._config.view(ConnectionsConfig)
+        self._creation_rate = given.max_connection_creation_rate
+        self._of_hosts = parse_overrides(given.max_connections_per_ip_overrides)
+        self._of_listeners.clear()
 
     def enter(self, listener: str, host: str) -> Verdict:
         """Count a new connection and judge it. `leave` must follow in any case."""
@@ -56,10 +70,9 @@ class Admission:
         close_after_ms = self._quotas.refuses(host)
         if close_after_ms:
             return Verdict(close_after_ms=close_after_ms)
-        settings = self._config.view(ConnectionsConfig)
-        of_listener = listener_limits(self._config, listener).creation_rate
+        of_listener = self._limits_of(listener).creation_rate
         wait_ms = max(
-            self._wait_ms(_BROKER, settings.max_connection_creation_rate),
+            self._wait_ms(_BROKER, self._creation_rate),
             0 if of_listener is None else self._wait_ms(listener, of_listener),
         )
         return Verdict(serve_after_ms=wait_ms)
@@ -72,15 +85,20 @@ class Admission:
         if not self._by_host[host]:
             del self._by_host[host]
 
+    def _limits_of(self, listener: str) -> ListenerLimits:
+        limits = self._of_listeners.get(listener)
+        if limits is None:
+            limits = self._of_listeners[listener] = listener_limits(self._config, listener)
+        return limits
+
     def _too_many(self, listener: str, host: str) -> str:
         config = self._config
         if self._total > config.max_connections:
             return f"max.connections={config.max_connections}"
-        of_listener = listener_limits(config, listener).connections_max
+        of_listener = self._limits_of(listener).connections_max
         if self._by_listener[listener] > of_listener:
             return f"listener.name.{listener.lower()}.max.connections={of_listener}"
-        overrides = parse_overrides(config.view(ConnectionsConfig).max_connections_per_ip_overrides)
-        of_host = overrides.get(host, config.max_connections_per_ip)
+        of_host = self._of_hosts.get(host, config.max_connections_per_ip)
         if self._by_host[host] > of_host:
             return f"max.connections.per.ip={of_host}"
         if self._total > self._open_files_max:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import cast
 
 from magnetar.config.listeners import Listener
-from magnetar.logging import get_logger
+from magnetar.logging import get_logger, shown
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
 from magnetar.runtime.turns import Turns
@@ -107,8 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._pause = Pause.NONE
         self._mute: Mute | None = None  # Made when a quota mutes for the first time.
-        #: Whether every request under way is one of OVERLAPPING.
-        self._do_overlap = True
+        self._do_overlap = True  # Whether every request under way is one of OVERLAPPING.
         self._is_pumping = False
         self._will_pump = False
         self._waits_for_turn = False  # Whether requests wait for the next one.
@@ -189,7 +188,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         _log.warning(
             "connection closed",
             client_address=self.client_address,
-            client_id=self.client_id,
+            client_id=shown(self.client_id or ""),
             reason=reason,
         )
         self.abort()
@@ -252,9 +251,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             # Others send large requests at the same time: to receive them all holds the loop.
             self._pause_reading(Pause.TURN)
             self._turns.later(partial(self._resume_reading, Pause.TURN))
-
-    def eof_received(self) -> bool:
-        return False
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -404,7 +400,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answered(exchange)
 
     async def _go_on(self, exchange: Exchange, rest: Rest) -> None:
-        await self._dispatcher.go_on(exchange, rest)
+        dispatcher = self._dispatcher
+        go_on = dispatcher.go_on_large if exchange.is_large else dispatcher.go_on
+        await go_on(exchange, rest)
         self._answered(exchange)
 
     def _answered(self, exchange: Exchange) -> None:
@@ -468,7 +466,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         _log.warning(
             "connection closed",
             client_address=self.client_address,
-            client_id=self.client_id,
+            client_id=shown(self.client_id or ""),
+            principal=shown(str(self.session.principal)),
             reason=str(error),
             exc_info=None if isinstance(error, WireError) else error,
         )

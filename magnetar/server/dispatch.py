@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
 from struct import error as StructError
+from time import perf_counter_ns
 from types import CoroutineType
 from typing import Any, cast
 
@@ -31,8 +32,10 @@ from magnetar.runtime.failing import is_fatal
 from magnetar.runtime.request_context import Connection, RequestContext
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
+from magnetar.server.collecting import Collector
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
+from magnetar.server.latency import SUM_NS, Durations, no_durations
 from magnetar.server.metering import metered
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, TooManyElements, WireError
@@ -88,6 +91,7 @@ class Route:
         "api",
         "api_key",
         "decode",
+        "durations",
         "encode",
         "handler",
         "is_flexible",
@@ -97,15 +101,23 @@ class Route:
     )
 
     def __init__(
-        self, api: Api, version: int, *, is_guarded: bool = False, is_metered: bool = False
+        self,
+        api: Api,
+        version: int,
+        durations: Durations,
+        *,
+        is_guarded: bool = False,
+        is_metered: bool = False,
     ) -> None:
-        """`is_guarded`: there is an authorizer, which the API's needs are put before.
+        """`durations` count the requests of all versions of the API.
 
-        `is_metered`: some clients have quotas.
+        `is_guarded`: there is an authorizer, which the API's needs are put before. `is_metered`:
+        some clients have quotas.
         """
         self.api = api
         self.api_key = api.key
         self.version = version
+        self.durations = durations
         self.overlaps = api.key in OVERLAPPING
         self.handler = api.handler
         if is_guarded and api.needs:
@@ -126,6 +138,7 @@ class Exchange:
 
     __slots__ = (
         "answer",
+        "began_ns",
         "context",
         "is_large",
         "overlaps",
@@ -141,6 +154,7 @@ class Exchange:
     def __init__(self, route: Route, context: RequestContext, size_bytes: int) -> None:
         self.route = route
         self.context = context
+        self.began_ns = perf_counter_ns()
         #: What the request holds in an account while it waits.
         self.size_bytes = size_bytes
         #: Whether the request has so many elements that a thread decodes it.
@@ -169,10 +183,13 @@ class Dispatcher:
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
+        self._collector = Collector(self._loop)
         #: By API key and version as the first four bytes of a request say them.
         self._routes: dict[int, Route] = {}
         #: The number of requests that were understood, by API key.
         self.request_counts = dict.fromkeys(apis, 0)
+        #: How long requests took until their answers were known, by API key.
+        self.durations = {key: no_durations() for key in apis}
 
     def begin(self, frame: Frame, connection: Connection, client_address: str) -> Exchange:
         """Decode the request that `frame` holds and run its handler up to its first wait.
@@ -247,6 +264,11 @@ class Dispatcher:
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 
+    async def go_on_large(self, exchange: Exchange, rest: Rest) -> None:
+        """Do as `go_on`, for a request that a thread decodes."""
+        with self._collector.put_off():
+            await self.go_on(exchange, rest)
+
     async def go_on(self, exchange: Exchange, rest: Rest) -> None:
         """Run the handler from its first wait on. Raises WireError.
 
@@ -265,6 +287,10 @@ class Dispatcher:
                 exchange.answer = await LARGE_MESSAGES.run(partial(_refusal, exchange, refusal))
             else:
                 exchange.answer = _refusal(exchange, refusal)
+
+    def close(self) -> None:
+        """Leave the process as it was: no request is begun any more."""
+        self._collector.close()
 
     def forget_routes(self) -> None:
         """Look routes up anew: quotas have come or gone."""
@@ -312,10 +338,11 @@ class Dispatcher:
             token, _ = connection.session.authenticate(bytes(frame), now_ms)
         except KafkaError as refusal:
             # Before KIP-152 the protocol has no answer that says no.
-            raise WireError(str(refusal)) from None
+            self.services.refusals.add(SaslAuthenticateRequest.api_key, refusal.code)
+            raise WireError(connection.session.failure or str(refusal)) from None
         api = self._apis[SaslAuthenticateRequest.api_key]
         context = RequestContext(api.key, 0, 0, None, "", now_ms, connection)
-        exchange = Exchange(Route(api, 0), context, 0)
+        exchange = Exchange(Route(api, 0, self.durations[api.key]), context, 0)
         exchange.request = SaslAuthenticateRequest()
         exchange.answer = [len(token).to_bytes(SIZE_BYTES, "big") + token]
         return exchange
@@ -326,7 +353,7 @@ class Dispatcher:
         """Return an ApiVersions request of an unknown version, with its answer (KIP-511)."""
         key, correlation_id = unsupported.api_key, unsupported.correlation_id
         context = RequestContext(key, 0, correlation_id, None, "", self._now_ms(), connection)
-        exchange = Exchange(Route(self._apis[key], 0), context, 0)
+        exchange = Exchange(Route(self._apis[key], 0, self.durations[key]), context, 0)
         exchange.request = ApiVersionsRequest()
         exchange.answer = _encode(exchange, unsupported_version_response(self._apis))
         return exchange
@@ -339,6 +366,7 @@ class Dispatcher:
         route = self._routes[key_and_version] = Route(
             api,
             version,
+            self.durations[api_key],
             is_guarded=self.services.acls is not None,
             is_metered=self.services.quotas.limits_clients,
         )
@@ -377,8 +405,8 @@ def _encode(
 ) -> Answer:
     """Return size, response header and body in buffers of which none is empty.
 
-    Large parts are not copied. Raises TooManyElements, and TypeError for a response that cannot be
-    sent: a bug.
+    Counts the request's duration, which ends here. Large parts are not copied. Raises
+    TooManyElements, and TypeError for a response that cannot be sent: a bug.
     """
     if response is None:
         return []
@@ -394,6 +422,10 @@ def _encode(
     for part in parts:
         size += len(part)
     head = prefix.pack(size, exchange.context.correlation_id)
+    taken_ns = perf_counter_ns() - exchange.began_ns
+    durations = route.durations
+    durations[taken_ns.bit_length()] += 1
+    durations[SUM_NS] += taken_ns
     if size <= _JOIN_BYTES_MAX:
         return [b"".join((head, *parts))]
     return [head, *filter(len, parts)]
@@ -413,6 +445,5 @@ def _described(exchange: Exchange) -> dict[str, Any]:
     return {
         "api": exchange.route.api.name,
         "version": context.version,
-        "client_id": context.client_id,
-        "client_address": context.client_address,
+        **context.described(),
     }

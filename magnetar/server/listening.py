@@ -20,10 +20,11 @@ from magnetar.runtime.delayed_response import DelayedResponses
 from magnetar.runtime.response_memory import ROOM_BYTES_MIN, ResponseMemory
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
-from magnetar.server.admission import Admission
+from magnetar.server.admission import Admission, Verdict
 from magnetar.server.connection import ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SHARED_BUFFER_BYTES
+from magnetar.server.handshakes import Handshakes
 from magnetar.server.memory import RequestMemory
 from magnetar.server.tls import ListenerTls
 
@@ -36,9 +37,6 @@ STOP_GRACE_SECONDS = 1.0
 _SWEEP_SECONDS = 1.0
 #: How many of these searches are made between two looks at the files of certificates.
 _SWEEPS_PER_RELOAD = 10
-#: The time that a client has for its part of a TLS handshake, and for the end of its connection.
-_TLS_HANDSHAKE_S = 10.0
-_TLS_SHUTDOWN_S = 2.0
 
 _log = get_logger("server")
 
@@ -48,7 +46,7 @@ Bind: TypeAlias = Callable[[Listener], socket.socket]
 
 def bind_socket(listener: Listener) -> socket.socket:
     """Return a socket with the listener's address. Raises ConfigError for one that is taken."""
-    host = listener.host or "0.0.0.0"
+    host = listener.host or "0.0.0.0"  # noqa: S104  # what an empty host asks for
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -106,6 +104,8 @@ class Server:
         self._tls: dict[str, ListenerTls] = {}
         self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
+        #: Of listeners with TLS.
+        self.handshakes: list[Handshakes] = []
         #: In the order in which they were accepted.
         self._connections: dict[ClientConnection, None] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -125,6 +125,11 @@ class Server:
     def sent_bytes(self) -> int:
         """The bytes of answers to clients since the start."""
         return self._sent_bytes + sum(one.sent_bytes for one in self._connections)
+
+    @property
+    def connections(self) -> tuple[ClientConnection, ...]:
+        """The connections as they are now, in the order in which they were accepted."""
+        return tuple(self._connections)
 
     @property
     def connection_count(self) -> int:
@@ -158,18 +163,21 @@ class Server:
         self.dispatcher.services = services
         self._admission = Admission(self._config, services.quotas, self._clock.steady_ms)
         services.quotas.on_change = self._quotas_changed
+        configs = services.config_resources.broker
+        configs.check_change, configs.on_change = self._check_configs, self._configs_changed
+        # Addresses were bound before the configs that an earlier process stored were read.
+        self._configs_changed()
         for bound, listener in zip(self._bound, self.listeners, strict=True):
+            connection = functools.partial(self._connection, services.authentication, listener)
+            backlog = self._config.socket_listen_backlog_size
             tls = self._tls.get(listener.name)
-            self._servers.append(
-                await self.loop.create_server(
-                    functools.partial(self._connection, services.authentication, listener),
-                    sock=bound,
-                    backlog=self._config.socket_listen_backlog_size,
-                    ssl=None if tls is None else tls.context,
-                    ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_S,
-                    ssl_shutdown_timeout=None if tls is None else _TLS_SHUTDOWN_S,
-                )
-            )
+            if tls is None:
+                served = await self.loop.create_server(connection, sock=bound, backlog=backlog)
+                self._servers.append(served)
+            else:
+                handshakes = Handshakes(self.loop, listener, tls, self._admission, connection)
+                handshakes.start(bound, backlog)
+                self.handshakes.append(handshakes)
         self._sweep()
 
     async def stop(self) -> None:
@@ -179,7 +187,9 @@ class Server:
             self._sweep_timer.cancel()
         for server in self._servers:
             server.close()
-        for connection in tuple(self._connections):
+        for handshakes in self.handshakes:
+            handshakes.stop()
+        for connection in self.connections:
             connection.close()
         if self._connections:
             self._all_closed.clear()
@@ -187,9 +197,10 @@ class Server:
                 async with asyncio.timeout(STOP_GRACE_SECONDS):
                     await self._all_closed.wait()
             except TimeoutError:
-                for connection in tuple(self._connections):
+                for connection in self.connections:
                     connection.abort()
                 await asyncio.sleep(0)
+        self.dispatcher.close()
 
     def _connection(self, authentication: Authentication, listener: Listener) -> ClientConnection:
         tls = self._tls.get(listener.name)
@@ -199,7 +210,12 @@ class Server:
     def _opened(self, connection: ClientConnection, transport: asyncio.Transport) -> None:
         """Count a connection that was accepted, or close it where it is one too many."""
         self._connections[connection] = None
-        verdict = self._admission.enter(connection.listener.name, connection.host)
+        listener = connection.listener
+        # One with TLS was counted before its handshake.
+        is_admitted = listener.protocol.has_tls
+        verdict = (
+            Verdict() if is_admitted else self._admission.enter(listener.name, connection.host)
+        )
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         accepted = transport.get_extra_info("socket")
         if accepted is not None:
@@ -219,10 +235,21 @@ class Server:
             # In the next step: the event loop begins to read after this one.
             self.loop.call_soon(connection.mute, verdict.serve_after_ms)
 
+    def _check_configs(self, candidate: BrokerConfig) -> None:
+        """Raise ConfigError unless the listeners could serve by a configuration."""
+        for tls in self._tls.values():
+            tls.check(listener_security(candidate, tls.name))
+
+    def _configs_changed(self) -> None:
+        """Serve new connections by the configuration as it is now."""
+        for tls in self._tls.values():
+            tls.use(listener_security(self._config, tls.name))
+        self._admission.look()
+
     def _quotas_changed(self) -> None:
         """Serve by the quotas as they are now, also clients that older ones had muted."""
         self.dispatcher.forget_routes()
-        for connection in tuple(self._connections):
+        for connection in self.connections:
             connection.unmute()
 
     def _closed(self, connection: ClientConnection) -> None:
@@ -257,7 +284,7 @@ class Server:
         if isinstance(overdue, ClientConnection):
             overdue.cut_off("it sends too slowly while queued.max.request.bytes is used up")
         if self.response_memory.room_bytes <= 0:
-            for connection in tuple(self._connections):
+            for connection in self.connections:
                 if connection.is_stuck():
                     connection.cut_off(
                         "it does not read its answers while they hold queued.max.request.bytes"
@@ -265,7 +292,7 @@ class Server:
         now = self.loop.time()
         idle_seconds = self._config.connections_max_idle_ms / 1000
         if idle_seconds >= 0:
-            for connection in tuple(self._connections):
+            for connection in self.connections:
                 if connection.idle_seconds(now) > idle_seconds:
                     _log.debug("idle connection closed", client_address=connection.client_address)
                     connection.end()

@@ -13,12 +13,19 @@ import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.config.security import SecurityConfig
 from magnetar.logging import get_logger
-from magnetar.security.names import MappingRule, certificate_name, mapped, parse_rules
+from magnetar.security.names import (
+    MappingRule,
+    certificate_name,
+    certificate_names,
+    mapped,
+    parse_rules,
+)
 from magnetar.security.principal import Principal, user
 from wire.errors import WireError
 
@@ -39,67 +46,115 @@ _DER_SEQUENCE = b"\x30"
 _log = get_logger("server")
 
 
+class _Loaded(NamedTuple):
+    context: ssl.SSLContext
+    #: The certificate and those that signed it, as PEM.
+    chain: str
+
+
 class ListenerTls:
-    """The TLS of one listener. Raises ConfigError where its settings cannot be served."""
+    """The TLS of one listener."""
 
     def __init__(self, listener: Listener, security: SecurityConfig) -> None:
+        """Raises ConfigError where its settings cannot be served."""
         self.name = listener.name
         self.rules: list[MappingRule] = _rules(listener.name, security)
         self._security = security
-        self._modified = self._modification_times()
-        self._newest = self._load()
-        #: What the listener hands to each handshake.
-        self.context = self._load()
+        self._modified = _modification_times(security)
+        #: What the listener hands to each handshake, which goes on with the newest.
+        self._loaded = _load(self.name, security)
+        self.context = self._loaded.context
         self.context.sni_callback = self._choose
 
-    def reload(self) -> None:
-        """Take over the files, where one has changed since the last look."""
-        modified = self._modification_times()
-        if modified == self._modified:
+    def check(self, security: SecurityConfig) -> None:
+        """Raise ConfigError unless new connections could be served by these settings.
+
+        As in Kafka, a new certificate must have the names of the one before: a store that was
+        mixed up with another must not go live. Files that are renewed in place may change them.
+        """
+        if self._is_new(security):
+            loaded = _load(self.name, security)
+            _check_names(self.name, self._loaded.chain, loaded.chain, security)
+
+    def use(self, security: SecurityConfig) -> None:
+        """Serve new connections by these settings, and by the files as they are now.
+
+        What cannot be used leaves everything as it was, with a line in the log.
+        """
+        if not self._is_new(security):
             return
-        self._modified = modified
+        self._modified = _modification_times(security)
         try:
-            self._newest = self._load()
+            self._loaded = _load(self.name, security)
         except ConfigError as mistake:
             _log.error("certificate not renewed", listener=self.name, reason=str(mistake))
         else:
+            self._security = security
             _log.info("certificate renewed", listener=self.name)
 
+    def reload(self) -> None:
+        """Take over the files, where one has changed since the last look."""
+        self.use(self._security)
+
+    def _is_new(self, security: SecurityConfig) -> bool:
+        is_other = any(security[name] != self._security[name] for name in SecurityConfig.settings)
+        return is_other or _modification_times(security) != self._modified
+
     def _choose(self, handshake: ssl.SSLObject, server_name: str, _: ssl.SSLContext) -> None:
-        handshake.context = self._newest
+        handshake.context = self._loaded.context
 
-    def _modification_times(self) -> tuple[int, ...]:
-        found = []
-        for path in (self._security.ssl_keystore_location, self._security.ssl_truststore_location):
-            try:
-                found.append(os.stat(path).st_mtime_ns if path else 0)
-            except OSError:
-                found.append(-1)
-        return tuple(found)
 
-    def _load(self) -> ssl.SSLContext:
-        security = self._security
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        versions = [_VERSIONS[name] for name in security.ssl_enabled_protocols]
-        context.minimum_version, context.maximum_version = min(versions), max(versions)
-        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+def _modification_times(security: SecurityConfig) -> tuple[int, ...]:
+    found = []
+    for path in (security.ssl_keystore_location, security.ssl_truststore_location):
         try:
-            if security.ssl_cipher_suites:
-                context.set_ciphers(":".join(map(_openssl_name, security.ssl_cipher_suites)))
-            chain, key = _key_pair(security)
-            with _in_memory(chain) as chain_path, _in_memory(key) as key_path:
-                password = security.ssl_key_password or ""
-                context.load_cert_chain(chain_path, key_path, lambda: password)
-            trusted = _trusted(security)
-            if trusted:
-                context.load_verify_locations(cadata=trusted)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else None
-            raise ConfigError(
-                f"listener {self.name}: cannot use its TLS settings: {reason or error}"
-            ) from None
-        context.verify_mode = _VERIFY[security.ssl_client_auth]
-        return context
+            found.append(os.stat(path).st_mtime_ns if path else 0)
+        except OSError:
+            found.append(-1)
+    return tuple(found)
+
+
+def _load(listener: str, security: SecurityConfig) -> _Loaded:
+    """Return a context by these settings, and the chain of its certificate. Raises ConfigError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    versions = [_VERSIONS[name] for name in security.ssl_enabled_protocols]
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    try:
+        if security.ssl_cipher_suites:
+            context.set_ciphers(":".join(map(_openssl_name, security.ssl_cipher_suites)))
+        chain, key = _key_pair(security)
+        with _in_memory(chain) as chain_path, _in_memory(key) as key_path:
+            password = security.ssl_key_password or ""
+            context.load_cert_chain(chain_path, key_path, lambda: password)
+        trusted = _trusted(security)
+        if trusted:
+            context.load_verify_locations(cadata=trusted)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise ConfigError(
+            f"listener {listener}: cannot use its TLS settings: {reason or error}"
+        ) from None
+    context.verify_mode = _VERIFY[security.ssl_client_auth]
+    return _Loaded(context, chain)
+
+
+def _check_names(listener: str, old: str, new: str, security: SecurityConfig) -> None:
+    """Raise ConfigError where a certificate lacks a name of the one before it."""
+    if old == new:
+        return
+    of_old, of_new = certificate_names(old), certificate_names(new)
+    if of_old.subject != of_new.subject and not security.ssl_allow_dn_changes:
+        raise ConfigError(
+            f"listener {listener}: the certificate of {of_new.subject} cannot follow that of"
+            f" {of_old.subject} while clients connect. ssl.allow.dn.changes=true allows it."
+        )
+    missing = sorted(of_old.alternatives - of_new.alternatives)
+    if missing and not security.ssl_allow_san_changes:
+        raise ConfigError(
+            f"listener {listener}: the new certificate lacks {', '.join(missing)} of the one"
+            " before. ssl.allow.san.changes=true allows it."
+        )
 
 
 def principal_of(certificate: bytes, rules: Sequence[MappingRule]) -> Principal:

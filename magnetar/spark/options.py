@@ -27,7 +27,16 @@ _SPARKS = {"checkpointlocation", "includeheaders"}
 #: Settings that follow from the guarantee, so the sink sets them.
 _DECIDED = {"transactional.id", "enable.idempotence", "acks", "request.required.acks"}
 #: Settings that librdkafka has by other names, or does not have.
-_JAVAS = ("ssl.truststore.", "ssl.keystore.", "sasl.jaas.", "sasl.mechanisms")
+_JAVAS = (
+    "ssl.truststore.",
+    "ssl.keystore.",
+    "sasl.jaas.",
+    "sasl.mechanisms",
+    "sasl.login.",
+    "sasl.oauthbearer.client.credentials.",
+    "sasl.oauthbearer.header.",
+    "sasl.oauthbearer.jwt.",
+)
 BROKER_TIMEOUT_MS = 120_000
 _BROKER_TIMEOUT_MS_MAX = 3_600_000
 QUERY_ID_BYTES_MAX = 512

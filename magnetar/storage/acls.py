@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.security import AuthorizationConfig
-from magnetar.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
+from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.security.authorizer import Authorizer
 from magnetar.security.principal import parse_principal
 from magnetar.storage.catalog import Catalog
@@ -58,9 +58,9 @@ class Acls:
         self.authorizer.add(new)
         self.version += 1
 
-    def matching(self, asked: AclFilter) -> list[Acl]:
-        """Return the rules that a filter asks for."""
-        return [acl for acl in self._acls if asked.matches(acl)]
+    def all(self) -> tuple[Acl, ...]:
+        """Return every rule, in the order in which they were made."""
+        return tuple(self._acls)
 
     def remove(self, acls: Iterable[Acl]) -> None:
         """Remove rules, durably and all at once."""

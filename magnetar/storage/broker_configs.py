@@ -8,10 +8,17 @@ logs by `Topics.inherit`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from magnetar.config.dynamic import apply_texts, find_setting, parse_texts, refusal_of_names
+from magnetar.config.dynamic import (
+    apply_texts,
+    find_setting,
+    parse_texts,
+    refusal_of_names,
+    with_texts,
+)
+from magnetar.config.load import ConfigError
 from magnetar.config.setting import InvalidValue
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog
@@ -37,6 +44,10 @@ class BrokerConfigs:
         """Apply the catalog's configs to `config`, except those unknown to this release."""
         self._config = config
         self._catalog = catalog
+        #: Called with what the configuration would be. Raises ConfigError where it cannot serve.
+        self.check_change: Callable[[BrokerConfig], None] = lambda candidate: None
+        #: Called when the configuration has changed.
+        self.on_change: Callable[[], None] = lambda: None
         self.reload()
 
     def reload(self) -> None:
@@ -68,15 +79,26 @@ class BrokerConfigs:
                 f"Unexpected broker id, expected {node_id}, but received {name}",
             )
 
-    def check(self, names: list[str], texts: Mapping[str, str]) -> None:
-        """Raise INVALID_REQUEST unless these names can be changed, and to these texts."""
-        reason = refusal_of_names(names)
+    def check(self, name: str, changed: list[str], texts: Mapping[str, str]) -> None:
+        """Raise INVALID_REQUEST unless these settings can be changed, and to these texts.
+
+        `name` is this broker's id, or EVERY_BROKER.
+        """
+        reason = refusal_of_names(changed, for_every_broker=name == EVERY_BROKER)
         if reason is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        config = self._config
         try:
-            parse_texts(texts)
+            if name == EVERY_BROKER:
+                candidate = with_texts(config, texts, config.own_texts)
+            else:
+                candidate = with_texts(config, config.shared_texts, texts)
+            self.check_change(candidate)
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_REQUEST, invalid.reason) from None
+        except ConfigError as mistake:
+            _log.warning("configs refused", broker=name or "every", reason=str(mistake))
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(mistake)) from None
 
     def replace(self, name: str, texts: Mapping[str, str]) -> None:
         """Replace the configs of `name`, durably; expects what `check` lets pass.
@@ -91,6 +113,7 @@ class BrokerConfigs:
             apply_texts(config, texts, config.own_texts)
         else:
             apply_texts(config, config.shared_texts, texts)
+        self.on_change()
         _log.info("configs changed", broker=resource or "every", names=sorted(texts))
 
 

@@ -1,11 +1,11 @@
 """The catalog: the broker's state besides its logs, in a few SQLite tables.
 
-Owns topics, configs, client quotas, the producer id counter, the cluster's id and the count of the
-broker's starts. One transaction per admin change, durable when the call returns (WAL,
-synchronous=FULL; less where the broker's durability promises less). Calls run on the event loop:
-they are rare and take a fraction of a millisecond, or the time of one sync. Topics are made, grown
-and deleted in a thread, since clients may ask for thousands; calls wait for one another. A failing
-or full disk is a CatalogFailure, which stops the broker.
+Owns topics, configs, client quotas, users, ACLs, delegation tokens, the producer id counter, the
+cluster's id and the count of the broker's starts. One transaction per admin change, durable when
+the call returns (WAL, synchronous=FULL; less where the broker's durability promises less). Calls
+run on the event loop: they are rare and take a fraction of a millisecond, or the time of one sync.
+Topics are made, grown and deleted in a thread, since clients may ask for thousands; calls wait for
+one another. A failing or full disk is a CatalogFailure, which stops the broker.
 
 Nodes of one machine share a catalog: each has it open, and SQLite's write lock orders what they
 change. A shared catalog also remembers what each change was about (`changes_since`).
@@ -26,14 +26,16 @@ from logstore.disk.durability import Durability
 from magnetar.storage.catalog_rows import (
     AclRow,
     Change,
+    TokenRow,
     TopicRow,
     forget_deleted,
     insert_configs,
     insert_leaders,
     next_epoch,
+    topics_of,
 )
 from magnetar.storage.catalog_schema import MIGRATIONS
-from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.private_file import make_private
 
 FILE_NAME = "catalog.sqlite"
 
@@ -80,6 +82,14 @@ class Catalog:
         self._lock = RLock()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
+        if not in_memory:
+            # It has what SCRAM keeps of passwords. SQLite gives the files beside it the same mode.
+            try:
+                make_private(Path(self._path))
+            except OSError as error:
+                raise CatalogFailure(
+                    f"catalog {self._path}: cannot open: {error.strerror}"
+                ) from error
         with self._failing("open"):
             # `isolation_level=None`: this class begins and ends transactions itself.
             # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
@@ -105,46 +115,40 @@ class Catalog:
 
     def topics(self) -> list[TopicRow]:
         """Return every topic, in the order of names."""
-        return self._topics("", ())
+        with self._snapshot("read topics") as database:
+            # One query of each table for all topics: there may be tens of thousands.
+            return topics_of(
+                database.execute("SELECT topic_id, name, value FROM topic_configs"),
+                database.execute(
+                    "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
+                    " ORDER BY topic_id, partition"
+                ),
+                database.execute(
+                    "SELECT id, name, partition_count, replication_factor, internal"
+                    " FROM topics ORDER BY name"
+                ),
+            )
 
     def topic(self, topic_id: UUID) -> TopicRow | None:
         """Return the topic of that id, if there is one."""
-        found = self._topics(" WHERE {} = ?", (topic_id.bytes,))
-        return found[0] if found else None
-
-    def _topics(self, only: str, values: tuple[bytes, ...]) -> list[TopicRow]:
-        of_topic, of_row = only.format("id"), only.format("topic_id")
-        configs: dict[bytes, dict[str, str]] = {}
-        leaders: dict[bytes, list[Elsewhere]] = {}
-        with self._snapshot("read topics") as database:
-            # One query of each table for all topics: there may be tens of thousands.
-            for topic_id, name, value in database.execute(
-                f"SELECT topic_id, name, value FROM topic_configs{of_row}", values
-            ):
-                configs.setdefault(topic_id, {})[name] = value
-            for topic_id, node_id, epoch in database.execute(
-                "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
-                f"{of_row} ORDER BY topic_id, partition",
-                values,
-            ):
-                leaders.setdefault(topic_id, []).append(Elsewhere(node_id, epoch))
-            rows = database.execute(
-                "SELECT id, name, partition_count, replication_factor, internal"
-                f" FROM topics{of_topic} ORDER BY name",
-                values,
+        values = (topic_id.bytes,)
+        with self._snapshot("read a topic") as database:
+            found = topics_of(
+                database.execute(
+                    "SELECT topic_id, name, value FROM topic_configs WHERE topic_id = ?", values
+                ),
+                database.execute(
+                    "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
+                    " WHERE topic_id = ? ORDER BY partition",
+                    values,
+                ),
+                database.execute(
+                    "SELECT id, name, partition_count, replication_factor, internal"
+                    " FROM topics WHERE id = ?",
+                    values,
+                ),
             )
-            return [
-                TopicRow(
-                    UUID(bytes=topic_id),
-                    name,
-                    partitions,
-                    factor,
-                    bool(internal),
-                    configs.get(topic_id, {}),
-                    tuple(leaders.get(topic_id, ())),
-                )
-                for topic_id, name, partitions, factor, internal in rows
-            ]
+        return found[0] if found else None
 
     def add_topic(self, topic: TopicRow) -> None:
         """Store a topic whose id no other topic has. Raises NameTaken."""
@@ -247,10 +251,9 @@ class Catalog:
 
         Of one user, or of all.
         """
-        only, values = ("", ()) if user is None else (" WHERE user = ?", (user,))
         with self._failing("read SCRAM credentials"):
             return self._database.execute(
-                f"SELECT * FROM scram_credentials{only}", values
+                "SELECT * FROM scram_credentials WHERE ?1 IS NULL OR user = ?1", (user,)
             ).fetchall()
 
     def set_scram_credentials(
@@ -281,6 +284,27 @@ class Catalog:
                 "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
                 " AND host = ? AND operation = ? AND permission = ?",
                 acls,
+            )
+
+    def delegation_tokens(self) -> list[TokenRow]:
+        """Return every delegation token, the oldest first."""
+        with self._failing("read delegation tokens"):
+            return self._database.execute(
+                "SELECT * FROM delegation_tokens ORDER BY issued_ms, id"
+            ).fetchall()
+
+    def put_delegation_token(self, token: TokenRow) -> None:
+        """Add a delegation token, or replace the one of its id."""
+        with self._change("put a delegation token", Change("tokens", "")) as database:
+            database.execute(
+                "INSERT OR REPLACE INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
+            )
+
+    def remove_delegation_tokens(self, ids: Iterable[str]) -> None:
+        """Remove the delegation tokens of these ids."""
+        with self._change("remove delegation tokens", Change("tokens", "")) as database:
+            database.executemany(
+                "DELETE FROM delegation_tokens WHERE id = ?", [(each,) for each in ids]
             )
 
     def remove_topics(self, topic_ids: Iterable[UUID], gone: Iterable[UUID] = ()) -> None:

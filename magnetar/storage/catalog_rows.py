@@ -13,6 +13,11 @@ from magnetar.storage.leaders import Elsewhere
 AclRow = tuple[int, str, int, str, str, int, int]
 
 
+#: Id of one delegation token, types and names of its owner and its requester, its renewers as JSON,
+#: when it was issued, until when it is good, and until when it may be renewed.
+TokenRow = tuple[str, str, str, str, str, str, int, int, int]
+
+
 class Change(NamedTuple):
     """What one change was about: a kind, and the name of the thing where the kind has several."""
 
@@ -31,6 +36,32 @@ class TopicRow(NamedTuple):
     configs: dict[str, str]
     #: Who leads each partition; none where there is one node.
     leaders: tuple[Elsewhere, ...] = ()
+
+
+def topics_of(
+    configs: Iterable[tuple[bytes, str, str]],
+    leaders: Iterable[tuple[bytes, int, int]],
+    rows: Iterable[tuple[bytes, str, int, int, int]],
+) -> list[TopicRow]:
+    """Return topics from the rows of their three tables; leaders in the order of partitions."""
+    texts: dict[bytes, dict[str, str]] = {}
+    for topic_id, name, value in configs:
+        texts.setdefault(topic_id, {})[name] = value
+    placed: dict[bytes, list[Elsewhere]] = {}
+    for topic_id, node_id, epoch in leaders:
+        placed.setdefault(topic_id, []).append(Elsewhere(node_id, epoch))
+    return [
+        TopicRow(
+            UUID(bytes=topic_id),
+            name,
+            partitions,
+            factor,
+            bool(internal),
+            texts.get(topic_id, {}),
+            tuple(placed.get(topic_id, ())),
+        )
+        for topic_id, name, partitions, factor, internal in rows
+    ]
 
 
 def insert_configs(

@@ -74,6 +74,19 @@ MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
     """,
     """
+    CREATE TABLE delegation_tokens (
+        id TEXT PRIMARY KEY,
+        owner_type TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        requester_type TEXT NOT NULL,
+        requester TEXT NOT NULL,
+        renewers TEXT NOT NULL,
+        issued_ms INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        ends_ms INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    """,
+    """
     CREATE TABLE nodes (
         node_id INTEGER PRIMARY KEY,
         epoch INTEGER NOT NULL

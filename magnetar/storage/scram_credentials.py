@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from magnetar.security.scram import ScramCredential
+from magnetar.security.scram import USUAL_SHAPE, SaltShape, ScramCredential, decoy, shape_of
 from magnetar.storage.catalog import Catalog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 #: Most users with credentials: all of them are held in memory.
 USERS_MAX = 100_000
+_SHAPES_MAX = 64
 
 #: A user's credentials by the mechanism's name.
 Credentials = Mapping[str, ScramCredential]
@@ -22,9 +23,12 @@ class ScramCredentials:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._users: dict[str, dict[str, ScramCredential]] = {}
+        self._secret = catalog.secret()
+        #: By mechanism, what the credentials of some users look like: so do those of none.
+        self._shapes: dict[str, list[SaltShape]] = {}
         self._read(None)
-        #: The broker's own secret: salts of users that do not exist are made from it.
-        self.secret = catalog.secret()
+        for credentials in self._users.values():
+            self._note_shapes(credentials)
 
     def reload(self, user: str) -> None:
         """Read a user's credentials again: another node may have changed them."""
@@ -41,6 +45,18 @@ class ScramCredentials:
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a mechanism, where there is one."""
         return self._users.get(user, {}).get(mechanism)
+
+    def decoy(self, user: str, mechanism: str) -> ScramCredential:
+        """Return the credential of a user that does not exist, which looks like that of one."""
+        shapes = self._shapes.get(mechanism) or [USUAL_SHAPE]
+        return decoy(mechanism, user, self._secret, shapes)
+
+    def _note_shapes(self, credentials: Credentials) -> None:
+        for mechanism, kept in credentials.items():
+            shapes = self._shapes.setdefault(mechanism, [])
+            # Not all: a decoy must stay what it was while more users come.
+            if len(shapes) < _SHAPES_MAX:
+                shapes.append(shape_of(kept))
 
     def of(self, user: str) -> Credentials:
         """Return all credentials of a user; none for an unknown one."""
@@ -65,5 +81,6 @@ class ScramCredentials:
         )
         if credentials:
             self._users[user] = dict(credentials)
+            self._note_shapes(credentials)
         else:
             self._users.pop(user, None)

@@ -362,7 +362,7 @@ class Topics:
 
     def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
         """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""
-        if now != opened:
+        if not now.says_as(opened):
             for log in logs:
                 self._logs.reconfigure(log, now)
 

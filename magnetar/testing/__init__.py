@@ -1,37 +1,89 @@
-"""A broker for tests: a process of its own that is ready in a fraction of a second.
+"""A broker for tests: real, ready in a fraction of a second, and able to fail as brokers do.
 
-    from magnetar.testing import start_broker
+    def test_orders(kafka):  # a pytest fixture: no import, no conftest.py
+        topic = kafka.topic()
+        lost = kafka.lose_answer(Api.PRODUCE, topic=topic)
+        ...  # the application, with kafka.bootstrap_servers
+        kafka.assert_once(topic, [b"first", b"second"])
 
-    def test_my_service():
-        with start_broker(settings={"num.partitions": "4"}) as broker:
-            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-            broker.kill()  # as a crash would
-            broker.start()  # on the same port and data
-
-The data is in a temporary directory, unless you name one: `start_broker(tmp_path)`.
+Without pytest, `with start_broker() as broker:` does the same; from other languages, `magnetar
+testing serve`. docs/testing_your_application.md is the cookbook.
 
 TLS, users and ACLs are an argument each:
 
     acls = [allow("ada", "READ", "WRITE", topic="orders"), allow("ada", "READ", group="billing")]
     with start_broker(tls=True, users={"ada": "secret"}, acls=acls) as broker:
         Producer(broker.confluent_settings("ada"))
-        KafkaProducer(**broker.kafka_python_settings("ada"))
-        broker.client_settings("ada")  # of Java's clients; properties_file() has them in a file
 
-A cluster of three nodes: `start_broker(workers=3)`.
+A cluster of three nodes, without faults: `BrokerProcess(workers=3)`.
 
-Certificates need `pip install magnetar[security]`. Users log in by PLAIN, or by
-`mechanism="SCRAM-SHA-512"`.
+Certificates need `pip install magnetar[security]`.
 
-With pytest: put `pytest_plugins = ["magnetar.testing.fixtures"]` into conftest.py. All tests with
-an argument `magnetar_broker` then share one broker. A session fixture of your own,
-`magnetar_settings`, returns its settings.
-
-This package knows a broker by its process and its protocol: it runs `magnetar serve`, waits for the
-line that says "ready on HOST:PORT", and stops the broker with SIGTERM.
+This package knows a broker by its process, its protocol and its door (`magnetar.faults.door`). Its
+names are imported when they are used: pytest loads the plugin in every project where magnetar is
+installed.
 """
 
-from magnetar.testing.access import allow, deny
-from magnetar.testing.process import BrokerProcess, NotReady, start_broker
+from __future__ import annotations
 
-__all__ = ["BrokerProcess", "NotReady", "allow", "deny", "start_broker"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magnetar.testing.access import allow, deny
+    from magnetar.testing.api import Api
+    from magnetar.testing.broker import Broker
+    from magnetar.testing.broker import Broker as start_broker
+    from magnetar.testing.faults import Fault, FaultNeverFired
+    from magnetar.testing.link import BrokerGone
+    from magnetar.testing.process import BrokerProcess, NotReady
+    from magnetar.testing.records import Record
+    from magnetar.testing.requests import Request, Requests
+    from magnetar.testing.snapshots import Snapshot, SnapshotRefused
+
+#: Where each name is. `start_broker` is the class: `with start_broker() as broker`.
+_PLACES = {
+    "Api": "api:Api",
+    "Broker": "broker:Broker",
+    "BrokerGone": "link:BrokerGone",
+    "BrokerProcess": "process:BrokerProcess",
+    "Fault": "faults:Fault",
+    "FaultNeverFired": "faults:FaultNeverFired",
+    "NotReady": "process:NotReady",
+    "Record": "records:Record",
+    "Request": "requests:Request",
+    "Requests": "requests:Requests",
+    "Snapshot": "snapshots:Snapshot",
+    "SnapshotRefused": "snapshots:SnapshotRefused",
+    "allow": "access:allow",
+    "deny": "access:deny",
+    "start_broker": "broker:Broker",
+}
+
+__all__ = [
+    "Api",
+    "Broker",
+    "BrokerGone",
+    "BrokerProcess",
+    "Fault",
+    "FaultNeverFired",
+    "NotReady",
+    "Record",
+    "Request",
+    "Requests",
+    "Snapshot",
+    "SnapshotRefused",
+    "allow",
+    "deny",
+    "start_broker",
+]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = found
+    return found

@@ -12,12 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from magnetar.client.acls import Acl, Operation, Pattern, Permission, Resource, create_acls
-from magnetar.client.cluster import Client
-from magnetar.client.security import parse_security
+if TYPE_CHECKING:
+    from magnetar.client.acls import Acl
+    from magnetar.client.cluster import Client
+    from magnetar.client.security import Security
 
-_ADMINISTRATOR = "magnetar-testing"
+#: The client id of this package's own client. The broker's faults pass over it:
+#: `magnetar.faults.rules.OWN_CLIENT_ID`.
+CLIENT_ID = "magnetar-testing"
+_ADMINISTRATOR = CLIENT_ID
 _STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SECURITY = "org.apache.kafka.common.security"
 _MODULES = {"PLAIN": f"{_SECURITY}.plain.PlainLoginModule"}
@@ -32,24 +37,27 @@ def allow(
     The resource is `topic`, `group`, `transactional_id`, `user` or `cluster="kafka-cluster"`; `*`
     is every user, or every resource. `prefix`: the name is a prefix of names.
     """
-    return _acls(Permission.ALLOW, user, operations, host, prefix, resource)
+    return _acls("ALLOW", user, operations, host, prefix, resource)
 
 
 def deny(
     user: str, *operations: str, host: str = "*", prefix: bool = False, **resource: str
 ) -> list[Acl]:
     """Return ACLs that forbid what other ACLs allow; arguments as for `allow`."""
-    return _acls(Permission.DENY, user, operations, host, prefix, resource)
+    return _acls("DENY", user, operations, host, prefix, resource)
 
 
 def _acls(
-    permission: Permission,
+    permission: str,
     user: str,
     operations: Sequence[str],
     host: str,
     prefix: bool,
     resource: Mapping[str, str],
 ) -> list[Acl]:
+    # Here, since few tests need them: what a first broker waits for is imported while it starts.
+    from magnetar.client.acls import Acl, Operation, Pattern, Permission, Resource
+
     ((kind, name),) = resource.items()
     pattern = Pattern.PREFIXED if prefix else Pattern.LITERAL
     return [
@@ -60,7 +68,7 @@ def _acls(
             f"User:{user}",
             host,
             Operation[operation.upper()],
-            permission,
+            Permission[permission],
         )
         for operation in operations
     ]
@@ -123,9 +131,24 @@ class Access:
     def make_acls(self, bootstrap_servers: str) -> None:
         """Give the running broker its ACLs."""
         if self.acls:
-            settings = self._client(*self._administrator, "PLAIN")
-            with Client(bootstrap_servers, security=parse_security(settings)) as client:
+            from magnetar.client.acls import create_acls
+
+            with self.administrator(bootstrap_servers) as client:
                 create_acls(client, self.acls)
+
+    def administrator(self, bootstrap_servers: str) -> Client:
+        """Return a client of this package's own, which may do everything."""
+        from magnetar.client.cluster import Client
+        from magnetar.client.security import parse_security
+
+        security = parse_security(self._client(*self._administrator, "PLAIN"))
+        return Client(bootstrap_servers, client_id=CLIENT_ID, security=security)
+
+    def security(self, user: str | None = None) -> Security:
+        """Return `client` as clients of ours read it."""
+        from magnetar.client.security import parse_security
+
+        return parse_security(self.client(user))
 
     def client(self, user: str | None = None) -> dict[str, str]:
         """Return a client's settings by Kafka's names; without a `user`, for the first."""

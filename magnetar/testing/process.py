@@ -14,15 +14,16 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from select import select
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
-from magnetar.client.acls import Acl
-from magnetar.client.security import parse_security
 from magnetar.testing.access import Access
+
+if TYPE_CHECKING:
+    from magnetar.client.acls import Acl
 
 #: The form of the line is a promise of `magnetar serve`.
 _READY = re.compile(r"ready on ([^ ,]+):(\d+)")
@@ -92,12 +93,12 @@ class BrokerProcess:
 
     def confluent_settings(self, user: str | None = None) -> dict[str, Any]:
         """Return the settings of confluent-kafka and other clients of librdkafka."""
-        security = parse_security(self._access.client(user))
+        security = self._access.security(user)
         return {"bootstrap.servers": self.bootstrap_servers, **security.for_librdkafka()}
 
     def kafka_python_settings(self, user: str | None = None) -> dict[str, Any]:
         """Return the keyword arguments of kafka-python."""
-        security = parse_security(self._access.client(user))
+        security = self._access.security(user)
         settings = {
             "bootstrap_servers": self.bootstrap_servers,
             "security_protocol": security.protocol,
@@ -140,9 +141,17 @@ class BrokerProcess:
             self._access.make_acls(self.bootstrap_servers)
         self._is_new = False
 
-    def _spawn(self) -> None:
+    def _command(self) -> list[str]:
+        """Return what is run; the options `--data-dir` and `--config` are put behind it."""
         # The interpreter of the tests, so that it is the magnetar installed beside them.
-        command = [sys.executable, "-m", "magnetar", "serve", "--data-dir", str(self.data_dir)]
+        return [sys.executable, "-m", "magnetar", "serve"]
+
+    def _inherited(self) -> Sequence[int]:
+        """Return the descriptors that the process gets."""
+        return ()
+
+    def _spawn(self) -> None:
+        command = [*self._command(), "--data-dir", str(self.data_dir)]
         # In a file, not among the arguments: passwords do not show in the list of processes.
         settings = self._files / "server.properties"
         listener = f"{self._access.protocol}://{self.host}:{self.port}"
@@ -155,7 +164,11 @@ class BrokerProcess:
         # A file, not a pipe: a pipe that is not read would stop the broker once it is full.
         self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # kept open
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self._stderr, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            pass_fds=self._inherited(),
         )
 
     def _wait_until_ready(self) -> int:
@@ -201,7 +214,7 @@ class BrokerProcess:
         process.wait()
         self._ended()
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
@@ -221,7 +234,7 @@ class BrokerProcess:
         return self._process
 
     def _ended(self) -> None:
-        """Keep the output, and close everything."""
+        """Keep the output, and close everything. The process has ended."""
         assert self._process is not None and self._process.stdout is not None
         assert self._stderr is not None
         self._log = self.log
@@ -229,30 +242,6 @@ class BrokerProcess:
         self._stderr = None
         self._process.stdout.close()
         self._process = None
-
-
-def start_broker(
-    data_dir: Path | str | None = None,
-    settings: Mapping[str, str] | None = None,
-    *,
-    port: int = 0,
-    tls: bool = False,
-    users: Mapping[str, str] | None = None,
-    acls: Iterable[Iterable[Acl]] = (),
-    mechanism: str = "PLAIN",
-    workers: int = 1,
-) -> BrokerProcess:
-    """Return a broker for a `with` statement, which starts and stops it."""
-    return BrokerProcess(
-        data_dir,
-        settings,
-        port=port,
-        tls=tls,
-        users=users,
-        acls=acls,
-        mechanism=mechanism,
-        workers=workers,
-    )
 
 
 def _free_ports(host: str, count: int) -> int:

@@ -24,77 +24,16 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from random import Random
 from typing import TypeAlias
 
 from logstore.disk.files import Buffer, Facts, File
-
-#: The time of all disks.
-_clock = count(1)
+from tests.logstore.file_content import FileContent, Truncate, Write, clock
+from tests.logstore.media import Media, Rot
 
 
 class PowerLost(Exception):
     """The disk has lost power in mid-operation; continue with `SimulatedDisk.crash`."""
-
-
-@dataclass(slots=True, frozen=True)
-class _Write:
-    position: int
-    data: bytes
-
-    def apply(self, content: bytearray) -> None:
-        if self.position > len(content):
-            content.extend(bytes(self.position - len(content)))
-        content[self.position : self.position + len(self.data)] = self.data
-
-
-@dataclass(slots=True, frozen=True)
-class _Truncate:
-    size: int
-
-    def apply(self, content: bytearray) -> None:
-        del content[self.size :]
-        content.extend(bytes(self.size - len(content)))
-
-
-@dataclass(slots=True, eq=False)
-class _Content:
-    """A file without a name: what processes see, what is on disk, what lies between."""
-
-    seen: bytearray = field(default_factory=bytearray)
-    stored: bytearray = field(default_factory=bytearray)
-    unsynced: list[_Write | _Truncate] = field(default_factory=list)
-    #: Another number after each change.
-    changed: int = field(default_factory=_clock.__next__)
-
-    def change(self, change: _Write | _Truncate) -> None:
-        change.apply(self.seen)
-        self.changed = next(_clock)
-        self.unsynced.append(change)
-
-    def sync(self) -> None:
-        for change in self.unsynced:
-            change.apply(self.stored)
-        self.unsynced.clear()
-
-    def lose_pages(self, random: Random) -> None:
-        """A sync has failed: of the changes some are on the disk, none will be written any more."""
-        for change in self.unsynced:
-            if random.random() < 0.5:
-                change.apply(self.stored)
-        self.unsynced.clear()
-
-    def after_crash(self, random: Random) -> _Content:
-        stored = bytearray(self.stored)
-        for change in self.unsynced:
-            for part in _survivors(change, random):
-                part.apply(stored)
-        writes = [change for change in self.unsynced if isinstance(change, _Write)]
-        grown = max((write.position + len(write.data) for write in writes), default=0)
-        if grown > len(stored) and random.random() < 0.2:
-            stored.extend(bytes(random.randint(1, grown - len(stored))))
-        return _Content(bytearray(stored), stored)
 
 
 @dataclass(slots=True, eq=False)
@@ -105,10 +44,10 @@ class _Directory:
     stored: dict[str, _Node] = field(default_factory=dict)
     unsynced: list[_NameChange] = field(default_factory=list)
     #: Another number after each change of a name.
-    changed: int = field(default_factory=_clock.__next__)
+    changed: int = field(default_factory=clock.__next__)
 
 
-_Node: TypeAlias = _Content | _Directory
+_Node: TypeAlias = FileContent | _Directory
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +62,7 @@ class _NameChange:
             _set(directory.seen, name, node)
         for directory in dict.fromkeys(directory for directory, _, _ in self.names):
             directory.unsynced.append(self)
-            directory.changed = next(_clock)
+            directory.changed = next(clock)
 
     def store(self) -> None:
         if not self.is_stored:
@@ -139,26 +78,10 @@ def _set(names: dict[str, _Node], name: str, node: _Node | None) -> None:
         names[name] = node
 
 
-def _survivors(change: _Write | _Truncate, random: Random) -> list[_Write | _Truncate]:
-    """What an unsynced change has left on the disk: nothing, all of it, or torn parts."""
-    fate = random.random()
-    if fate < 0.35:
-        return []
-    if fate < 0.7 or isinstance(change, _Truncate) or len(change.data) < 2:
-        return [change]
-    cuts = sorted(random.sample(range(len(change.data) + 1), min(4, len(change.data) + 1)))
-    if random.random() < 0.5:
-        cuts[0] = 0  # a beginning, as if the rest had not been reached
-    return [
-        _Write(change.position + start, change.data[start:end])
-        for start, end in zip(cuts[::2], cuts[1::2], strict=False)
-    ]
-
-
 class SimulatedFile:
     """An open file of a `SimulatedDisk`."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, content: _Content) -> None:
+    def __init__(self, disk: SimulatedDisk, path: str, content: FileContent) -> None:
         self._disk = disk
         self._path = path
         self._content = content
@@ -185,17 +108,17 @@ class SimulatedFile:
             self._disk.before("write")
         except (OSError, PowerLost):
             # Any beginning of it may have been written.
-            self._content.change(_Write(position, data[: self._disk.random.randint(0, len(data))]))
+            self._content.change(Write(position, data[: self._disk.random.randint(0, len(data))]))
             raise
         if fits is not None:
             written = max(0, len(self._content.seen) + fits - position)
-            self._content.change(_Write(position, data[:written]))
+            self._content.change(Write(position, data[:written]))
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
-        self._content.change(_Write(position, data))
+        self._content.change(Write(position, data))
 
     def read(self, size: int, position: int) -> bytes:
         self._check()
-        self._disk.before_read()
+        self._disk.before_read(self._path, position, size)
         return bytes(self._content.seen[position : position + size])
 
     def read_now(self, size: int, position: int) -> Buffer | None:
@@ -204,7 +127,7 @@ class SimulatedFile:
     def truncate(self, size: int) -> None:
         self._check()
         self._disk.before("truncate")
-        self._content.change(_Truncate(size))
+        self._content.change(Truncate(size))
 
     def sync(self) -> None:
         self._check()
@@ -240,6 +163,7 @@ class SimulatedDisk:
         self.is_cold = False
         #: Bytes that may still be added to files; None: without end.
         self.space_left: int | None = None
+        self.media = Media()
         #: Files open at the moment, to find leaks.
         self.open_files = 0
         #: How many changes and syncs there were: the points at which power can be lost.
@@ -277,8 +201,9 @@ class SimulatedDisk:
         self.operations += 1
         self._fail_if_due(operation)
 
-    def before_read(self) -> None:
-        """For the disk's files: fail where that was asked for."""
+    def before_read(self, path: str, position: int, size: int) -> None:
+        """For the disk's files: fail where that was asked for, or where the medium is damaged."""
+        self.media.check_read(path, position, size)
         self._fail_if_due("read")
 
     def _fail_if_due(self, operation: str) -> None:
@@ -316,7 +241,42 @@ class SimulatedDisk:
         return disk
 
     def _successor(self, random: Random) -> SimulatedDisk:
-        return SimulatedDisk(seed=random.getrandbits(32), can_sync_all=self._can_sync_all)
+        disk = SimulatedDisk(seed=random.getrandbits(32), can_sync_all=self._can_sync_all)
+        disk.media = self.media
+        return disk
+
+    # Damage
+
+    def paths(self) -> list[str]:
+        """Return every file that processes see."""
+        found: list[str] = []
+        waiting: list[tuple[str, _Directory]] = [("", self._root)]
+        while waiting:
+            above, directory = waiting.pop()
+            for name, node in sorted(directory.seen.items()):
+                path = f"{above}/{name}"
+                if isinstance(node, _Directory):
+                    waiting.append((path, node))
+                else:
+                    found.append(path)
+        return found
+
+    def rot(self, path: str, position: int, mask: int) -> None:
+        """Change a byte, in memory and on the disk, without a word."""
+        node = self._find(path)
+        assert isinstance(node, FileContent)
+        was = node.seen[position]
+        node.flip(position, was, was ^ mask)
+        self.media.note_rot(Rot(path, position, was, was ^ mask))
+
+    def mend(self) -> None:
+        """Let nothing fail, and give rotten bytes back that nothing has overwritten."""
+        self._failures.clear()
+        self.media.mend_sectors()
+        rotten, self.media.rotten = self.media.rotten, []
+        for path, position, was, now in rotten:
+            if isinstance(node := self._find(path), FileContent):
+                node.flip(position, now, was)
 
     # Names
 
@@ -327,7 +287,7 @@ class SimulatedDisk:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self.before("name")
-            node = _Content()
+            node = FileContent()
             _NameChange([(directory, name, node)]).see()
         if isinstance(node, _Directory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -390,11 +350,11 @@ class SimulatedDisk:
             self.before("sync_all")
         except OSError:
             for node in _everything_below(self._root):
-                if isinstance(node, _Content):
+                if isinstance(node, FileContent):
                     node.lose_pages(self.random)
             raise
         for node in _everything_below(self._root):
-            if isinstance(node, _Content):
+            if isinstance(node, FileContent):
                 node.sync()
             else:
                 _sync_names(node)
@@ -479,7 +439,7 @@ class _Crash:
         if id(node) not in self._copies:
             self._copies[id(node)] = (
                 node.after_crash(self.random)
-                if isinstance(node, _Content)
+                if isinstance(node, FileContent)
                 else self.directory(node)
             )
         return self._copies[id(node)]

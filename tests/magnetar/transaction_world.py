@@ -29,9 +29,11 @@ from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.participants import LocalParticipants, PendingAcks
+from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.services import Services
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
+from magnetar.security.session import Session
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
 from tests.logstore.partitions import batch_of, complete
@@ -88,6 +90,7 @@ class WorldServices:
     topics: World
     groups: PendingAcks
     participants: LocalParticipants
+    refusals: RefusalCounts = field(default_factory=RefusalCounts)
     #: Without an authorizer.
     acls: None = None
 
@@ -372,3 +375,17 @@ def batch_by(identity: ProducerIdentity, sequence: int) -> bytearray:
 
 def refused(code: ErrorCode) -> Any:
     return pytest.raises(KafkaError, match=code.name)
+
+
+class WorldConnection:
+    """The connection of a client that has not logged in, for contexts of requests."""
+
+    session = Session()
+    listener: Any = None
+    is_closing = False
+
+    def mute(self, pause_ms: int) -> None:
+        raise AssertionError("nothing here has quotas")
+
+    def close(self) -> None:
+        raise AssertionError("nothing here closes a connection")

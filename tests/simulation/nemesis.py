@@ -9,6 +9,7 @@ from random import Random
 
 from logstore.disk.durability import Durability
 from tests.logstore.simulated_disk import PowerLost
+from tests.simulation.ailments import Ailments
 from tests.simulation.world.machine import Machine
 from tests.simulation.world.network import Network
 from tests.simulation.world.process import ProcessEnded
@@ -32,6 +33,8 @@ class Nemesis:
     machine: Machine
     network: Network
     random: Random
+    #: What befalls the disk, where anything does.
+    ailments: Ailments | None = None
 
     async def rage(self, seconds: float) -> None:
         """Disturb for that long; at the end a broker is up."""
@@ -42,6 +45,10 @@ class Nemesis:
             if not self.machine.is_alive:
                 await self.revive()
             await self._strike()
+            if self.ailments is not None:
+                self.ailments.strike(self.machine.disk, loop.time())
+        if self.ailments is not None:
+            self.ailments.end(self.machine.disk)
         await self.revive()
 
     async def _strike(self) -> None:
@@ -107,6 +114,8 @@ class Nemesis:
     async def _start(self) -> None:
         if self.machine.incarnations >= INCARNATIONS_MAX:
             raise NeverStarted(f"{INCARNATIONS_MAX} brokers: {self.machine.failures[-1:]}")
+        if self.ailments is not None:
+            self.ailments.before_start(self.machine.disk, self.machine.failures)
         self.machine.start()
         if self._loses_power() and self.random.random() < 0.2:
             self.machine.disk.lose_power_after(self.random.randrange(60))

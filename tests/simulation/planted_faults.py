@@ -36,6 +36,8 @@ class Fault(NamedTuple):
     """The fault in a sentence, for the table."""
     make: Callable[[Any], Any]
     """The real function -> the faulty one."""
+    is_ailing: bool = False
+    """Whether the histories are those of a disk that fills, fails and rots."""
 
 
 FAULTS = (
@@ -105,6 +107,14 @@ FAULTS = (
         "tests.simulation.world.storage:SimulatedCatalog._keep",
         "Half of the catalog's commits do not survive a crash.",
         faulty.catalog_forgets,
+    ),
+    # A disk that fails.
+    Fault(
+        "cut-untold",
+        "magnetar.storage.logs:_tell_damage",
+        "What a damaged log has lost is told to no operator.",
+        faulty.ignored,
+        is_ailing=True,
     ),
     # Idempotence.
     Fault(
@@ -354,6 +364,11 @@ UNFOUND = frozenset(
         "zombie-data-accepted",
     }
 )
+
+
+def needs_ailing(name: str) -> bool:
+    """Return whether only histories of an ailing disk can find the fault of that name."""
+    return any(fault.is_ailing for fault in FAULTS if fault.name == name)
 
 
 def check_plant(errors: Iterable[BaseException]) -> None:

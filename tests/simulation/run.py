@@ -41,7 +41,7 @@ def main() -> int:
     wrong = 0
     count = 0
     kind = "nodes" if options.nodes else "whole"
-    for told in tell_all(seeds, options.plant, options.processes, kind):
+    for told in tell_all(seeds, options.plant, options.processes, kind, is_ailing=options.ailing):
         count += 1
         if told.is_broken:
             print(f"seed {told.seed}:", *told.witnesses)
@@ -51,6 +51,7 @@ def main() -> int:
             print(f"seed {told.seed}: {len(told.witnesses)} witnesses", *told.witnesses[:12])
             plant = f" --plant {options.plant}" if options.plant else ""
             plant += " --nodes" if options.nodes else ""
+            plant += " --ailing" if options.ailing else ""
             print(f"    again: python -m tests.simulation.run --seeds {told.seed}{plant}")
             if options.until_found:
                 break
@@ -67,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=1, help="how many run at once")
     parser.add_argument("--plant", default="", help="a fault to plant: a name of planted_faults.py")
     parser.add_argument("--nodes", action="store_true", help="histories of several nodes")
+    parser.add_argument("--ailing", action="store_true", help="the disk fills, fails and rots")
     parser.add_argument("--until-found", action="store_true", help="end at the first witness")
     parser.add_argument("--verbose", action="store_true", help="print every verdict")
     return parser.parse_args()
@@ -93,10 +95,13 @@ class _Running:
     said: bytes = b""
 
 
-def tell_all(seeds: range, plant: str, processes: int, kind: str = "whole") -> Iterator[Told]:
+def tell_all(
+    seeds: range, plant: str, processes: int, kind: str = "whole", *, is_ailing: bool = False
+) -> Iterator[Told]:
     """Yield what came of each seed, as soon as it is known.
 
-    `kind`: `whole` for histories of one broker, `nodes` for those of several.
+    `kind`: `whole` for histories of one broker, `nodes` for those of several. `is_ailing`: of one
+    broker, whose disk fills, fails and rots.
     """
     # Imported and compiled once: every process begins as a copy of this one.
     histories = import_module(f"tests.simulation.{kind}_history")
@@ -107,7 +112,7 @@ def tell_all(seeds: range, plant: str, processes: int, kind: str = "whole") -> I
     try:
         while True:
             while len(running) < processes and (seed := next(waiting, None)) is not None:
-                reading, one = _begin(seed, plant, histories)
+                reading, one = _begin(seed, plant, histories, is_ailing)
                 running[reading] = one
             if not running:
                 return
@@ -118,22 +123,23 @@ def tell_all(seeds: range, plant: str, processes: int, kind: str = "whole") -> I
             _end(reading, one)
 
 
-def _begin(seed: int, plant: str, histories: ModuleType) -> tuple[int, _Running]:
+def _begin(seed: int, plant: str, histories: ModuleType, is_ailing: bool) -> tuple[int, _Running]:
     reading, writing = os.pipe()
     process_id = os.fork()
     if process_id == 0:
         os.close(reading)
-        _tell_one(seed, plant, writing, histories)
+        _tell_one(seed, plant, writing, histories, is_ailing)
     os.close(writing)
     return reading, _Running(process_id, seed, time.monotonic())
 
 
-def _tell_one(seed: int, plant: str, writing: int, histories: ModuleType) -> None:
+def _tell_one(seed: int, plant: str, writing: int, histories: ModuleType, is_ailing: bool) -> None:
     """Tell one history and end the process, without the ceremony that would run what is left."""
     # What the end of a process would clean up is what a dead broker has left.
     gc.disable()
     try:
-        verdict = histories.tell(seed, plant)
+        options = {"is_ailing": True} if is_ailing else {}
+        verdict = histories.tell(seed, plant, **options)
         told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
     except BaseException:
         # A fault that cannot be planted, or a mistake of the simulation: no verdict, but a reason.

@@ -17,6 +17,7 @@ from tests.soak import SOAK
 
 _ROOT = Path(__file__).parents[2]
 HISTORIES = 12
+AILING_HISTORIES = 6
 #: A few faults of each kind in every run; all that are found where there is time.
 QUICKLY_FOUND = (
     "durable-not-awaited",
@@ -50,6 +51,13 @@ def test_no_history_of_the_whole_broker_goes_wrong() -> None:
     code, said = told("--seeds", f"0-{HISTORIES * SOAK - 1}")
     assert code == 0, said
     assert f"{HISTORIES * SOAK} histories, 0 with witnesses" in said
+
+
+@pytest.mark.timeout(120 * SOAK)
+def test_no_history_of_an_ailing_disk_goes_wrong_in_silence() -> None:
+    code, said = told("--ailing", "--seeds", f"0-{AILING_HISTORIES * SOAK - 1}")
+    assert code == 0, said
+    assert f"{AILING_HISTORIES * SOAK} histories, 0 with witnesses" in said
 
 
 def test_a_seed_is_the_same_history_in_every_process() -> None:

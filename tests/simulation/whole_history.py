@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
+from tests.simulation.ailments import RESERVE_BYTES, Ailments
 from tests.simulation.checker import judge
 from tests.simulation.clients.administrator import TopicMaker, Trimmer
 from tests.simulation.clients.connection import Connection
@@ -22,16 +23,18 @@ from tests.simulation.clients.idempotent_producer import IdempotentProducer
 from tests.simulation.clients.reached import ReachedByFrames
 from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.topics import create_topics
+from tests.simulation.damage import partitions_of, told_of, unexcused, unexcused_failures
 from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.observations import Fetched, Observations, Seen
-from tests.simulation.planted_faults import check_plant, planted
+from tests.simulation.planted_faults import check_plant, needs_ailing, planted
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.entropy import seeded_entropy
 from tests.simulation.world.log_lines import LogLines, recorded_logs
 from tests.simulation.world.machine import HEALING_INTERVAL_MS, Machine
 from tests.simulation.world.network import Network
+from tests.simulation.world.pace import simulated_pace
 from tests.simulation.world.process import Process, Scheduler
 
 #: Topics, how many partitions they have, and their settings.
@@ -79,6 +82,8 @@ class _Whole:
     """The parts of one history."""
 
     seed: int
+    #: Whether the disk fails, fills and rots.
+    is_ailing: bool = False
     observations: Observations = field(default_factory=Observations)
 
     def __post_init__(self) -> None:
@@ -86,9 +91,14 @@ class _Whole:
         self.network = Network(self.random_of("network"))
         choice = self.random_of("durability").random()
         durability = Durability.PAGE_CACHE if choice < 0.1 else Durability.FSYNC
-        self.machine = Machine(self.scheduler, self.network, self.random_of("machine"), durability)
+        ailing = self.random_of("ailments")
+        self.ailments = Ailments(ailing) if self.is_ailing else None
+        settings = {"log.dir.reserve.bytes": str(RESERVE_BYTES)} if self.is_ailing else {}
+        self.machine = Machine(
+            self.scheduler, self.network, self.random_of("machine"), durability, settings
+        )
         self.process = Process(self.scheduler, self.random_of("clients"))
-        self.nemesis = Nemesis(self.machine, self.network, self.random_of("nemesis"))
+        self.nemesis = Nemesis(self.machine, self.network, self.random_of("nemesis"), self.ailments)
         self.log = LogLines()
         self._connections: list[Connection] = []
 
@@ -224,8 +234,11 @@ class _Whole:
             *judge(observations, KEPT),
             *(check_seen(observations.history, broker, committed) if broker and committed else ()),
             *(found for each in self._connections for found in each.witnesses),
-            *(f"failed: {failure!r}" for failure in self.machine.failures),
+            *(f"failed: {failure!r}" for failure in self._failures()),
         ]
+        if self.ailments is not None:
+            damaged = partitions_of(self.machine.disk.media.damaged)
+            witnesses = unexcused(witnesses, told_of(self.log.lines), damaged)
         return Verdict(
             self.seed,
             witnesses,
@@ -238,6 +251,10 @@ class _Whole:
             ),
         )
 
+    def _failures(self) -> list[BaseException]:
+        failures = self.machine.failures
+        return list(unexcused_failures(failures)) if self.ailments is not None else failures
+
 
 def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> list[Seen]:
     return [
@@ -248,10 +265,11 @@ def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> 
     ]
 
 
-def tell(seed: int, plant: str = "") -> Verdict:
+def tell(seed: int, plant: str = "", *, is_ailing: bool = False) -> Verdict:
     """Return what came of the history of this seed, with the fault of that name planted."""
-    whole = _Whole(seed)
-    with recorded_logs(whole.log), planted(plant), seeded_entropy(whole.random_of("entropy")):
+    whole = _Whole(seed, is_ailing or needs_ailing(plant))
+    entropy = seeded_entropy(whole.random_of("entropy"))
+    with recorded_logs(whole.log), planted(plant), entropy, simulated_pace():
         try:
             whole.scheduler.run(whole.process, whole.story())
         except Exception:

@@ -54,6 +54,7 @@ _FENCED = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,  # with its last epoch, so that its id was rotated
+    ErrorCode.KAFKA_STORAGE_ERROR,  # The disk is full, or cannot be read: it begins anew.
 }
 
 

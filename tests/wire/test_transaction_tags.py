@@ -1,9 +1,14 @@
-"""Tag 1002 of DescribeTransactions: a client reads it from whatever broker answers."""
+"""Tags of DescribeTransactions: a client reads them from whatever broker answers."""
 
 import pytest
 
 from wire.errors import WireError
-from wire.transaction_tags import decode_children, encode_children
+from wire.transaction_tags import (
+    decode_children,
+    decode_client,
+    encode_children,
+    encode_client,
+)
 
 
 def test_children_are_read_as_they_were_written() -> None:
@@ -14,3 +19,14 @@ def test_children_are_read_as_they_were_written() -> None:
 def test_children_that_cannot_be_read_are_refused(value: bytes) -> None:
     with pytest.raises(WireError):
         decode_children(value)
+
+
+def test_a_client_is_read_as_it_was_written() -> None:
+    for client in (("etl-é", "10.1.4.7:4711"), ("", "[::1]:9"), ("x", "")):
+        assert decode_client(encode_client(*client)) == client
+
+
+@pytest.mark.parametrize("value", [b"\0\2a", b"\0\1\xff", b"\0\0\xff"])
+def test_a_client_that_cannot_be_read_is_refused(value: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_client(value)

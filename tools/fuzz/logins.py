@@ -1,4 +1,4 @@
-"""Logins: tokens of PLAIN and SCRAM through a session, in any order, true or not.
+"""Logins: tokens of PLAIN, SCRAM and OAUTHBEARER through a session, in any order, true or not.
 
 An input is a list of steps: a kind (one byte), a size (two bytes), then so many bytes. Where a step
 asks for it, the token is that of a client that knows ada's password: lies come at every stage.
@@ -9,19 +9,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Iterator
 from functools import cache, partial
 from random import Random
 from typing import NamedTuple
 
+from magnetar.security.oauthbearer import OAUTHBEARER, OAuthBearerExchange, TokenRefused
 from magnetar.security.plain import PlainExchange
 from magnetar.security.principal import ANONYMOUS, user
-from magnetar.security.sasl import Mechanism
+from magnetar.security.sasl import Identity, Mechanism
 from magnetar.security.scram import (
     HASHES,
+    USUAL_SHAPE,
     ScramCredential,
     ScramExchange,
+    TokenLogin,
     credential,
+    decoy,
     salted_password,
 )
 from magnetar.security.session import Session
@@ -31,7 +36,10 @@ from wire.errors import KafkaError, WireError
 
 _NAME, _PASSWORD = "ada", "pw of ada"
 _SALT, _ITERATIONS = b"salt of ada", 4096
-_MECHANISMS = ("PLAIN", *HASHES)
+_MECHANISMS = ("PLAIN", *HASHES, OAUTHBEARER)
+#: What stands for a signed token here: `tools.fuzz.tokens` is about real ones.
+_SIGNED = "header.claims.signature"
+_TRUE_FIRST = re.compile(rb"\x01auth=bearer +header\.claims\.signature\x01", re.IGNORECASE)
 #: Kinds of steps: a request, a handshake, a token, the true final token of SCRAM, that token with
 #: the step's bytes in place of a part of it.
 _REQUEST, _HANDSHAKE, _TOKEN, _FINAL, _CHANGED_FINAL = range(5)
@@ -44,10 +52,16 @@ _TOKENS = (
     b"\0ada\0wrong",
     b"\0\0",
     b"n,,n=ada,r=clientnonce",
+    b"n,,n=ada,r=clientnonce,tokenauth=true",
     b"n,a=ada,n=ada,r=clientnonce,tokenauth=true",
     b"n,,n=nobody=2C=3D,r=clientnonce",
     b"p=tls-unique,,n=ada,r=x",
     b"c=biws,r=clientnonceserver,p=AAAA",
+    f"n,,\x01auth=Bearer {_SIGNED}\x01\x01".encode(),
+    f"n,a=ada,\x01auth=bearer {_SIGNED}\x01host=h\x01\x01".encode(),
+    f"n,a=bob,\x01auth=Bearer {_SIGNED}\x01\x01".encode(),
+    b"n,,\x01auth=Bearer header.claims.forged\x01\x01",
+    b"\x01",
     b"",
 )
 _BEFORE_LOGIN = (17, 18, 36)
@@ -59,21 +73,38 @@ def _salted(mechanism: str) -> bytes:
     return salted_password(mechanism, _PASSWORD, _SALT, _ITERATIONS)
 
 
-def _find(mechanism: str, name: str) -> ScramCredential | None:
-    if name != _NAME:
-        return None
-    return credential(mechanism, _SALT, _ITERATIONS, _salted(mechanism))
+class _Users(NamedTuple):
+    """ada, who has a delegation token of the same name and password."""
+
+    mechanism: str
+
+    def find(self, name: str) -> ScramCredential | None:
+        if name != _NAME:
+            return None
+        return credential(self.mechanism, _SALT, _ITERATIONS, _salted(self.mechanism))
+
+    def find_token(self, token_id: str, now_ms: int) -> TokenLogin | None:
+        kept = self.find(token_id)
+        return None if kept is None else TokenLogin(kept, user(_NAME), 10_000)
+
+    def decoy(self, name: str) -> ScramCredential:
+        return decoy(self.mechanism, name, b"secret", [USUAL_SHAPE])
+
+
+def _verify(token: str, now_ms: int) -> Identity:
+    if token != _SIGNED:
+        raise TokenRefused("it is not signed")
+    return Identity(user(_NAME), now_ms + 5_000)
 
 
 def _session() -> Session:
     mechanisms = {
-        name: Mechanism(
-            name, partial(ScramExchange, name, partial(_find, name), b"secret", "server"), 5_000
-        )
+        name: Mechanism(name, partial(ScramExchange, name, _Users(name), "server"), 5_000)
         for name in HASHES
     }
+    tokens = Mechanism(OAUTHBEARER, partial(OAuthBearerExchange, _verify), 0)
     plain = Mechanism("PLAIN", partial(PlainExchange, {_NAME: _PASSWORD}), 0)
-    return Session({"PLAIN": plain, **mechanisms}, 1_000)
+    return Session({"PLAIN": plain, OAUTHBEARER: tokens, **mechanisms}, 1_000)
 
 
 class _Step(NamedTuple):
@@ -149,6 +180,8 @@ class _Client:
     def _is_true(self, token: bytes) -> bool:
         if self._mechanism == "PLAIN":
             return token.endswith(_TOKENS[0])
+        if self._mechanism == OAUTHBEARER:
+            return _TRUE_FIRST.search(token) is not None
         return _proof(token) == _proof(self._final())
 
     def _final(self) -> bytes:

@@ -27,6 +27,7 @@ from tools.fuzz.logins import PLAIN_TOKEN
 from tools.fuzz.mutations import LIES, mutated
 from tools.fuzz.server import WatchedBroker, served
 from tools.fuzz.target import Target, judge
+from tools.fuzz.tokens import first_message
 from tools.fuzz.values import Words, message
 from wire.errors import WireError
 from wire.internal.consumer_protocol import ConsumerProtocolSubscription
@@ -150,8 +151,10 @@ _WORDS: Words = {
     "host": _one_of("*", "127.0.0.1", ""),
     "metadata": _metadata,
     "records": some_batch,
-    "mechanism": _one_of("PLAIN", "SCRAM-SHA-256", "x"),
-    "auth_bytes": _one_of(PLAIN_TOKEN, b"\0ada\0wrong", b"n,,n=ada,r=x", b""),
+    "mechanism": _one_of("PLAIN", "SCRAM-SHA-256", "OAUTHBEARER", "x"),
+    "auth_bytes": _one_of(
+        PLAIN_TOKEN, b"\0ada\0wrong", b"n,,n=ada,r=x", first_message("e30.e30.e30"), b"\x01", b""
+    ),
     "user": _one_of("bob"),
 }
 

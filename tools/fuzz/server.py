@@ -19,6 +19,7 @@ from magnetar import logging
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
 from tools.fuzz.target import judge
+from tools.fuzz.tokens import KEY_SET
 
 #: What clients send and ask for within these limits, in buffers of sockets on both sides too.
 _GROWTH_BYTES_MAX = 64 << 20
@@ -30,7 +31,7 @@ _BUGS = ("handler failed", "unhandled error", "connection failed", "broker faile
 _SETTINGS = {
     "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
     "durability": "memory",
-    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
         'org.apache.kafka.common.security.plain.PlainLoginModule required user_ada="pw of ada";'
     ),
@@ -42,6 +43,8 @@ _SETTINGS = {
     "group.min.session.timeout.ms": "1",
     "queued.max.request.bytes": "4000000",
     "socket.request.max.bytes": "1000000",
+    # With it clients may push their metrics.
+    "metrics.listen": "127.0.0.1:0",
 }
 
 R = TypeVar("R")
@@ -57,7 +60,13 @@ class WatchedBroker:
         self._failures: list[BaseException] = []
         self._longest_s = 0.0
         self._longest = ""
-        values = {**_SETTINGS, "log.dirs": str(directory / "data")}
+        keys = directory / "jwks.json"
+        keys.write_bytes(KEY_SET)
+        values = {
+            **_SETTINGS,
+            "log.dirs": str(directory / "data"),
+            "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        }
         given = [Given(name, value, "fuzz") for name, value in values.items()]
         self.config = load(given).config
 

@@ -12,6 +12,7 @@ from tools.fuzz import (
     requests,
     stored_records,
     texts,
+    tokens,
 )
 from tools.fuzz.target import Target
 
@@ -27,5 +28,6 @@ TARGETS: dict[str, Target] = {
         texts,
         logins,
         peers,
+        tokens,
     )
 }

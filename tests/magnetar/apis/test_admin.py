@@ -11,7 +11,6 @@ import pytest
 
 from magnetar.apis.api_versions import FEATURES_EPOCH
 from magnetar.broker import Broker
-from magnetar.storage.topics import CATALOG
 from wire.error_code import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.create_topics import (
@@ -196,30 +195,6 @@ async def test_authorized_operations_are_told_when_asked_for(broker: Broker, cli
     assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
     silent = await client.ask(MetadataRequest(topics=None), 8, MetadataResponse)
     assert silent.topics[0].topic_authorized_operations == -(2**31)
-
-
-async def test_a_topic_that_is_told_to_exist_is_found(
-    broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_free = asyncio.Event()
-
-    async def when_free(work: Callable[..., Any], *arguments: Any) -> Any:
-        await is_free.wait()
-        return work(*arguments)
-
-    monkeypatch.setattr(CATALOG, "run", when_free)
-    topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1)
-    request = CreateTopicsRequest(topics=[topic])
-    lost, retrying = await connect(broker), await connect(broker)
-    creations = [
-        asyncio.ensure_future(each.ask(request, 7, CreateTopicsResponse))
-        for each in (lost, retrying)
-    ]
-    done, _ = await asyncio.wait(creations, timeout=0.1)
-    is_free.set()
-    assert not done, "the topic is in no catalog yet"
-    codes = [(await each).topics[0].error_code for each in creations]
-    assert sorted(codes) == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]
 
 
 @pytest.mark.parametrize("version", range(2, 8))

@@ -26,7 +26,12 @@ serial = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
-    settings = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+    settings = {
+        "offsets.topic.num.partitions": "2",
+        "transaction.state.log.num.partitions": "2",
+        # Without it PushTelemetry is not served. Its endpoint belongs to the command line.
+        "metrics.listen": "127.0.0.1:0",
+    }
     with ServedBroker(tmp_path_factory.mktemp("broker"), settings) as served:
         yield served
 

@@ -80,6 +80,19 @@ def test_what_a_stop_leaves_is_clean(stopped: Path) -> None:
     assert contents(stopped) == before
 
 
+async def test_a_log_that_begins_within_a_batch_is_right(
+    data: Path, start_broker: StartBroker
+) -> None:
+    broker = await start_broker({"durability": "fsync", "offsets.topic.num.partitions": "1"})
+    log = broker.topics.create("trimmed").local[0]
+    log.append(log.check(batch_of(b"a", b"b", b"c"), 1_000_000))
+    await log.durable(3)
+    await broker.logs.persist_start_offsets([(log, 1)])
+    log.advance_start(1)
+    await broker.stop()
+    assert findings(data) == []
+
+
 def test_what_a_kill_leaves_is_no_damage(killed: Path) -> None:
     found = findings(killed)
     assert {each["severity"] for each in found} <= {"note"}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.cli.commands import unescape
-from magnetar.cli.consume import parse_begin
 from magnetar.cli.record_text import LineFormat, compile_format, json_line, lines, read_records
+from magnetar.cli.where import parse_begin
 from magnetar.client import ClientError
 from magnetar.client.batching import ProducerRecord
 from magnetar.client.consumer import Begin, Fetched

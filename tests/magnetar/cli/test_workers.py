@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from magnetar.cli.main import main
 from magnetar.cli.workers import members
 from magnetar.config.load import Given, load
-from magnetar.testing import BrokerProcess, NotReady, start_broker
+from magnetar.testing import BrokerProcess, NotReady
 
 
 def run(broker: BrokerProcess, *arguments: str, text: str = "") -> str:
@@ -30,7 +30,7 @@ def nodes_of(broker: BrokerProcess) -> list[int]:
 
 
 def test_a_cluster_serves_outlives_a_killed_node_and_becomes_one_node(tmp_path: Path) -> None:
-    with start_broker(tmp_path, workers=2) as broker:
+    with BrokerProcess(tmp_path, workers=2) as broker:
         assert run(broker, "topics", "create", "a", "--partitions", "4") == "a: created\n"
         run(broker, "produce", "a", text="".join(f"value-{number}\n" for number in range(20)))
         os.kill(nodes_of(broker)[1], signal.SIGKILL)

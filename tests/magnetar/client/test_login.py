@@ -8,6 +8,7 @@ from magnetar.client.login import HASHES, NotTheBroker, plain, scram
 from magnetar.security.plain import PlainExchange
 from magnetar.security.sasl import AuthenticationFailed
 from magnetar.security.scram import ScramExchange, credential, salted_password
+from tests.magnetar.scram_users import ScramUsersOf
 
 SALT = b"salt of twenty bytes"
 NAME, PASSWORD = "ada, =1", "pässword"
@@ -16,7 +17,7 @@ NAME, PASSWORD = "ada, =1", "pässword"
 def scram_broker(mechanism: str, password: str = PASSWORD) -> ScramExchange:
     salted = salted_password(mechanism, password, SALT, 4096)
     kept = credential(mechanism, SALT, 4096, salted)
-    return ScramExchange(mechanism, {NAME: kept}.get, b"secret", "theirs")
+    return ScramExchange(mechanism, ScramUsersOf(mechanism, {NAME: kept}), "theirs")
 
 
 def test_plain_is_one_token() -> None:

@@ -65,6 +65,14 @@ def test_java_and_librdkafka_name_the_same_things() -> None:
         ({"ssl.truststore.location": "trust.jks"}, "reads PEM alone"),
         ({"ssl.keystore.location": "x", "ssl.keystore.type": "PKCS12"}, "reads PEM alone"),
         ({"ssl.keystore.key": "x"}, "ssl.keystore.key is not served"),
+        (
+            {
+                **LOGIN,
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.jaas.config": 'a.ScramLoginModule required username="id" tokenauth="true";',
+            },
+            "tokenauth is not served",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_followed_is_named(

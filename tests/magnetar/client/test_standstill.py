@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.cli.why import explained
 from magnetar.client.groups import Group, Member, Position
 from magnetar.client.partitions import OpenProducer
-from magnetar.client.standstill import Cause, Finding, Look, findings
+from magnetar.client.standstill import Cause, Finding, Look, explained, findings
 from magnetar.client.transactions import Transaction
 
 ADA = Member("ada-1", None, "c", "/h", [("orders", 0)])

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.broker import Broker
-from magnetar.config.load import ConfigError
-from magnetar.metrics import endpoint, gathering
+from magnetar.config.load import ConfigError, Given, load
+from magnetar.metrics import endpoint, exporter_names, gathering, jmx_names
 from magnetar.metrics.document import document
 from magnetar.metrics.endpoint import MetricsEndpoint
 from magnetar.metrics.families import FAMILIES
@@ -161,8 +161,88 @@ async def test_everything_that_is_told_is_in_the_table_and_the_other_way_round(
     broker: Broker, served: MetricsEndpoint
 ) -> None:
     told = {metric.name for metric in await broker.gather_metrics()}
-    assert told == {name.removesuffix("_total") for name in FAMILIES}
+    expected = {**FAMILIES, **exporter_names.FAMILIES}
+    assert told == {name.removesuffix("_total") for name in expected}
     assert ("process_open_fds", ()) in await scrape(served)
+
+
+async def test_the_names_are_those_that_are_asked_for(start_broker: StartBroker) -> None:
+    jmx = {name.removesuffix("_total") for name in jmx_names.FAMILIES}
+    exporter = set(exporter_names.FAMILIES)
+    for names, expected in (("jmx", jmx), ("jmx,kafka_exporter", jmx | exporter), ("", set())):
+        broker = await start_broker({"metrics.names": names})
+        told = {metric.name for metric in await broker.gather_metrics()}
+        assert {name for name in told if name.startswith("kafka_")} == expected
+    with pytest.raises(ConfigError, match="none of kafka_exporter, jmx"):
+        load([Given("metrics.names", "influx", "--set")])
+
+
+async def test_offsets_and_lag_have_the_names_of_kafka_exporter(
+    broker: Broker, client: RawClient, served: MetricsEndpoint
+) -> None:
+    broker.topics.create("a", 2)
+    producer = RawProducer(client, "tx")
+    assert await producer.init() == await producer.add() == await producer.produce(11) == 0
+    commit = [("a", 0, CommittedOffset(0)), ("deleted", 0, CommittedOffset(7))]
+    committer = Committer(group_id="g")
+    await durably(broker.groups.offsets.commit(committer, commit, knows_group_not_found=True))
+    found = await scrape(served)
+    place = (("partition", "0"), ("topic", "a"))
+    of_group = (("consumergroup", "g"), *place)
+    assert found["kafka_brokers", ()] == 1
+    assert found["kafka_topic_partitions", (("topic", "a"),)] == 2
+    assert found["kafka_topic_partition_oldest_offset", place] == 0
+    assert found["kafka_consumergroup_current_offset", of_group] == 0
+    assert found["kafka_consumergroup_members", (("consumergroup", "g"),)] == 0
+    lag = found["kafka_topic_partition_current_offset", place]
+    assert lag == 1
+    assert found["kafka_consumergroup_lag", of_group] == lag
+    assert found["magnetar_group_lag_records_sum", ()] == lag
+    assert not any("deleted" in dict(labels).values() for _, labels in found)
+
+
+async def test_latencies_and_refusals_are_counted(
+    broker: Broker, client: RawClient, served: MetricsEndpoint
+) -> None:
+    producer = RawProducer(client, "tx")
+    assert await producer.init() == 0
+    assert await producer.produce(11) != 0  # the topic does not exist
+    found = await scrape(served)
+    api = (("api", "InitProducerId"),)
+    assert found["magnetar_request_seconds_count", api] == 1
+    assert found["magnetar_request_seconds_bucket", (*api, ("le", "+Inf"))] == 1
+    assert 0 < found["magnetar_request_seconds_sum", api] < 60
+    refused = {labels: value for (name, labels), value in found.items() if "refusals" in name}
+    assert sum(refused.values()) >= 1
+
+
+async def test_a_broker_is_alive_before_it_is_ready(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = MetricsEndpoint("127.0.0.1", 0)
+
+    async def codes() -> list[int]:
+        paths = ("healthz", "readyz", "metrics", "nothing")
+        return [await asyncio.to_thread(_code, served.port, path) for path in paths]
+
+    assert await codes() == [200, 503, 503, 404]
+    served.start(broker.gather_metrics)
+    assert await codes() == [200, 200, 200, 404]
+    monkeypatch.setattr(endpoint, "GATHERING_SECONDS", 0.05)
+    asked = asyncio.get_running_loop().run_in_executor(None, _code, served.port, "healthz")
+    time.sleep(0.5)  # the event loop hangs
+    assert await asked == 503
+    await served.stop()
+
+
+def _code(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as found:
+            code: int = found.status
+            return code
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code
 
 
 def test_the_page_is_the_table() -> None:

@@ -19,6 +19,8 @@ from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
 from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.turns import Turns
 from tests.logstore.partitions import SteppedPartition, batch_of
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.fetch import FetchResponse
 
 
@@ -221,6 +223,36 @@ async def test_an_idle_fetch_leaves_no_work_to_the_garbage_collection() -> None:
     gc.disable()
     try:
         del response
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+async def test_a_refused_fetch_leaves_no_work_to_the_garbage_collection() -> None:
+    def find(key: PartitionKey) -> PartitionRead:
+        try:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {key}")
+        except KafkaError as refusal:
+            return PartitionRead.refused(refusal)
+
+    loop = asyncio.get_running_loop()
+    fetch = Fetch(
+        FetchWatch([("t", 0), ("t", 1)]),
+        find,
+        Isolation.READ_UNCOMMITTED,
+        SharedTimers(loop),
+        Turns(),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        ends_at_s=loop.time(),
+        held=HeldResponse(ResponseMemory(-1)),
+    )
+    await fetch.perform()
+    fetch.end()
+    gone = weakref.ref(fetch)
+    gc.disable()
+    try:
+        del fetch
         assert gone() is None
     finally:
         gc.enable()

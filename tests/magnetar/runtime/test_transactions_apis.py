@@ -14,7 +14,7 @@ from magnetar.apis.init_producer_id import init_producer_id
 from magnetar.apis.registry import load_apis
 from magnetar.apis.write_txn_markers import write_txn_markers
 from magnetar.runtime.request_context import RequestContext
-from tests.magnetar.transaction_world import A0, World
+from tests.magnetar.transaction_world import A0, World, WorldConnection
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -41,7 +41,7 @@ async def world() -> World:
 
 
 async def call(world: World, handler: Any, request: Any, version: int) -> Any:
-    connection: Any = None
+    connection = WorldConnection()
     context = RequestContext(
         request.api_key, version, 1, "client", "127.0.0.1", world.now_ms, connection
     )

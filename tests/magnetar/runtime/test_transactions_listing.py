@@ -15,7 +15,7 @@ from magnetar.apis.describe_transactions import describe_transactions
 from magnetar.apis.list_transactions import list_transactions
 from magnetar.apis.registry import load_apis
 from magnetar.runtime.request_context import RequestContext
-from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World, refused
+from tests.magnetar.transaction_world import A0, A1, TIMEOUT_MS, World, WorldConnection, refused
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_producers import (
@@ -40,7 +40,7 @@ async def world() -> World:
 
 
 def handled(world: World, handler: Any, request: Any) -> Any:
-    connection: Any = None
+    connection = WorldConnection()
     context = RequestContext(
         request.api_key, request.max_version, 1, "c", "127.0.0.1", world.now_ms, connection
     )

@@ -162,6 +162,63 @@ def test_decisions_are_those_of_a_search_through_all_rules(
         assert authorizer.allows(ADA, HOST, operation, Resource.TOPIC, name) is expected
 
 
+class Counted(Acl):
+    """A rule that counts how often it is looked at."""
+
+    looked_at = 0
+
+    def is_for(self, principal: str, host: str) -> bool:
+        Counted.looked_at += 1
+        return super().is_for(principal, host)
+
+
+def looked_at(authorizer: Authorizer, name: str) -> int:
+    Counted.looked_at = 0
+    authorizer.allows(ADA, HOST, Operation.WRITE, Resource.TOPIC, name)
+    authorizer.allows_some(ADA, HOST, Operation.ALTER, Resource.TOPIC)
+    return Counted.looked_at
+
+
+def test_a_decision_among_many_rules_looks_at_the_few_that_are_about_it() -> None:
+    others = [
+        Counted(*acl(name, pattern=pattern, principal=f"User:{number}"))
+        for number in range(10_000)
+        for name, pattern in (
+            # What all have rules for, and what each has of its own.
+            ("*", Pattern.LITERAL),
+            ("a", Pattern.PREFIXED),
+            (f"a{number}", Pattern.LITERAL),
+            (f"a{number}", Pattern.PREFIXED),
+        )
+    ]
+    own = [
+        Counted(*acl("*", principal="User:*")),
+        Counted(*acl("a77")),
+        Counted(*acl("a", pattern=Pattern.PREFIXED)),
+    ]
+    authorizer = Authorizer(others + own, [], allow_everyone=False)
+    # Three are about the topic, and for some topic the same three are asked.
+    assert looked_at(authorizer, "a7777") <= 6
+    assert looked_at(authorizer, "b") <= 1
+    assert looked_at(authorizer, "a7777") == 0
+    # A name that is too long to be remembered costs no more.
+    assert looked_at(authorizer, "a" * 30_000) <= 3
+    assert looked_at(authorizer, "a" * 30_000) <= 3
+    authorizer.remove(others)
+    assert looked_at(authorizer, "a7777") <= 6
+    authorizer.remove(own)
+    assert looked_at(authorizer, "a7777") == 0
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    authorizer = Authorizer([acl("a")], [], allow_everyone=False)
+    for number in range(200):
+        authorizer.allows(ADA, HOST, Operation.READ, Resource.GROUP, f"{number}" + "x" * 300)
+    assert not authorizer._remembered
+    authorizer.allows(ADA, HOST, Operation.READ, Resource.GROUP, "group")
+    assert len(authorizer._remembered) == 1
+
+
 @pytest.mark.parametrize(
     "codes",
     [

@@ -9,16 +9,17 @@ import hmac
 import pytest
 
 from magnetar.security.principal import Principal
-from magnetar.security.sasl import AuthenticationFailed
+from magnetar.security.sasl import AuthenticationFailed, Identity
 from magnetar.security.scram import (
     ScramCredential,
     ScramExchange,
+    TokenLogin,
     credential,
     salted_password,
 )
+from tests.magnetar.scram_users import ScramUsersOf
 
 SHA_256 = "SCRAM-SHA-256"
-SECRET = b"the broker's own"
 # RFC 7677, section 3.
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 CLIENT_NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -30,12 +31,18 @@ def kept(password: str, mechanism: str = SHA_256) -> ScramCredential:
 
 
 def exchange(users: dict[str, ScramCredential], mechanism: str = SHA_256) -> ScramExchange:
-    return ScramExchange(mechanism, users.get, SECRET, SERVER_NONCE)
+    return ScramExchange(mechanism, ScramUsersOf(mechanism, users), SERVER_NONCE)
 
 
-def log_in(server: ScramExchange, name: str, password: str, mechanism: str = SHA_256) -> bytes:
+def log_in(
+    server: ScramExchange,
+    name: str,
+    password: str,
+    mechanism: str = SHA_256,
+    extensions: str = "",
+) -> bytes:
     """Play the client's part; return server-final."""
-    bare = f"n={name},r={CLIENT_NONCE}"
+    bare = f"n={name},r={CLIENT_NONCE}{extensions}"
     server_first = server.step(f"n,,{bare}".encode(), 0).decode()
     fields = dict(part.split("=", 1) for part in server_first.split(","))
     salted = salted_password(mechanism, password, base64.b64decode(fields["s"]), int(fields["i"]))
@@ -122,3 +129,39 @@ def test_a_final_message_that_proves_nothing_is_refused(final: str) -> None:
     with pytest.raises(AuthenticationFailed):
         server.step(final.replace("NONCE", CLIENT_NONCE + SERVER_NONCE).encode(), 0)
     assert server.identity is None
+
+
+def test_a_token_lets_in_its_owner_and_only_by_the_extension() -> None:
+    token = TokenLogin(kept("password"), Principal("User", "ada"), 1_000)
+    users = ScramUsersOf(SHA_256, {"ada": kept("pencil")}, {"token-id": token})
+    server = ScramExchange(SHA_256, users, SERVER_NONCE)
+    assert log_in(server, "token-id", "password", extensions=",tokenauth=true").startswith(b"v=")
+    assert server.identity == Identity(Principal("User", "ada"), 1_000, is_token=True)
+    for name, password, extensions in (
+        ("token-id", "password", ""),
+        ("token-id", "password", ",tokenauth=false"),
+        ("token-id", "pencil", ",tokenauth=true"),
+        # A user is no token, and a token no user.
+        ("ada", "pencil", ",tokenauth=true"),
+    ):
+        server = ScramExchange(SHA_256, users, SERVER_NONCE)
+        with pytest.raises(AuthenticationFailed):
+            log_in(server, name, password, extensions=extensions)
+        assert server.identity is None
+
+
+def test_a_first_and_a_final_message_of_another_login_prove_nothing() -> None:
+    users = ScramUsersOf(SHA_256, {"user": kept("pencil")})
+    sent: list[bytes] = []
+
+    class Overheard(ScramExchange):
+        def step(self, token: bytes, now_ms: int) -> bytes:
+            sent.append(token)
+            return super().step(token, now_ms)
+
+    log_in(Overheard(SHA_256, users, SERVER_NONCE), "user", "pencil")
+    another = ScramExchange(SHA_256, users, "another nonce".replace(" ", "-"))
+    another.step(sent[0], 0)
+    with pytest.raises(AuthenticationFailed):
+        another.step(sent[1], 0)
+    assert another.identity is None

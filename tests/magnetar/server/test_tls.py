@@ -17,6 +17,9 @@ from magnetar.testing.certificates import COMMON_NAME, KeyPair, make, named
 AUTHORITY = make(named((COMMON_NAME, "authority")))
 SERVER = make(named((COMMON_NAME, "server")), AUTHORITY)
 CLIENT = make(named((COMMON_NAME, "client")), AUTHORITY)
+OTHER = make(named((COMMON_NAME, "other")), AUTHORITY)
+#: Of the same subject, and of no address.
+NAMELESS = make(named((COMMON_NAME, "server")))
 LISTENER = Listener("SECURE", "127.0.0.1", 0, "127.0.0.1", 0, SecurityProtocol.SSL)
 
 
@@ -138,3 +141,34 @@ def test_a_cipher_suite_may_have_its_java_name(tmp_path: Path) -> None:
     names = {cipher["name"] for cipher in tls.context.get_ciphers()}
     assert "ECDHE-ECDSA-AES256-GCM-SHA384" in names
     assert "ECDHE-ECDSA-AES128-GCM-SHA256" not in names
+
+
+def test_a_change_that_cannot_be_used_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    path = SERVER.write_pem(tmp_path / "server.pem")
+    pem = {"ssl.keystore.type": "PEM"}
+    tls = ListenerTls(LISTENER, SecurityConfig({**pem, "ssl.keystore.location": str(path)}))
+    for settings, said in (
+        ({"ssl.keystore.location": "/no/such/file"}, "cannot read"),
+        ({"ssl.keystore.location": str(written(tmp_path, OTHER))}, "ssl.allow.dn.changes"),
+        ({"ssl.keystore.location": str(written(tmp_path, NAMELESS))}, "ssl.allow.san.changes"),
+    ):
+        changed = SecurityConfig({**pem, **settings})
+        with pytest.raises(ConfigError, match=said):
+            tls.check(changed)
+    assert shaken(tls, client_context(None, tmp_path))[0] == der(SERVER)
+
+
+def test_a_change_of_settings_is_served_to_new_connections(tmp_path: Path) -> None:
+    path = SERVER.write_pem(tmp_path / "server.pem")
+    tls = listener_tls(ssl_keystore_type="PEM", ssl_keystore_location=str(path))
+    renewed = make(named((COMMON_NAME, "server")), AUTHORITY)
+    for pair, allowed in ((renewed, {}), (OTHER, {"ssl.allow.dn.changes": True})):
+        location = {"ssl.keystore.location": str(written(tmp_path, pair))}
+        changed = SecurityConfig({"ssl.keystore.type": "PEM", **location, **allowed})
+        tls.check(changed)
+        tls.use(changed)
+        assert shaken(tls, client_context(None, tmp_path))[0] == der(pair)
+
+
+def written(directory: Path, pair: KeyPair) -> Path:
+    return pair.write_pem(directory / f"{pair.certificate.serial_number}.pem")

@@ -135,3 +135,17 @@ def test_in_memory_nothing_is_written(tmp_path: Path, open_catalog: OpenCatalog)
     catalog.add_topic(row("a"))
     assert [topic.name for topic in catalog.topics()] == ["a"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_brokers_user_can_read_the_catalog(
+    tmp_path: Path, open_catalog: OpenCatalog
+) -> None:
+    catalog = open_catalog(tmp_path)
+    catalog.allocate_producer_ids(1)
+    files = list(tmp_path.iterdir())
+    assert len(files) == 3  # SQLite has two beside it.
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    catalog.close()
+    (tmp_path / FILE_NAME).chmod(0o644)
+    open_catalog(tmp_path)
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600

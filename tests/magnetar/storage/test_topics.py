@@ -409,6 +409,19 @@ async def test_who_needs_a_coordinators_topic_is_told_to_wait_while_it_is_create
     assert topics.ensure_internal(CONSUMER_OFFSETS) is created
 
 
+async def test_new_logs_are_not_told_again_what_they_were_opened_with(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ten thousand of them hold the event loop for 0.1 s.
+    told: list[PartitionLog] = []
+    broker = await start_broker({"durability": "page-cache"})
+    monkeypatch.setattr(PartitionLog, "reconfigure", lambda log, _: told.append(log))
+    row = broker.topics.check_creation("a", 3, 1, {"retention.ms": "5"})
+    created = await broker.topics.create_in_turns(row)
+    assert told == []
+    assert created.settings.retention_ms == 5
+
+
 async def test_a_client_that_goes_leaves_no_half_a_topic(start_broker: StartBroker) -> None:
     broker = await start_broker({"durability": "page-cache"})
     row = broker.topics.check_creation("a", 50, 1, {})

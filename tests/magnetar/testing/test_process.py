@@ -11,8 +11,6 @@ from confluent_kafka.admin import AdminClient
 
 from magnetar.testing import BrokerProcess, NotReady, allow, start_broker
 
-pytest_plugins = ["pytester"]
-
 
 def test_without_a_directory_the_data_goes_with_the_broker() -> None:
     with start_broker() as broker:
@@ -83,32 +81,3 @@ def test_certificates_without_their_library_say_what_to_install(
     monkeypatch.delitem(sys.modules, "magnetar.testing.certificates", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'magnetar\[security\]'"):
         start_broker(tls=True)
-
-
-CONFTEST = """
-import pytest
-
-pytest_plugins = ["magnetar.testing.fixtures"]
-
-@pytest.fixture(scope="session")
-def magnetar_settings():
-    return {"num.partitions": "3"}
-"""
-TEST = """
-from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AdminClient
-
-def test_a_service(magnetar_broker):
-    address = {"bootstrap.servers": magnetar_broker.bootstrap_servers}
-    producer = Producer(address)
-    producer.produce("orders", b"first")
-    assert producer.flush(10) == 0
-    assert len(AdminClient(address).list_topics("orders").topics["orders"].partitions) == 3
-"""
-
-
-def test_the_fixture_gives_a_broker_with_ones_own_settings(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(TEST)
-    outcome = pytester.runpytest_subprocess("-p", "no:asyncio", "-p", "no:randomly")
-    outcome.assert_outcomes(passed=1)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from coordinator.transactions.metadata import TopicPartition
 from tests.simulation.clients.connection import Connection
-from tests.simulation.observations import Observations, Trimmed, records_of
+from tests.simulation.observations import Observations, Trimmed, Unreadable, records_of
 from tests.simulation.simulated_broker import Gone
 from wire.error_code import ErrorCode
 from wire.messages import (
@@ -71,6 +71,8 @@ class Trimmer:
         told = answer.topics[0].partitions[0]
         if told.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._start = max(0, self._start - 10)
+            return
+        if told.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             return
         if told.error_code:
             self._seen.witnesses.append(
@@ -197,7 +199,11 @@ class TopicMaker:
         self._check(found.error_code, "Fetch")
         content = found.records or b""
         assert isinstance(content, bytes | bytearray | memoryview)
-        records, _ = records_of(content, iter(()), 0, is_committed=False)
+        try:
+            records, _ = records_of(content, iter(()), 0, is_committed=False)
+        except Unreadable as unreadable:
+            self._witness(f"unreadable: {unreadable}")
+            raise Gone from unreadable
         values = [one.value or "" for one in records]
         prefix = f"{self._name}.{self._number}/"
         if not set(self._values) <= set(values) or not all(
@@ -206,8 +212,12 @@ class TopicMaker:
             self._witness(f"acknowledged {self._values}, read {values}")
 
     def _check(self, code: int, what: str, *expected: ErrorCode) -> None:
+        if code == ErrorCode.KAFKA_STORAGE_ERROR:
+            raise Gone  # The disk is full, or cannot be read for a while.
         if code and code not in expected:
             self._witness(f"{what} answered {ErrorCode(code).name}")
 
     def _witness(self, sentence: str) -> None:
-        self._seen.witnesses.append(f"topic: {self._name} {self._number}: {sentence}")
+        self._seen.witnesses.append(
+            f"topic: {TopicPartition(self._name, 0)} {self._number}: {sentence}"
+        )

@@ -36,7 +36,11 @@ _REJOIN = {
     ErrorCode.STALE_MEMBER_EPOCH,
 }
 _BEGIN_ANEW = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
-_AGAIN = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
+_AGAIN = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
 
 
 class Rejoin(Exception):
@@ -67,7 +71,7 @@ class GroupMember:
         self._positions: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
-        """Be a member until told to end; leave without a word, as a process that is killed."""
+        """Join and work until told to end. The end is that of a killed process: nothing is sent."""
         while not self.is_ending:
             try:
                 await self._join()

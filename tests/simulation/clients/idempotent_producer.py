@@ -20,6 +20,8 @@ from wire.messages import init_producer_id, produce
 from wire.records import SimpleRecord, build_batch
 
 IN_FLIGHT_MAX = 5
+#: A batch that was sent so often is refused for good: what came before it is no more.
+ATTEMPTS_MAX = 300
 KEYS = 4
 _AGAIN = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -100,6 +102,8 @@ class IdempotentProducer:
             if not asked.result() or self._batches[0] is not batch:
                 break
             self._batches.popleft()
+        if self._batches and self._batches[0].attempts > ATTEMPTS_MAX:
+            self._give_up()
         if not self._connection.is_open:
             raise Gone
 
@@ -154,6 +158,15 @@ class IdempotentProducer:
             return True
         return False
 
+    def _give_up(self) -> None:
+        """Begin anew, as a client does whose partition has lost what was acknowledged."""
+        self._seen.witnesses.append(
+            f"refused: {self.name}: {self._partition}: sequence {self._batches[0].sequence} is"
+            f" refused for good"
+        )
+        self._batches.clear()
+        self._producer_id, self._sequence = -1, 0
+
     def _note(self, batch: _Batch, base_offset: int) -> None:
         now_s = asyncio.get_running_loop().time()
         for index, one in enumerate(batch.records):
@@ -164,4 +177,6 @@ class IdempotentProducer:
             one.offset, one.told_s = base_offset + index, min(one.told_s, now_s)
 
     def _witness(self, what: str, code: int) -> None:
-        self._seen.witnesses.append(f"refused: {self.name}: {what} answered {ErrorCode(code).name}")
+        self._seen.witnesses.append(
+            f"refused: {self.name}: {self._partition}: {what} answered {ErrorCode(code).name}"
+        )

@@ -110,7 +110,7 @@ class Reader:
                 content, iter(aborted), position, is_committed=self._is_committed
             )
         except Unreadable as unreadable:
-            self._witness(f"{partition}: {unreadable}")
+            self._witness(f"{partition}: unreadable: {unreadable}")
             return False
         self._seen.fetched.append(
             Fetched(

@@ -8,7 +8,7 @@ START_MS = 1_700_000_000_000
 
 
 class WallClock:
-    """What the machine shows; somebody may set it."""
+    """The time that the machine shows. A history may set it ahead."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -198,13 +198,13 @@ class Machine:
         """End the process; what it wrote is seen by the next, synced or not."""
         if self.process is not None:
             self._ended(self.process)
-        self.disk = self.disk.kill(self.random)
+        self._take(self.disk.kill(self.random))
 
     def lose_power(self) -> None:
         """End the process, and keep of what was not synced what chance keeps."""
         if self.process is not None:
             self._ended(self.process)
-        self.disk = self.disk.crash(self.random)
+        self._take(self.disk.crash(self.random))
 
     def stop(self) -> asyncio.Task[None]:
         """Stop the broker as a signal does; the process ends when all is durable."""
@@ -224,4 +224,9 @@ class Machine:
 
     def next_disk(self) -> None:
         """After a clean stop the next process finds the disk as it is."""
-        self.disk = self.disk.kill(self.random)
+        self._take(self.disk.kill(self.random))
+
+    def _take(self, disk: SimulatedDisk) -> None:
+        """Go on with what is left of the disk, which is as full as it was."""
+        disk.space_left = self.disk.space_left
+        self.disk = disk

@@ -110,7 +110,7 @@ class Process(asyncio.BaseEventLoop):
             on_end()
 
     def stop_for(self, seconds: float) -> None:
-        """Have no turn for that time, whatever is due."""
+        """Stop the process for that time: the scheduler gives it no turn, whatever is due."""
         self._stopped_until_s = self._scheduler.now_s + seconds
 
     def may_run(self, now_s: float) -> bool:

@@ -1,0 +1,130 @@
+"""How far many groups have read, in few requests: what a list of groups shows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from magnetar.client.cluster import Client, TopicPartition
+from magnetar.client.errors import check
+from magnetar.client.partitions import LATEST, READ_COMMITTED, list_offsets
+from wire.error_code import ErrorCode
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+#: OffsetFetch asks for several groups from 8 on (KIP-709); from 10 on it names topic ids.
+_FETCH_GROUPS_SINCE = 8
+_NAMES_UNTIL = 9
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A group in a partition; `stable` and `end` are -1 for a topic that cannot be asked."""
+
+    topic: str
+    partition: int
+    committed: int
+    stable: int
+    end: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def lag(self) -> int:
+        """Offsets from the committed one to the end, as Kafka's tools count."""
+        return max(self.end - self.committed, 0)
+
+    @property
+    def readable(self) -> int:
+        """Offsets that read_committed members may pass now; some may hold markers."""
+        return max(min(self.stable, self.end) - self.committed, 0)
+
+    @property
+    def held_back(self) -> int:
+        """Offsets that wait for an open transaction."""
+        return self.lag - self.readable
+
+
+def standings(client: Client, group_ids: Iterable[str]) -> dict[str, list[Standing]]:
+    """Return where each group stands in the partitions that it has committed, by partition.
+
+    A group that may not be described is left out.
+    """
+    committed: dict[str, dict[TopicPartition, int]] = {}
+    for node_id, ids in client.group_coordinators(group_ids).items():
+        committed |= _committed(client, node_id, ids)
+    wanted = {place for offsets in committed.values() for place in offsets}
+    leaders = known_leaders(client, {topic for topic, _ in wanted})
+    there = wanted & set(leaders)
+    stable, ends = bounds(client, leaders, there)
+    return {
+        group_id: [
+            Standing(*place, offset, stable.get(place, -1), ends.get(place, -1))
+            for place, offset in sorted(offsets.items())
+        ]
+        for group_id, offsets in committed.items()
+    }
+
+
+def bounds(
+    client: Client, leaders: Mapping[TopicPartition, int], wanted: Collection[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the stable offset and the end of each partition."""
+    if not wanted:
+        return {}, {}
+    # Stable offsets first: a transaction that ends between the questions cannot make an end that
+    # lies below its stable offset.
+    stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
+    return stable, list_offsets(client, leaders, wanted, LATEST)
+
+
+def known_leaders(client: Client, names: Collection[str]) -> dict[TopicPartition, int]:
+    """Return the leaders of the topics that exist and may be described; the others are left out."""
+    if not names:
+        return {}
+    return {
+        (topic.name or "", partition.partition_index): partition.leader_id
+        for topic in client.metadata(names).topics
+        if topic.error_code == ErrorCode.NONE
+        for partition in topic.partitions
+        if partition.leader_id >= 0
+    }
+
+
+def _committed(
+    client: Client, node_id: int, group_ids: Sequence[str]
+) -> dict[str, dict[TopicPartition, int]]:
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in group_ids]
+    )
+    response = client.retry_transient(
+        lambda: client.call(
+            request,
+            OffsetFetchResponse,
+            node_id=node_id,
+            at_least=_FETCH_GROUPS_SINCE,
+            at_most=_NAMES_UNTIL,
+        ),
+        lambda response: response.groups[0].error_code if response.groups else ErrorCode.NONE,
+    )
+    found = {}
+    for group in response.groups:
+        # Each user may describe some groups.
+        if group.error_code in (
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.GROUP_ID_NOT_FOUND,
+        ):
+            continue
+        check(group.error_code, f"the offsets of group {group.group_id!r}")
+        found[group.group_id] = {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in group.topics
+            for each in topic.partitions
+            if each.committed_offset >= 0
+        }
+    return found

@@ -1,0 +1,49 @@
+"""Durations, numbers, times and sizes as a person reads them, on a terminal and on a page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+ABSENT = "-"
+
+
+def duration(value_ms: int) -> str:
+    """Return the two largest units of a duration: `14m 02s`, `3d 07h`, `850ms`."""
+    if value_ms < 1000:
+        return f"{max(value_ms, 0)}ms"
+    seconds = value_ms // 1000
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if not minutes:
+        return f"{seconds}s"
+    if not hours:
+        return f"{minutes}m {seconds % 60:02}s"
+    if not days:
+        return f"{hours}h {minutes % 60:02}m"
+    return f"{days}d {hours % 24:02}h"
+
+
+def count(value: int) -> str:
+    """Return a number with its thousands apart: `18 204`."""
+    return f"{value:,}".replace(",", " ")
+
+
+def known(value: int) -> str:
+    """Return a number with its thousands apart; `-` if it is negative, which stands for none."""
+    return ABSENT if value < 0 else count(value)
+
+
+def moment(time_ms: int) -> str:
+    """Return a time, to the second, in UTC: `2026-11-21 13:05:12Z`; `-` for none."""
+    if time_ms < 0:
+        return ABSENT
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def size(size_bytes: int) -> str:
+    """Return a number of bytes in a unit that fits: `512 B`, `1.4 MB` (of 1000 kB)."""
+    value = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

@@ -1,0 +1,112 @@
+"""Bytes of a record as a person reads them: JSON in lines, text, or a dump. Pure.
+
+What is no printable character is written as an escape: control characters, and those that change
+the direction of text, would make a page show something else than what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+#: How much of a value a list shows, and how much its own page does.
+PREVIEW_CHARACTERS = 180
+SHOWN_CHARACTERS = 200_000
+_DUMPED_BYTES = 4096
+_LINE_BYTES = 16
+#: A string, a mark, or anything else that stands between them.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A key or value. `kind`: null, empty, json, text, binary, or what a schema made of it."""
+
+    kind: str
+    text: str
+    size_bytes: int
+    is_cut: bool = False
+    note: str = ""
+
+    @property
+    def preview(self) -> str:
+        """One short line."""
+        line = " ".join(self.text[: PREVIEW_CHARACTERS * 4].split())
+        if len(line) > PREVIEW_CHARACTERS:
+            return line[:PREVIEW_CHARACTERS] + "…"
+        return line
+
+
+def payload(data: bytes | None) -> Payload:
+    """Return what the bytes say."""
+    if data is None:
+        return Payload("null", "", 0)
+    if not data:
+        return Payload("empty", "", 0)
+    size = len(data)
+    is_cut = size > SHOWN_CHARACTERS
+    try:
+        # The cut may go through a character, so only whole values have to be UTF-8 to the end.
+        text = data[:SHOWN_CHARACTERS].decode("utf-8", "ignore" if is_cut else "strict")
+    except UnicodeDecodeError:
+        return Payload("binary", dump(data), size, size > _DUMPED_BYTES)
+    if "\0" in text:
+        return Payload("binary", dump(data), size, size > _DUMPED_BYTES)
+    if not is_cut and is_json(text):
+        return Payload("json", printable(indented(text)), size)
+    return Payload("text", printable(text), size, is_cut)
+
+
+def is_json(text: str) -> bool:
+    """Return whether the text is an object or an array of JSON."""
+    if not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    # Python refuses numbers of thousands of digits, and nesting of a thousand levels.
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def indented(text: str) -> str:
+    """Return valid JSON in lines. Its numbers, its order and repeated names stay as they are."""
+    pieces: list[str] = []
+    depth = 0
+    before = ""
+    for lexeme in _TOKEN.findall(text):
+        if lexeme in "}]":
+            depth -= 1
+            if before not in "{[":
+                pieces.append("\n" + "  " * depth)
+        elif before and before in "{[,":
+            pieces.append("\n" + "  " * depth)
+        pieces.append(": " if lexeme == ":" else lexeme)
+        if lexeme in "{[":
+            depth += 1
+        before = lexeme
+    return "".join(pieces)
+
+
+def printable(text: str) -> str:
+    """Return the text with escapes in place of characters that cannot be seen."""
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def dump(data: bytes) -> str:
+    """Return the first bytes in hexadecimal, 16 a line, with those that are ASCII beside them."""
+    lines = []
+    for start in range(0, min(len(data), _DUMPED_BYTES), _LINE_BYTES):
+        piece = data[start : start + _LINE_BYTES]
+        seen = "".join(chr(each) if 32 <= each < 127 else "." for each in piece)
+        lines.append(f"{start:06x}  {piece.hex(' '):<47}  {seen}")
+    return "\n".join(lines)
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"

@@ -1,0 +1,44 @@
+"""Serving the console: the address, the server, and the line that says it is ready."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from magnetar.client import ClientError
+
+#: Live pages are cut when the console stops; they come back with the next one.
+_GRACE_S = 1
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one. ClientError: the address is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ClientError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. --listen names another"
+            " address."
+        ) from None
+    listener.listen()
+    return listener
+
+
+def serve(app: ASGIApp, listeners: Sequence[socket.socket]) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    uvicorn.Server(config).run(sockets=list(listeners))

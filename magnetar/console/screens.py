@@ -1,0 +1,292 @@
+"""A handler's result as a page, and the same page's changes as a stream of events.
+
+A handler is a plain function that asks the cluster and returns a Screen. It runs in a thread, since
+the client blocks. The same address answers a browser with a whole page, and its live part, which
+asks for an event stream, with the new content of `<main>` each time that it has changed.
+
+While the cluster does not answer, the stream says so in an event `lost` and the page stays as it
+was; an event `back` takes the notice away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from magnetar.client import ClientError, NotLetIn, Refused, Unreachable
+from magnetar.console.registry import Registry
+from magnetar.console.sessions import Access, Session, Sessions
+from magnetar.console.templating import link, render
+
+#: How often a live page asks the cluster again.
+TICK_S = 2.0
+#: A stream that sends nothing for so long sends an empty comment: proxies end silent connections.
+_SILENCE_TICKS = 7
+#: Live pages at once; each asks the cluster every tick.
+STREAMS_MAX = 64
+SESSION_COOKIE = "magnetar-console"
+THEME_COOKIE = "magnetar-theme"
+_THEMES = ("light", "dark")
+_FORM_FIELDS_MAX = 50
+
+
+@dataclass
+class Screen:
+    """What a handler found, and the template that shows it."""
+
+    template: str
+    values: dict[str, Any]
+    title: str
+    is_live: bool = False
+    status: int = 200
+
+
+@dataclass
+class Elsewhere:
+    """The answer to a form: look at this address."""
+
+    address: str
+
+
+@dataclass
+class Settings:
+    """What holds for the whole console."""
+
+    cluster: str
+    read_only: bool = False
+    registry: Registry | None = None
+    tick_s: float = TICK_S
+
+
+@dataclass
+class Visit:
+    """One request, as a handler sees it."""
+
+    access: Access
+    settings: Settings
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str] = field(default_factory=dict)
+
+    def number(self, name: str, default: int, *, lowest: int = 0, highest: int = 2**62) -> int:
+        """Return a number of the query within bounds; the default for what is no number."""
+        text = self.query.get(name, "").strip()
+        digits = text.removeprefix("-")
+        # `isdigit` alone takes digits of every script and texts of any length.
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            return default
+        return min(max(int(text), lowest), highest)
+
+
+class NotFound(ClientError):
+    """What the address names is not there."""
+
+
+Handler = Callable[[Visit], Screen | Elsewhere]
+
+
+class Screens:
+    """Turns handlers into endpoints."""
+
+    def __init__(self, sessions: Sessions, settings: Settings) -> None:
+        self._sessions = sessions
+        self._settings = settings
+        self._streams = 0
+
+    def page(self, handler: Handler) -> Callable[[Request], Any]:
+        """Return the endpoint of a page: a GET, which changes nothing."""
+
+        async def endpoint(request: Request) -> Response:
+            session = self._session(request)
+            if session.access is None:
+                return self._to_login(request)
+            visit = self._visit(request, session.access)
+            if "text/event-stream" in request.headers.get("accept", ""):
+                return self._stream(request, handler, visit, session)
+            return await self._answered(request, handler, visit, session)
+
+        return endpoint
+
+    def deed(self, handler: Handler) -> Callable[[Request], Any]:
+        """Return the endpoint of a form that changes something in the cluster."""
+
+        async def endpoint(request: Request) -> Response:
+            session = self._session(request)
+            if session.access is None:
+                return self._to_login(request)
+            if self._settings.read_only:
+                return self.failure(
+                    request, session, ClientError("This console is read-only."), 403
+                )
+            form = await read_form(request)
+            if not self._sessions.is_token(session, form.get("token", "")):
+                mistake = "This form is not of this session. Load the page again."
+                return self.failure(request, session, ClientError(mistake), 403)
+            visit = self._visit(request, session.access)
+            visit.form = form
+            return await self._answered(request, handler, visit, session)
+
+        return endpoint
+
+    def file(self, read: Callable[[Visit], bytes]) -> Callable[[Request], Any]:
+        """Return the endpoint of bytes, which browsers save and never show."""
+
+        async def endpoint(request: Request) -> Response:
+            session = self._session(request)
+            if session.access is None:
+                return self._to_login(request)
+            try:
+                data = await run_in_threadpool(read, self._visit(request, session.access))
+            except ClientError as failure:
+                return await run_in_threadpool(self.failure, request, session, failure)
+            headers = {"Content-Disposition": "attachment; filename=value.bin"}
+            return Response(data, media_type="application/octet-stream", headers=headers)
+
+        return endpoint
+
+    def show(self, request: Request, session: Session, screen: Screen) -> HTMLResponse:
+        """Return a screen as a whole page."""
+        page = render(screen.template, self._values(request, session, screen, "page.html"))
+        response = HTMLResponse(page, screen.status)
+        if session.is_new:
+            keep_session(response, session.id)
+        return response
+
+    def failure(
+        self, request: Request, session: Session, failure: ClientError, status: int | None = None
+    ) -> HTMLResponse:
+        """Return a failure as a page; one that may pass by itself is live."""
+        known = next((code for kind, code in _STATUSES.items() if isinstance(failure, kind)), 400)
+        is_passing = isinstance(failure, Unreachable) and request.method == "GET"
+        values = {"message": str(failure), "is_passing": is_passing}
+        screen = Screen("failure.html", values, "Not shown", is_passing, status or known)
+        return self.show(request, session, screen)
+
+    def session(self, request: Request) -> Session:
+        """Return the session of a request."""
+        return self._session(request)
+
+    async def _answered(
+        self, request: Request, handler: Handler, visit: Visit, session: Session
+    ) -> Response:
+        try:
+            found = await run_in_threadpool(handler, visit)
+        except ClientError as failure:
+            return await run_in_threadpool(self.failure, request, session, failure)
+        if isinstance(found, Elsewhere):
+            return RedirectResponse(found.address, 303)
+        return await run_in_threadpool(self.show, request, session, found)
+
+    def _stream(
+        self, request: Request, handler: Handler, visit: Visit, session: Session
+    ) -> Response:
+        if self._streams >= STREAMS_MAX:
+            return Response("Too many live pages are open.\n", 503)
+        self._streams += 1
+        return StreamingResponse(
+            self._events(request, handler, visit, session), media_type="text/event-stream"
+        )
+
+    async def _events(
+        self, request: Request, handler: Handler, visit: Visit, session: Session
+    ) -> AsyncIterator[str]:
+        def look() -> str:
+            screen = handler(visit)
+            assert isinstance(screen, Screen), "only pages are live"
+            values = self._values(request, session, screen, "fragment.html")
+            return render(screen.template, values)
+
+        last, is_lost, silence = "", False, 0
+        try:
+            while not (visit.access.is_closed or await request.is_disconnected()):
+                silence += 1
+                try:
+                    fragment = await run_in_threadpool(look)
+                except ClientError as failure:
+                    if not is_lost:
+                        yield _event(json.dumps(str(failure)), "lost")
+                    is_lost, silence = True, 0
+                else:
+                    if is_lost:
+                        yield _event("{}", "back")
+                    if fragment != last:
+                        yield _event(fragment)
+                        silence = 0
+                    last, is_lost = fragment, False
+                if silence > _SILENCE_TICKS:
+                    yield ": at work\n\n"
+                    silence = 0
+                await asyncio.sleep(self._settings.tick_s)
+        finally:
+            self._streams -= 1
+
+    def _session(self, request: Request) -> Session:
+        return self._sessions.of(request.cookies.get(SESSION_COOKIE))
+
+    def _visit(self, request: Request, access: Access) -> Visit:
+        return Visit(access, self._settings, request.path_params, request.query_params)
+
+    def _to_login(self, request: Request) -> Response:
+        if request.method != "GET" or "text/event-stream" in request.headers.get("accept", ""):
+            return Response("The session has ended: log in again.\n", 401)
+        asked = request.url.path
+        if request.url.query:
+            asked += f"?{request.url.query}"
+        return RedirectResponse(link("/login", next=asked), 303)
+
+    def _values(
+        self, request: Request, session: Session, screen: Screen, layout: str
+    ) -> dict[str, Any]:
+        theme = request.cookies.get(THEME_COOKIE, "")
+        path = request.url.path
+        return {
+            "layout": layout,
+            "title": screen.title,
+            "is_live": screen.is_live,
+            "address": path + (f"?{request.url.query}" if request.url.query else ""),
+            "section": path.split("/")[1],
+            "cluster": self._settings.cluster,
+            "read_only": self._settings.read_only,
+            "username": session.access.username if session.access is not None else None,
+            "is_in": session.access is not None,
+            "token": session.csrf_token,
+            "theme": theme if theme in _THEMES else "",
+            **screen.values,
+        }
+
+
+#: The status of a failure's page; the first kind that fits.
+_STATUSES: dict[type[ClientError], int] = {
+    NotFound: 404,
+    Unreachable: 502,
+    NotLetIn: 502,
+    Refused: 409,
+}
+
+
+def keep_session(response: Response, session_id: str) -> None:
+    """Give a session to the browser: no script reads it, no form of another site sends it."""
+    response.set_cookie(SESSION_COOKIE, session_id, httponly=True, samesite="lax", path="/")
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form that a browser sent; of a name that repeats, the last."""
+    body = (await request.body()).decode("utf-8", "replace")
+    try:
+        fields = parse_qs(body, keep_blank_values=True, max_num_fields=_FORM_FIELDS_MAX)
+    except ValueError:
+        return {}
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def _event(data: str, name: str = "") -> str:
+    lines = "".join(f"data: {line}\n" for line in data.splitlines())
+    return (f"event: {name}\n" if name else "") + lines + "\n"

@@ -1,0 +1,142 @@
+// What the pages do beyond links and forms: keys, the theme, charts, and a notice when live pages
+// lose the cluster. Pages work without it, and it reads no text as a program.
+(() => {
+  "use strict";
+  const notice = document.getElementById("notice");
+  const main = document.getElementById("main");
+
+  // --- the theme: a cookie, so that the server draws the page right at once
+  const root = document.documentElement;
+  document.getElementById("theme").addEventListener("click", () => {
+    const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const now = root.dataset.theme || (isDark ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
+    document.cookie = `magnetar-theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=lax`;
+    drawCharts();
+  });
+
+  // --- live pages
+  const say = (text) => {
+    // A page that is itself about the failure says enough.
+    notice.hidden = !text || main.querySelector(".failure") !== null;
+    notice.textContent = text;
+  };
+  const time = () => new Date().toLocaleTimeString("en-GB");
+  main.addEventListener("lost", (event) => {
+    let reason = "";
+    try {
+      reason = JSON.parse(event.detail.data);
+    } catch {
+      reason = "";
+    }
+    say(`The cluster has not answered since ${time()}: ${reason} You see what was there before.`);
+  });
+  main.addEventListener("back", () => say(""));
+  document.addEventListener("htmx:sse:error", () =>
+    say(`The console has not answered since ${time()}. You see what was there before.`));
+  document.addEventListener("htmx:sse:after:connection", () => say(""));
+  document.addEventListener("htmx:sse:after:message", () => drawCharts());
+
+  // --- charts
+  const charts = new Map();
+  // A canvas takes colours that are computed: a probe's own colour is.
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  document.body.append(probe);
+  const color = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const pale = (rgb) => rgb.replace(/^rgb\((.*)\)$/, "rgba($1, 0.13)");
+  const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
+  function drawCharts() {
+    for (const [element, chart] of charts) {
+      if (!element.isConnected) {
+        chart.destroy();
+        charts.delete(element);
+      }
+    }
+    for (const element of document.querySelectorAll("[data-chart]")) drawChart(element);
+  }
+  function drawChart(element) {
+    const { times, series } = JSON.parse(element.dataset.chart);
+    const key = root.dataset.theme + element.dataset.chart.length + element.clientWidth;
+    const data = [times, ...series.map((each) => each.values)];
+    const known = charts.get(element);
+    if (known && known.drawnFor === key.toString() && known.root.isConnected) {
+      known.setData(data);
+      return;
+    }
+    if (known) known.destroy();
+    const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
+    const chart = new uPlot(
+      {
+        width: Math.max(element.clientWidth, 200),
+        height: 200,
+        legend: { live: true },
+        scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
+        axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", " ")) }],
+        series: [
+          { value: (_, value) => (value === null ? "-" : clock(value)) },
+          ...series.map((each) => ({
+            label: each.label,
+            stroke: color(each.color),
+            fill: pale(color(each.color)),
+            width: 2,
+            points: { show: times.length < 3 },
+          })),
+        ],
+      },
+      data,
+      element,
+    );
+    chart.drawnFor = key.toString();
+    charts.set(element, chart);
+  }
+  window.addEventListener("resize", drawCharts);
+  drawCharts();
+
+  // --- keys
+  const dialog = document.getElementById("keys");
+  document.getElementById("keys-open").addEventListener("click", () => dialog.showModal());
+  let isGoing = false;
+  const rows = () => [...document.querySelectorAll("table.rows tbody tr")].filter((row) => row.querySelector("a"));
+  function move(by) {
+    const all = rows();
+    if (!all.length) return;
+    const at = all.findIndex((row) => row.contains(document.activeElement));
+    const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
+    next.querySelector("a").focus();
+  }
+  document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.matches("input, textarea, select, [contenteditable]");
+    if (isTyping && event.key === "Escape") event.target.blur();
+    if (isTyping || event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
+    if (isGoing) {
+      isGoing = false;
+      const found = [...document.querySelectorAll("nav [data-key]")].find((each) => each.dataset.key === event.key);
+      if (found) found.click();
+      return;
+    }
+    const acts = {
+      g: () => {
+        isGoing = true;
+        setTimeout(() => (isGoing = false), 1500);
+      },
+      "/": () => document.querySelector("main input[type=search]")?.focus(),
+      j: () => move(1),
+      k: () => move(-1),
+      u: () => document.querySelector("main [data-key=u]")?.click(),
+      "?": () => dialog.showModal(),
+    };
+    if (event.key in acts) {
+      event.preventDefault();
+      acts[event.key]();
+    }
+  });
+
+  // --- forms that are sent when a choice changes
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("select[data-submits], input[data-submits]")) event.target.form.requestSubmit();
+  });
+})();

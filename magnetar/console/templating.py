@@ -1,0 +1,58 @@
+"""Templates: where they are, and the words that they have for values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote_plus
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from magnetar import __version__
+from magnetar.client.readable import count, duration, known, moment, size
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Return the environment of all templates: every value is escaped, none may be missing."""
+    found = Environment(
+        loader=PackageLoader("magnetar.console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "count": count,
+        "known": known,
+        "duration": duration,
+        "moment": moment,
+        "size": size,
+        "as_json": _as_json,
+    }
+    found.globals |= {"link": link, "version": __version__}
+    return found
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    return environment().get_template(template).render(values)
+
+
+def link(path: str, **query: object) -> str:
+    """Return an address; a query's values that are None or empty are left out."""
+    wanted = [
+        f"{name}={_quoted(str(value))}" for name, value in query.items() if value not in (None, "")
+    ]
+    return f"{path}?{'&'.join(wanted)}" if wanted else path
+
+
+#: A page has hundreds of links, to the same few names.
+_quoted = lru_cache(maxsize=4096)(quote_plus)
+
+
+def _as_json(value: object) -> Markup:
+    """Return a value for an attribute, which a script of ours reads."""
+    return Markup.escape(json.dumps(value, separators=(",", ":")))

@@ -1,0 +1,28 @@
+"""`python -m magnetar.faults`: `magnetar serve` for a test. Started by `magnetar.testing` alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from magnetar.cli.serve import EXIT_MISTAKE, Flags, run
+from magnetar.faults.composing import compose
+from magnetar.faults.names import Mistake
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("python -m magnetar.faults", description=__doc__)
+    parser.add_argument("--lifeline", type=int, required=True, metavar="DESCRIPTOR")
+    parser.add_argument("--as-version")
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--config", required=True)
+    given = parser.parse_args()
+    flags = Flags(None, given.data_dir, given.config, (), "info", "auto")
+    try:
+        return run(flags, compose(given.lifeline, given.as_version))
+    except Mistake as mistake:
+        print(f"magnetar: error: {mistake}", file=sys.stderr)
+        return EXIT_MISTAKE
+
+
+sys.exit(main())

@@ -1,0 +1,148 @@
+"""The names of kafka_exporter, which many dashboards and alert rules read: `metrics.names`.
+
+Meanings are those of danielqsj's kafka_exporter: offsets of partitions are the next to be written,
+and lag counts offsets, so markers of transactions too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+
+from prometheus_client.core import Metric
+
+from magnetar.metrics.families import GAUGE, SERIES_MAX, Family
+from magnetar.metrics.positions import Position, Positions
+from magnetar.metrics.samples import Samples, labelled
+from magnetar.runtime.services import Services
+from magnetar.storage.topics import Topic
+
+NAME = "kafka_exporter"
+_PLACE = ("topic", "partition")
+_GROUP_PLACE = ("consumergroup", "topic", "partition")
+_SLICE = 1000
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("kafka_brokers", GAUGE, "Brokers of the cluster."),
+        Family("kafka_topic_partitions", GAUGE, "Partitions of a topic.", ("topic",)),
+        Family(
+            "kafka_topic_partition_current_offset",
+            GAUGE,
+            "The offset behind the last durable record of a partition.",
+            _PLACE,
+        ),
+        Family(
+            "kafka_topic_partition_oldest_offset",
+            GAUGE,
+            "The first offset of a partition.",
+            _PLACE,
+        ),
+        Family("kafka_topic_partition_leader", GAUGE, "The leader's node id.", _PLACE),
+        Family("kafka_topic_partition_replicas", GAUGE, "Replicas of a partition.", _PLACE),
+        Family("kafka_topic_partition_in_sync_replica", GAUGE, "Replicas in sync.", _PLACE),
+        Family(
+            "kafka_topic_partition_under_replicated_partition",
+            GAUGE,
+            "1: a replica is behind. Always 0: there is one node.",
+            _PLACE,
+        ),
+        Family("kafka_consumergroup_members", GAUGE, "Members of a group.", ("consumergroup",)),
+        Family(
+            "kafka_consumergroup_current_offset",
+            GAUGE,
+            "The offset that a group has committed.",
+            _GROUP_PLACE,
+        ),
+        Family(
+            "kafka_consumergroup_lag",
+            GAUGE,
+            "Offsets from there to the end of the partition.",
+            _GROUP_PLACE,
+        ),
+        Family(
+            "kafka_consumergroup_current_offset_sum",
+            GAUGE,
+            "The committed offsets, summed over a topic.",
+            ("consumergroup", "topic"),
+        ),
+        Family(
+            "kafka_consumergroup_lag_sum",
+            GAUGE,
+            "The lag, summed over a topic.",
+            ("consumergroup", "topic"),
+        ),
+    )
+}
+
+
+async def gather(
+    services: Services, topics: Collection[Topic], found: Positions
+) -> tuple[list[Metric], int]:
+    """Return the families, and how many partitions and offsets had no room in them."""
+    places = sum(len(topic.partitions) for topic in topics)
+    left_out = max(places - SERIES_MAX, 0) + max(len(found) - SERIES_MAX, 0)
+    members = [((group.group_id,), float(len(group.members))) for group in services.groups.all()]
+    families = [
+        _family("kafka_brokers", [((), 1)]),
+        _family(
+            "kafka_topic_partitions",
+            [((topic.name,), len(topic.partitions)) for topic in islice(topics, SERIES_MAX)],
+        ),
+        *await _of_partitions(topics, services.node.id),
+        _family("kafka_consumergroup_members", members[:SERIES_MAX]),
+        *_of_groups(found[:SERIES_MAX]),
+    ]
+    return families, left_out
+
+
+async def _of_partitions(topics: Iterable[Topic], node_id: int) -> list[Metric]:
+    ends: list[tuple[tuple[str, ...], float]] = []
+    starts: list[tuple[tuple[str, ...], float]] = []
+    for labels, start, end in islice(_offsets(topics), SERIES_MAX):
+        ends.append((labels, end))
+        starts.append((labels, start))
+        if not len(ends) % _SLICE:
+            await asyncio.sleep(0)
+    always: dict[str, float] = {
+        "kafka_topic_partition_leader": node_id,
+        "kafka_topic_partition_replicas": 1,
+        "kafka_topic_partition_in_sync_replica": 1,
+        "kafka_topic_partition_under_replicated_partition": 0,
+    }
+    return [
+        _family("kafka_topic_partition_current_offset", ends),
+        _family("kafka_topic_partition_oldest_offset", starts),
+        *(_family(name, ((labels, one) for labels, _ in ends)) for name, one in always.items()),
+    ]
+
+
+def _offsets(topics: Iterable[Topic]) -> Iterator[tuple[tuple[str, str], int, int]]:
+    for topic in topics:
+        for log in topic.local:
+            yield (topic.name, str(log.partition)), log.log_start_offset, log.high_watermark
+
+
+def _of_groups(found: Positions) -> Iterator[Metric]:
+    committed, lags = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for each in found:
+        committed[each.group_id, each.topic] += each.committed
+        lags[each.group_id, each.topic] += each.lag
+    yield _family(
+        "kafka_consumergroup_current_offset",
+        ((_labels(each), each.committed) for each in found),
+    )
+    yield _family("kafka_consumergroup_lag", ((_labels(each), each.lag) for each in found))
+    yield _family("kafka_consumergroup_current_offset_sum", committed.items())
+    yield _family("kafka_consumergroup_lag_sum", lags.items())
+
+
+def _labels(each: Position) -> tuple[str, str, str]:
+    return each.group_id, each.topic, str(each.partition)
+
+
+def _family(name: str, samples: Samples) -> Metric:
+    return labelled(name, samples, FAMILIES)

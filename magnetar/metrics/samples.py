@@ -1,0 +1,26 @@
+"""Families of samples as prometheus-client takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from magnetar.metrics.families import COUNTER, FAMILIES, Family
+
+Samples = Iterable[tuple[tuple[str, ...], float]]
+
+
+def plain(name: str, value: float) -> Metric:
+    """Return a family of ours that has no labels."""
+    return labelled(name, [((), value)])
+
+
+def labelled(name: str, samples: Samples, families: Mapping[str, Family] = FAMILIES) -> Metric:
+    """Return a family with the values by labels."""
+    family = families[name]
+    of_kind = CounterMetricFamily if family.kind is COUNTER else GaugeMetricFamily
+    metric = of_kind(name, family.help, labels=family.labels)
+    for labels, value in samples:
+        metric.add_metric(labels, value)
+    return metric

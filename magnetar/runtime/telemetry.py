@@ -1,0 +1,206 @@
+"""Clients that tell their metrics (KIP-714): who is asked for which, how often, and what they told.
+
+Subscriptions are the configs of type client metrics. A client asks which of its metrics are wanted
+(`subscribe`), and pushes them at the interval that it was given (`admit`, then `keep`). What it
+told last is kept until it misses three intervals. Clients, their samples, and the samples of all
+are bounded; the client that was silent longest is forgotten first. Source: KIP-714, Kafka's
+ClientMetricsManager.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID, uuid4
+
+from magnetar.config.client_metrics import ClientMetricsConfig
+from magnetar.runtime.pushed_metrics import Sample
+from magnetar.storage.stored_configs import StoredConfigs
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.message import ZERO_UUID
+from wire.records import Compression
+from wire.resource_type import ResourceType
+
+#: Most clients that are known, and most samples of all of them.
+CLIENTS_MAX, SAMPLES_MAX = 1000, 10_000
+#: The codecs that clients may use, the preferred one first.
+CODECS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
+#: Every metric: how a subscription says it, and how clients are told.
+ALL = "*"
+_DEFAULT_INTERVAL_MS = 300_000
+#: A client that is silent for so many intervals is forgotten, but not before so long: the first
+#: push after asking comes when the client likes.
+_INTERVALS_MAX, _FORGOTTEN_AFTER_MS = 3, 60_000
+_MEMORY_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What one client is asked for. `metrics` are beginnings of names; none: nothing."""
+
+    subscription_id: int
+    metrics: Sequence[str]
+    interval_ms: int
+
+
+@dataclass
+class ToldClient:
+    """A client that has asked for its subscription; times are steady, in ms, -1 for never."""
+
+    instance_id: UUID
+    attributes: Mapping[str, str]
+    subscription: Subscription
+    asked_at_ms: int = -1
+    pushed_at_ms: int = -1
+    is_terminating: bool = False
+    #: Whether its last push was refused in a way that only asking anew can mend.
+    must_ask: bool = False
+    samples: Sequence[Sample] = field(default_factory=tuple)
+
+    @property
+    def seen_at_ms(self) -> int:
+        return max(self.asked_at_ms, self.pushed_at_ms)
+
+
+class ClientTelemetry:
+    """The clients that push, by their instance ids, the one that was seen last at the end."""
+
+    def __init__(self, stored: StoredConfigs, bytes_max: int) -> None:
+        self._stored = stored
+        self.bytes_max = bytes_max
+        self._clients: OrderedDict[UUID, ToldClient] = OrderedDict()
+        #: Samples that had no room: of one client, or of all.
+        self.left_out = 0
+
+    def subscribe(
+        self, instance_id: UUID, attributes: Mapping[str, str], now_ms: int
+    ) -> ToldClient:
+        """Return the client with what it is asked for; the id ZERO_UUID: it gets a new one.
+
+        THROTTLING_QUOTA_EXCEEDED where it asks again before its interval is over.
+        """
+        known = self._clients.get(instance_id)
+        if known is not None and not known.must_ask:
+            self._check_pace(known, known.seen_at_ms, now_ms)
+        if instance_id == ZERO_UUID:
+            instance_id = uuid4()
+        # What was told stays: it is true until the next push.
+        samples = () if known is None else known.samples
+        client = ToldClient(
+            instance_id, attributes, self._subscription(instance_id, attributes), now_ms
+        )
+        client.samples = samples
+        self._clients[instance_id] = client
+        self._clients.move_to_end(instance_id)
+        if len(self._clients) > CLIENTS_MAX:
+            self._clients.popitem(last=False)
+        return client
+
+    def admit(
+        self,
+        instance_id: UUID,
+        subscription_id: int,
+        codec: int,
+        size_bytes: int,
+        now_ms: int,
+        *,
+        is_terminating: bool,
+    ) -> ToldClient:
+        """Return the client whose push may be read.
+
+        INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID,
+        UNSUPPORTED_COMPRESSION_TYPE or TELEMETRY_TOO_LARGE for one that may not.
+        """
+        if instance_id == ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a push without a client instance id")
+        client = self._clients.get(instance_id)
+        if client is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the client has not asked before")
+        if client.is_terminating:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the client has pushed for the last time")
+        # The first push after asking may come at any time: clients spread theirs.
+        if client.pushed_at_ms >= client.asked_at_ms and not is_terminating:
+            self._check_pace(client, client.pushed_at_ms, now_ms)
+        client.pushed_at_ms = now_ms
+        client.is_terminating = is_terminating
+        client.must_ask = True
+        current = self._subscription(instance_id, client.attributes)
+        if subscription_id != current.subscription_id:
+            raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the subscription has changed")
+        if codec not in (Compression.NONE, *CODECS):
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec}")
+        client.must_ask = False
+        if size_bytes > self.bytes_max:
+            raise KafkaError(
+                ErrorCode.TELEMETRY_TOO_LARGE,
+                f"{size_bytes} bytes, above telemetry.max.bytes={self.bytes_max}",
+            )
+        self._clients.move_to_end(instance_id)
+        return client
+
+    def keep(self, client: ToldClient, samples: Sequence[Sample], left_out: int) -> None:
+        """Keep what a client told in place of what it told before."""
+        self.left_out += left_out
+        client.samples = samples
+
+    def told(self, now_ms: int) -> Iterator[ToldClient]:
+        """Yield the clients that have told something, up to SAMPLES_MAX samples; forget others."""
+        room = SAMPLES_MAX
+        for client in [*self._clients.values()]:
+            patience_ms = _INTERVALS_MAX * client.subscription.interval_ms
+            if now_ms - client.seen_at_ms > max(patience_ms, _FORGOTTEN_AFTER_MS):
+                del self._clients[client.instance_id]
+            elif client.samples and len(client.samples) <= room:
+                room -= len(client.samples)
+                yield client
+
+    @property
+    def client_count(self) -> int:
+        """How many clients have asked what to push."""
+        return len(self._clients)
+
+    def _check_pace(self, client: ToldClient, before_ms: int, now_ms: int) -> None:
+        if now_ms - before_ms < client.subscription.interval_ms:
+            raise KafkaError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED, "before the push interval is over"
+            )
+
+    def _subscription(self, instance_id: UUID, attributes: Mapping[str, str]) -> Subscription:
+        """Return what all subscriptions that match the client ask for together."""
+        metrics: set[str] = set()
+        intervals = []
+        for name in self._stored.names(ResourceType.CLIENT_METRICS):
+            texts = self._stored.texts(ResourceType.CLIENT_METRICS, name)
+            config = ClientMetricsConfig(
+                {key: ClientMetricsConfig.settings[key].parse(text) for key, text in texts.items()}
+            )
+            attributed = {**attributes, "client_instance_id": str(instance_id)}
+            if config.metrics and all(_matches(rule, attributed) for rule in config.match):
+                metrics.update(config.metrics)
+                intervals.append(config.interval_ms)
+        wanted = [ALL] if ALL in metrics else sorted(metrics)
+        interval_ms = min(intervals, default=_DEFAULT_INTERVAL_MS)
+        seed = f"{instance_id} {wanted} {interval_ms}".encode()
+        # Signed, as the protocol has it.
+        number = zlib.crc32(seed) - (1 << 31)
+        return Subscription(number, wanted, interval_ms)
+
+
+def _matches(rule: str, attributes: Mapping[str, str]) -> bool:
+    """Return whether the client's property matches `name=pattern` whole, in linear time."""
+    # The import loads a native library, which few brokers ever need.
+    import re2  # type: ignore[import-untyped]  # it has no stubs
+
+    name, _, pattern = rule.partition("=")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY_BYTES_MAX
+    try:
+        compiled = re2.compile(pattern, options=options)
+    except re2.error:
+        # Java's look-around: no client matches what cannot be matched in linear time.
+        return False
+    return compiled.fullmatch(attributes.get(name.strip(), "")) is not None

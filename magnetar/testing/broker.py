@@ -1,0 +1,420 @@
+"""A broker for tests: a process that can be made to fail in every way that an application meets.
+
+The process is `magnetar.faults`: the broker of `magnetar serve`, with a door for this process
+alone. What it does wrong, it was told; what nothing was said of, it does as in production.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from magnetar.testing.disk import Disk
+from magnetar.testing.faults import Fault
+from magnetar.testing.link import BrokerGone, Link
+from magnetar.testing.process import START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS, BrokerProcess
+from magnetar.testing.requests import Requests
+from magnetar.testing.snapshots import Snapshot, take
+
+if TYPE_CHECKING:
+    from magnetar.client.acls import Acl
+    from magnetar.client.cluster import Client
+    from magnetar.testing.records import Record
+
+#: What the first topic and the first look into one need: imported while the first broker starts.
+_NEEDED_LATER = ("magnetar.client.topics", "magnetar.testing.records")
+
+
+class Which(TypedDict, total=False):
+    """Which requests meet a fault: those that name all of these, or come from there."""
+
+    topic: str
+    group: str
+    transactional_id: str
+    client_id: str
+    times: int | None
+    """How many; None for all. One, unless the fault says otherwise."""
+    skip: int
+    """How many go by first."""
+
+
+class Broker(BrokerProcess):
+    """One broker. A context manager: the end of its block checks its faults, and stops it.
+
+    Faults are for an `api`, an `Api` or its name, and for the requests that `Which` tells. A
+    request is the unit: one that names two topics fails for both.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | str | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Iterable[Iterable[Acl]] = (),
+        mechanism: str = "PLAIN",
+        as_version: str | None = None,
+        snapshot: Snapshot | Path | str | None = None,
+        start_timeout_s: float = START_TIMEOUT_SECONDS,
+    ) -> None:
+        """Arguments as of `BrokerProcess`, and two more.
+
+        `as_version`: a release of Apache Kafka ("3.9"), whose APIs and versions alone are served.
+        `snapshot`: begin with the data of another broker.
+        """
+        super().__init__(
+            data_dir,
+            settings,
+            host=host,
+            port=port,
+            tls=tls,
+            users=users,
+            acls=acls,
+            mechanism=mechanism,
+            start_timeout_s=start_timeout_s,
+        )
+        self.disk = Disk(self._call, self._expect_end)
+        #: Names of topics without a name of their own begin with it.
+        self.topic_prefix = "topic"
+        self._as_version = as_version
+        self._link: Link | None = None
+        self._client: Client | None = None
+        self._faults: list[Fault] = []
+        self._is_frozen = False
+        self._is_ahead = False
+        #: Whether the process will end, or has ended, by something that was asked for.
+        self._ends_itself = False
+        if snapshot is not None:
+            begun = snapshot if isinstance(snapshot, Snapshot) else Snapshot(snapshot)
+            begun.copy_to(self.data_dir)
+
+    # --- requests that go wrong
+
+    def fail(self, api: str, error: str, *, applied: bool = False, **which: Unpack[Which]) -> Fault:
+        """Answer with an error by Kafka's name. `applied`: the request has its effect before."""
+        return self._arm({"kind": "fail", "api": api, "error": error, "is_applied": applied}, which)
+
+    def delay(self, api: str | None = None, *, seconds: float, **which: Unpack[Which]) -> Fault:
+        """Let requests wait before anything happens, and those behind them on their connections.
+
+        Without `api`: all requests, as on a slow network. All of them, unless `times` says less.
+        """
+        wanted = {"kind": "delay", "api": api, "seconds": seconds}
+        return self._arm(wanted, {"times": None, **which})
+
+    def lose_request(self, api: str, *, silent: bool = False, **which: Unpack[Which]) -> Fault:
+        """Do nothing, and cut the connection. `silent`: it stays, and the client waits in vain."""
+        return self._arm({"kind": "lose_request", "api": api, "is_silent": silent}, which)
+
+    def lose_answer(self, api: str, *, silent: bool = False, **which: Unpack[Which]) -> Fault:
+        """Do everything, durably, and cut the connection instead of an answer. `silent`: as of
+        `lose_request`."""
+        return self._arm({"kind": "lose_answer", "api": api, "is_silent": silent}, which)
+
+    def disconnect(self, *, after: str | None = None, **which: Unpack[Which]) -> Fault | None:
+        """Close the connection behind the answer to an API; without `after` all of them, now."""
+        if after is None:
+            self._call("cut")
+            return None
+        return self._arm({"kind": "disconnect", "api": after}, which)
+
+    # --- a process that goes wrong
+
+    def kill_at(self, point: str, **which: Unpack[Which]) -> Fault:
+        """End the process with SIGKILL at a crash point; `start` then waits for its end.
+
+        `crash_points` has the names: `end_txn.decided`, and for each API `received`, `handled` and
+        `answered`.
+        """
+        fault = self._arm({"kind": "kill_at", "point": point}, which, self._until_ended)
+        self._expect_end()
+        return fault
+
+    def crash_points(self) -> list[str]:
+        """Return the names that `kill_at` takes."""
+        points: list[str] = self._call("points")
+        return points
+
+    @contextmanager
+    def frozen(self, seconds: float | None = None) -> Iterator[None]:
+        """Let the process stand still (SIGSTOP) for the block, or only for so many seconds of it.
+
+        Connections stay open, and nothing is answered.
+        """
+        self.freeze()
+        thaw = threading.Timer(seconds or 0, self.thaw)
+        if seconds is not None:
+            thaw.start()
+        try:
+            yield
+        finally:
+            thaw.cancel()
+            self.thaw()
+
+    def freeze(self) -> None:
+        """Let the process stand still until `thaw`."""
+        self._running().send_signal(signal.SIGSTOP)
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        """Let a process that stands still go on."""
+        if self._is_frozen and self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+        self._is_frozen = False
+
+    # --- what takes long, now
+
+    def advance(self, seconds: float) -> None:
+        """Let the broker's time pass: what falls due by it is done when this returns.
+
+        Transactions time out, members that are silent are given up, offsets and records expire.
+        Time stays moved until the process ends; `reset` starts another.
+        """
+        self._call("advance", ms=round(seconds * 1000))
+        self._is_ahead = True
+
+    def expire(
+        self,
+        transactional_id: str | None = None,
+        *,
+        group: str | None = None,
+        client_id: str | None = None,
+    ) -> None:
+        """Abort an open transaction as its timeout would; or give up the members of a group (those
+        of one client) as the end of their sessions would. ValueError: there is none."""
+        if (transactional_id is None) == (group is None):
+            raise ValueError("expire(transactional_id) or expire(group=..., client_id=...)")
+        if transactional_id is not None:
+            self._call("expire_transaction", transactional_id=transactional_id)
+        else:
+            self._call("expire_members", group=group, client_id=client_id)
+
+    def fence(self, transactional_id: str) -> None:
+        """Fence the producer of a transactional id, as its successor would. ValueError: unknown."""
+        self._call("fence", transactional_id=transactional_id)
+
+    def wait_for_group(
+        self, group: str, members: int | None = None, timeout_s: float = 30.0
+    ) -> list[str]:
+        """Return the client ids of a group's members, once no rebalance of it is under way.
+
+        `members`: once there are so many, also 0; else once there are any. TimeoutError: it has not
+        come to that, and what there is.
+        """
+        found: dict[str, str] = self._call(
+            "wait_for_group", group=group, members=members, timeout_s=timeout_s
+        )
+        return sorted(found.values())
+
+    # --- topics
+
+    def topic(
+        self,
+        name: str | None = None,
+        *,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic and return its name; without one, a name that no other test has."""
+        from magnetar.client.topics import create_topic
+
+        name = f"{self.topic_prefix}-{secrets.token_hex(4)}" if name is None else name
+        create_topic(self._administrator(), name, partitions=partitions, configs=configs)
+        return name
+
+    def records(self, topic: str, *, committed: bool = True) -> list[Record]:
+        """Return what a topic holds now; not `committed`: with open and aborted transactions."""
+        from magnetar.testing.records import read
+
+        return read(self._administrator(), topic, committed=committed)
+
+    def values(self, topic: str, *, committed: bool = True) -> list[bytes | None]:
+        """Return the values of `records`."""
+        return [each.value for each in self.records(topic, committed=committed)]
+
+    def assert_once(self, topic: str, expected: Iterable[bytes | None] | None = None) -> None:
+        """Check the committed records of a topic: these values, each as often as named here.
+
+        Without `expected`: no two records with the same key and value.
+        """
+        from magnetar.testing.records import check_once
+
+        check_once(topic, self.records(topic), expected)
+
+    def requests(self, *apis: str) -> Requests:
+        """Return what clients ask for while the block of this context manager runs."""
+        return Requests(self._call, apis)
+
+    # --- data
+
+    def snapshot(self, path: Path | str | None = None) -> Snapshot:
+        """Copy the data as it is now, in milliseconds, whether or not the broker runs.
+
+        Without `path` the copy is deleted with this broker.
+        """
+        target = self._files / f"snapshot-{secrets.token_hex(4)}" if path is None else Path(path)
+        if self._process is None:
+            return take(self.data_dir, target)
+        with self.frozen():
+            return take(self.data_dir, target)
+
+    def restore(self, snapshot: Snapshot | Path | str) -> None:
+        """Go on with the data of a snapshot: on the same port, after a restart."""
+        found = snapshot if isinstance(snapshot, Snapshot) else Snapshot(snapshot)
+        if self._process is not None:
+            self.kill()
+        found.copy_to(self.data_dir)
+        self.start()
+
+    # --- the process
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there, also one that stands still."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Return when clients can connect, with the faults that are left. Raises NotReady.
+
+        Waits for the end of a process that is to end by itself: at a crash point, or by its disk.
+        """
+        if self._process is not None and self._ends_itself:
+            self.wait()
+        super().start()
+        for fault in self._faults:
+            fault.arm()
+
+    def wait(self) -> int:
+        """Return the exit code of a broker that ends by itself. Raises TimeoutError."""
+        try:
+            code = self._running().wait(STOP_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            armed = ", ".join(str(each) for each in self._faults if not each.is_removed)
+            raise TimeoutError(f"the broker still runs; it was to meet: {armed}") from None
+        self._ended()
+        return code
+
+    def kill(self) -> None:
+        """End the broker as a crash would, with SIGKILL."""
+        self._ask_for_hits()
+        super().kill()
+
+    def stop(self) -> int:
+        """Stop the broker cleanly and return its exit code."""
+        self.thaw()
+        self._ask_for_hits()
+        return super().stop()
+
+    def reset(self) -> None:
+        """Take every fault away, and see that the broker runs: for the next test."""
+        self.thaw()
+        for fault in self._faults:
+            fault.remove()
+        self._faults.clear()
+        # A call, which also finds a broker that has just died.
+        self.disk.mend()
+        if self._process is not None and not self.is_running:
+            self.wait()
+        if self._is_ahead:
+            self.stop()
+        self._ends_itself = False
+        if self._process is None:
+            self.start()
+
+    def check_faults(self) -> None:
+        """Raise FaultNeverFired for the first fault that has not happened as often as it was to."""
+        for fault in self._faults:
+            fault.check()
+
+    def __exit__(self, raised: object = None, *rest: object) -> None:
+        try:
+            self.thaw()
+            if raised is None:
+                self.check_faults()
+        finally:
+            if self._process is not None and not self.is_running:
+                self.wait()
+            super().__exit__(raised, *rest)
+
+    # ---
+
+    def _until_ended(self) -> None:
+        if self._process is not None:
+            self.wait()
+
+    def _arm(
+        self,
+        wanted: Mapping[str, object],
+        which: Mapping[str, object],
+        until_ended: Callable[[], object] | None = None,
+    ) -> Fault:
+        fault = Fault(self._call, {**wanted, "times": 1, **which}, until_ended)
+        fault.arm()
+        self._faults.append(fault)
+        return fault
+
+    def _call(self, name: str, **args: Any) -> Any:
+        if self._link is None:
+            raise BrokerGone("the broker does not run: start it first")
+        if self._is_frozen:
+            raise BrokerGone("the broker stands still: it can be asked after the block")
+        try:
+            return self._link.call(name, **args)
+        except BrokerGone:
+            # Its last words tell what its faults have met.
+            self.wait()
+            raise
+
+    def _expect_end(self) -> None:
+        self._ends_itself = True
+
+    def _administrator(self) -> Client:
+        if self._client is None:
+            self._client = self._access.administrator(self.bootstrap_servers)
+        return self._client
+
+    def _ask_for_hits(self) -> None:
+        with suppress(BrokerGone):
+            for fault in self._faults:
+                fault.hits  # noqa: B018  # the fault remembers them
+
+    def _command(self) -> list[str]:
+        assert self._link is not None
+        command = [sys.executable, "-m", "magnetar.faults"]
+        command += ["--lifeline", str(self._link.descriptor)]
+        return command if self._as_version is None else [*command, "--as-version", self._as_version]
+
+    def _inherited(self) -> Sequence[int]:
+        assert self._link is not None
+        return (self._link.descriptor,)
+
+    def _spawn(self) -> None:
+        self._link = Link()
+        super()._spawn()
+        self._link.handed_over()
+        for module in _NEEDED_LATER:
+            import_module(module)
+
+    def _ended(self) -> None:
+        link, self._link = self._link, None
+        assert link is not None
+        hits = link.last_words().get("hits", {})
+        for fault in self._faults:
+            fault.on_end(hits)
+        link.close()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        self._is_frozen = self._is_ahead = self._ends_itself = False
+        super()._ended()

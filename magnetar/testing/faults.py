@@ -1,0 +1,123 @@
+"""Faults as tests hold them: what was asked for, and how often it has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+
+from magnetar.testing.link import BrokerGone
+
+
+class FaultNeverFired(AssertionError):
+    """A fault was armed and did not happen, or not as often: the test has not tested it."""
+
+
+class Fault:
+    """One armed fault. A context manager: the end of the block takes the fault away."""
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        wanted: dict[str, Any],
+        until_ended: Callable[[], object] | None = None,
+    ) -> None:
+        """`call` asks the broker. `wanted` are its arguments of `arm`; None is left out.
+
+        `until_ended`: of a fault that ends the broker, waits for that.
+        """
+        self._call = call
+        self._until_ended = until_ended
+        self._wanted = {name: value for name, value in wanted.items() if value is not None}
+        #: The hits in brokers that have ended since: a restart arms what is left.
+        self._hits_before = 0
+        self._hits = 0
+        self._id: int | None = None
+        self.is_removed = False
+        #: Whether the end of its block has said what there is to say of it.
+        self._is_checked = False
+
+    def __str__(self) -> str:
+        kind = self._wanted["kind"]
+        what = self._wanted.get("point") or self._wanted.get("api") or "any request"
+        names = ("error", "topic", "group", "transactional_id", "client_id", "seconds", "skip")
+        rest = [f"{name}={self._wanted[name]}" for name in names if self._wanted.get(name)]
+        return " ".join([f"{kind} {what}", *rest])
+
+    @property
+    def hits(self) -> int:
+        """How many requests it has met."""
+        if self._id is not None and not self.is_removed:
+            # Else what is known is from its last words, or from before its end.
+            with suppress(BrokerGone):
+                self._hits = self._call("hits").get(str(self._id), self._hits)
+        return self._hits_before + self._hits
+
+    @property
+    def hits_wanted(self) -> int:
+        """How many it should meet at least."""
+        times: int = self._wanted.get("times", 1)
+        return times
+
+    def wait(self, hits: int = 1, timeout_s: float = 30.0) -> int:
+        """Return the hits, once there are so many. Raises FaultNeverFired.
+
+        Of `kill_at`: once the process has ended.
+        """
+        if self.hits < hits:
+            try:
+                left = hits - self._hits_before
+                self._call("wait_for_hits", fault=self._id, hits=left, timeout_s=timeout_s)
+            except BrokerGone:
+                return self.hits  # Its last words say how many there were.
+            except TimeoutError:
+                raise FaultNeverFired(
+                    f"{self}: {self.hits} of {hits} times within {timeout_s:g} s"
+                ) from None
+        if self._until_ended is not None:
+            self._until_ended()
+        return self.hits
+
+    def remove(self) -> None:
+        """Let it meet no request any more."""
+        if self.is_removed:
+            return
+        # Else it went with its broker.
+        with suppress(BrokerGone):
+            self._hits = self._call("disarm", fault=self._id)
+        self.is_removed = True
+
+    def check(self) -> None:
+        """Raise FaultNeverFired, unless it has happened as often as it was to."""
+        if not self._is_checked and self.hits < self.hits_wanted:
+            times = f"{self.hits} of {self.hits_wanted} times" if self.hits_wanted > 1 else "never"
+            raise FaultNeverFired(f"{self}: {times} fired, so this test has not tested it")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, raised: object, *_: object) -> None:
+        self.remove()
+        try:
+            if raised is None:
+                self.check()
+        finally:
+            self._is_checked = True
+
+    # --- for the broker that it belongs to
+
+    def arm(self) -> None:
+        """Arm what is left of it. Raises ValueError for a name that there is not."""
+        wanted = dict(self._wanted)
+        if "times" in wanted:
+            wanted["times"] -= self._hits_before
+        if not self.is_removed and wanted.get("times", 1) > 0:
+            self._id = self._call("arm", **wanted)
+
+    def on_end(self, hits: dict[str, int]) -> None:
+        """Note the end of the broker's process, and what it has said of hits."""
+        if not self.is_removed:
+            self._hits = hits.get(str(self._id), self._hits)
+        self._hits_before += self._hits
+        self._hits = 0
+        self._id = None

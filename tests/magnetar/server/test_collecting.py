@@ -1,0 +1,112 @@
+"""The garbage collector rests while a large request is handled, and never for long."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from magnetar.server.collecting import FREED_AFTER_S, PUT_OFF_S, Collector
+
+
+class Timer:
+    """A call at a time, until it is cancelled."""
+
+    def __init__(self, at_s: float, callback: Callable[[], None]) -> None:
+        self.at_s = at_s
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Loop:
+    """An event loop whose time the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.timers: list[Timer] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(self.now_s + delay, callback))
+        return self.timers[-1]
+
+    def pass_s(self, seconds: float) -> None:
+        self.now_s += seconds
+        for timer in list(self.timers):
+            if timer.at_s <= self.now_s:
+                self.timers.remove(timer)
+                if not timer.is_cancelled:
+                    timer.callback()
+
+
+def collector_of(loop: Loop) -> Collector:
+    return Collector(cast(asyncio.AbstractEventLoop, loop))
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    assert gc.isenabled()
+    yield
+    gc.enable()
+
+
+def test_nothing_is_collected_until_the_last_large_request_is_answered() -> None:
+    loop = Loop()
+    collector = collector_of(loop)
+    with collector.put_off():
+        with collector.put_off():
+            assert not gc.isenabled()
+        loop.pass_s(1)
+        assert not gc.isenabled()
+    assert not gc.isenabled(), "its objects are about to be freed"
+    loop.pass_s(FREED_AFTER_S)
+    assert gc.isenabled()
+
+
+def test_a_request_that_waits_for_long_does_not_end_collections() -> None:
+    loop = Loop()
+    with collector_of(loop).put_off():
+        loop.pass_s(PUT_OFF_S)
+        assert gc.isenabled()
+        loop.pass_s(PUT_OFF_S)
+    loop.pass_s(PUT_OFF_S)
+    assert gc.isenabled()
+
+
+def test_one_large_request_after_the_other_leaves_time_to_collect() -> None:
+    loop = Loop()
+    collector = collector_of(loop)
+    with collector.put_off():
+        loop.pass_s(PUT_OFF_S)
+    with collector.put_off():
+        assert gc.isenabled()
+    loop.pass_s(PUT_OFF_S)
+    with collector.put_off():
+        assert not gc.isenabled()
+    loop.pass_s(FREED_AFTER_S)
+
+
+def test_a_broker_that_stops_leaves_collections_on() -> None:
+    collector = collector_of(Loop())
+    with collector.put_off():
+        pass
+    assert not gc.isenabled()
+    collector.close()
+    assert gc.isenabled()
+
+
+def test_a_collector_that_others_turned_off_stays_off() -> None:
+    loop = Loop()
+    gc.disable()
+    with collector_of(loop).put_off():
+        assert not gc.isenabled()
+    loop.pass_s(1)
+    assert not gc.isenabled()

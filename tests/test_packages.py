@@ -1,0 +1,276 @@
+"""What is shipped: a wheel that serves in a clean environment, and files for services and clusters.
+
+The build and the clean environment are made once. The environment takes its packages from the
+index, as a user's does.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+from zipfile import ZipFile
+
+import click
+import pytest
+import yaml
+
+from magnetar.cli.main import main
+from magnetar.config.load import Given, load
+from tools.packages.write import files
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ROOT / "tools" / "packages"
+CHART = PACKAGES / "helm" / "magnetar"
+SHARED = (
+    "share/bash-completion/completions/magnetar",
+    "share/zsh/site-functions/_magnetar",
+    "share/fish/vendor_completions.d/magnetar.fish",
+    "share/man/man1/magnetar.1",
+)
+#: The packages of a wheel, in megabytes, and the seconds in which it answers --help: with room for
+#: a busy machine. docs/packages.md has what was measured.
+WHEEL_MB_MAX = 2.0
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run(
+        [str(each) for each in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the wheel and the source distribution."""
+    dist = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "hatchling", "build", "-d", dist)
+    return dist
+
+
+def wheel_in(dist: Path) -> Path:
+    (wheel,) = dist.glob("*.whl")
+    return wheel
+
+
+def test_the_wheel_has_the_packages_and_what_shells_and_man_read(built: Path) -> None:
+    wheel = wheel_in(built)
+    assert wheel.stat().st_size < WHEEL_MB_MAX * 1e6
+    names = ZipFile(wheel).namelist()
+    roots = {name.split("/")[0] for name in names}
+    folders = {"wire", "coordinator", "logstore", "magnetar"}
+    assert {root for root in roots if ".d" not in root} == folders
+    for folder in folders:
+        assert f"{folder}/py.typed" in names
+    assert {path for path in SHARED if any(name.endswith(path) for name in names)} == set(SHARED)
+
+
+def test_the_source_distribution_builds_the_same_wheel(built: Path, tmp_path: Path) -> None:
+    (archive,) = built.glob("*.tar.gz")
+    with tarfile.open(archive) as source:
+        source.extractall(tmp_path, filter="data")
+    (folder,) = tmp_path.iterdir()
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "d", cwd=folder)
+    again = ZipFile(wheel_in(tmp_path / "d")).namelist()
+    assert sorted(again) == sorted(ZipFile(wheel_in(built)).namelist())
+
+
+@pytest.mark.timeout(600)
+def test_the_wheel_serves_in_a_clean_environment(built: Path, tmp_path: Path) -> None:
+    home = tmp_path / "venv"
+    venv.create(home)
+    python = home / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "-q", "-c", ROOT / "constraints.txt", wheel_in(built), cwd=tmp_path)
+    magnetar = home / "bin" / "magnetar"
+    assert run(magnetar, "--version", cwd=tmp_path).startswith("magnetar ")
+    assert (home / SHARED[0]).exists() and (home / SHARED[-1]).exists()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        broker = subprocess.Popen(
+            [magnetar, "serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path / "data"],
+            cwd=tmp_path,
+            env={"NOTIFY_SOCKET": str(tmp_path / "notify")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert broker.stdout is not None
+            found = re.search(r"ready on (\S+) after", broker.stdout.readline())
+            assert found is not None
+            assert manager.recv(1000).decode().splitlines()[0] == "READY=1"
+            to = ("--bootstrap", found[1])
+            run(magnetar, "topics", "create", "a", *to, cwd=tmp_path)
+            run(magnetar, "produce", "a", "constraints.txt", *to)
+            assert "magnetar" in run(magnetar, "cluster", "--help", cwd=tmp_path)
+            ends = run(magnetar, "offsets", "list", "a", "--json", *to, cwd=tmp_path)
+            assert '"offset": 1' in ends
+            broker.send_signal(signal.SIGTERM)
+            assert manager.recv(1000).decode().splitlines()[0] == "STOPPING=1"
+            assert broker.wait(60) == 0
+        finally:
+            broker.kill()
+            broker.communicate()
+
+
+def test_the_man_page_and_the_completions_are_those_of_the_commands() -> None:
+    for path, text in files().items():
+        assert path.read_text() == text, "run python -m tools.packages.write"
+
+
+# Services and clusters.
+
+
+def served_with(arguments: list[str]) -> None:
+    """Check that `magnetar serve` takes these arguments, and that its settings are known."""
+    serve = main.get_command(click.Context(main), "serve")
+    assert serve is not None
+    context = serve.make_context("serve", list(arguments))
+    given = [
+        Given(name, value, "--set")
+        for name, _, value in (each.partition("=") for each in context.params["assignments"])
+    ]
+    assert load(given).warnings == []
+
+
+def test_the_unit_of_systemd_starts_what_exists() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # names are case-sensitive
+    unit.read(PACKAGES / "magnetar.service")
+    service = unit["Service"]
+    assert service["Type"] == "notify"
+    env, command, serve, *arguments = shlex.split(service["ExecStart"])
+    assert (env, command, serve) == ("/usr/bin/env", "magnetar", "serve")
+    served_with(arguments)
+    # Where its hardening lets it write is where its data is.
+    assert service["ProtectSystem"] == "strict"
+    assert f"/var/lib/{service['StateDirectory']}" in arguments
+
+
+def test_the_compose_file_and_the_image_start_what_exists() -> None:
+    service = yaml.safe_load((PACKAGES / "compose.yaml").read_text())["services"]["magnetar"]
+    serve, *arguments = service["command"]
+    assert serve == "serve"
+    served_with(arguments)
+    dockerfile = (PACKAGES / "Dockerfile").read_text()
+    (command,) = re.findall(r"^CMD (\[\"serve.*\])$", dockerfile, re.MULTILINE)
+    served_with(yaml.safe_load(command)[1:])
+    for source in re.findall(r"^COPY ([^-].*) \S+$", dockerfile, re.MULTILINE):
+        assert all((ROOT / each).exists() for each in source.split())
+    assert "USER magnetar" in dockerfile
+
+
+def paths_of(tree: Any, path: str = ".Values") -> Iterator[tuple[str, Any]]:
+    """Yield each value with its path, and each table of values."""
+    yield path, tree
+    for name, value in tree.items() if isinstance(tree, dict) else ():
+        yield from paths_of(value, f"{path}.{name}")
+
+
+def rendered(text: str, known: dict[str, Any]) -> Any:
+    """Return the YAML that helm would make of a template, of the few things that ours use.
+
+    `known` has the value of each path.
+    """
+
+    def indented(columns: str, lines: str) -> str:
+        return "\n" + indent(lines.strip(), " " * int(columns))
+
+    def each(found: re.Match[str]) -> str:
+        pairs = known[found[1]].items()
+        bodies = (found[2].replace("{{ $name }}", k).replace("{{ $value }}", v) for k, v in pairs)
+        return "".join(bodies)
+
+    rules: list[tuple[str, Callable[[re.Match[str]], str]]] = [
+        (r"\s*\{\{- range \$name, \$value := (\S+) \}\}(.*?)\s*\{\{- end \}\}", each),
+        (
+            r"\s*\{\{- if (\S+) \}\}(.*?)\s*\{\{- end \}\}",
+            lambda found: found[2] * bool(known[found[1]]),
+        ),
+        (
+            r'\s*\{\{- include "(\S+)" \. \| nindent (\d+) \}\}',
+            lambda found: indented(found[2], known[found[1]]),
+        ),
+        (
+            r"\s*\{\{- toYaml (\S+) \| nindent (\d+) \}\}",
+            lambda found: indented(found[2], yaml.safe_dump(known[found[1]])),
+        ),
+        (r"\{\{ include \(print .*?\) \. \| sha256sum \}\}", lambda found: "0"),
+        (r'\{\{ include "(\S+)" \. \}\}', lambda found: str(known[found[1]])),
+        (r"\{\{ (\S+) \| default (\S+) \}\}", lambda found: known[found[1]] or known[found[2]]),
+        (r"\{\{ (\S+) \}\}", lambda found: str(known[found[1]])),
+    ]
+    for pattern, replaced in rules:
+        text = re.sub(pattern, replaced, text, flags=re.DOTALL)
+    assert "{{" not in text, text
+    return yaml.safe_load(text)
+
+
+def test_the_chart_makes_resources_that_fit_each_other() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["apiVersion"] == "v2" and chart["name"] == CHART.name
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values["storage"]["className"], values["metrics"]["serviceMonitor"] = "fast", True
+    known: dict[str, Any] = {
+        ".Chart.AppVersion": chart["appVersion"],
+        ".Release.Namespace": "events",
+        "magnetar.name": "orders-magnetar",
+        "magnetar.labels": "app.kubernetes.io/name: magnetar\napp.kubernetes.io/instance: orders",
+    }
+    known |= paths_of(values)
+    templates = {path.stem: path.read_text() for path in (CHART / "templates").glob("*.yaml")}
+    used = {each for text in templates.values() for each in re.findall(r"\.Values[.\w]+", text)}
+    tables = (".Values.settings", ".Values.resources")
+    leaves = {
+        path
+        for path, value in known.items()
+        if path.startswith(".Values")
+        and not path.startswith(tables)
+        and not isinstance(value, dict)
+    }
+    assert used == leaves | set(tables)
+    made = {name: rendered(text, known) for name, text in templates.items()}
+    pods = made["statefulset"]["spec"]["template"]
+    labels = pods["metadata"]["labels"]
+    for selector in (
+        made["statefulset"]["spec"]["selector"]["matchLabels"],
+        made["service"]["spec"]["selector"],
+        made["servicemonitor"]["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector == labels
+    (container,) = pods["spec"]["containers"]
+    assert container["image"] == "magnetar:0.1.0"
+    ports = {port["name"] for port in container["ports"]}
+    assert {port["targetPort"] for port in made["service"]["spec"]["ports"]} == ports
+    assert {
+        container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")
+    } <= ports
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"] for volume in pods["spec"]["volumes"]}
+    claims = {
+        claim["metadata"]["name"] for claim in made["statefulset"]["spec"]["volumeClaimTemplates"]
+    }
+    assert mounted == volumes | claims
+    properties = made["configmap"]["data"]["server.properties"].splitlines()
+    assert "advertised.listeners=PLAINTEXT://orders-magnetar.events.svc:9092" in properties
+    settings = (line.partition("=") for line in properties)
+    assert load([Given(name, value, "chart") for name, _, value in settings]).warnings == []
+    served_with(container["args"][1:])
+    # Without values of its own the monitor is left out, and with it its file.
+    assert (
+        rendered(templates["servicemonitor"], known | {".Values.metrics.serviceMonitor": False})
+        is None
+    )
