@@ -60,6 +60,7 @@ class ListeningPeers:
         self.apis = apis
         self.fail = fail
         self.tasks = Tasks(fail)
+        self._is_closed = False
         self._strangers: set[ListenedPeer] = set()
         #: By node: the connection that is served.
         self._admitted: dict[int, ListenedPeer] = {}
@@ -71,14 +72,15 @@ class ListeningPeers:
         return ListenedPeer(self)
 
     def close(self) -> None:
-        """End every connection."""
+        """End every connection, and those that the event loop has accepted before the end."""
+        self._is_closed = True
         for one in (*self._strangers, *self._admitted.values()):
             one.abort()
         self.tasks.cancel()
 
     def opened(self, stranger: ListenedPeer) -> bool:
         """Return whether one more may prove itself."""
-        if len(self._strangers) >= _STRANGERS_MAX:
+        if self._is_closed or len(self._strangers) >= _STRANGERS_MAX:
             return False
         self._strangers.add(stranger)
         return True

@@ -84,12 +84,8 @@ class Catalog:
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         if not in_memory:
             # It has what SCRAM keeps of passwords. SQLite gives the files beside it the same mode.
-            try:
+            with self._failing("open"):
                 make_private(Path(self._path))
-            except OSError as error:
-                raise CatalogFailure(
-                    f"catalog {self._path}: cannot open: {error.strerror}"
-                ) from error
         with self._failing("open"):
             # `isolation_level=None`: this class begins and ends transactions itself.
             # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
@@ -493,7 +489,7 @@ class Catalog:
         try:
             with self._lock:
                 yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
 
 
