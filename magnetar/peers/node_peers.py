@@ -123,6 +123,10 @@ class NodePeers:
         except (OSError, TimeoutError) as error:
             dialled.abort()
             raise PeerUnreachable(node_id, str(error) or "it did not answer in time") from None
+        except asyncio.CancelledError:
+            # This node stops. The connection has no other owner yet.
+            dialled.abort()
+            raise
         self._dialled[node_id] = dialled
         return dialled
 

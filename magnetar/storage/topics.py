@@ -334,7 +334,7 @@ class Topics:
 
     async def _refresh(self, topic_id: UUID) -> None:
         async with self._changing:
-            # Not in a thread: from here on this node's own changes would be newer than what is read.
+            # Not in a thread: this node's own changes would be newer than what was read.
             row = self._catalog.topic(topic_id)
             topic = self._by_id.get(topic_id)
             if row is None:

@@ -82,6 +82,7 @@ class NodesInOne:
             client.close()
         broker.logs._directory.abandon()
         assert broker.among_peers is not None and broker.watch is not None
+        broker._announcing.cancel()
         broker.watch.stop()
         broker.among_peers.stop()
         for commit in broker.transactions.store.commits.under_way.values():
