@@ -98,6 +98,7 @@ class LogDirectory:
         aside: Aside = in_thread,
         on_damage: Callable[[Damage], None] | None = None,
         on_unreadable: Callable[[Key, OSError], None] = _ignore,
+        on_stray: Callable[[Key], None] | None = None,
         random_bits: Callable[[int], int] = secrets.randbits,
         accepts_journal_damage: bool = False,
     ) -> None:
@@ -105,14 +106,13 @@ class LogDirectory:
 
         `call_later` is the running loop's, unless a simulation has another. `aside` performs the
         syncs of many logs together. `on_damage` is told of every opened log that lacks something,
-        `on_unreadable` of every read that failed because of a bad sector.
+        `on_unreadable` of every read of a bad sector, `on_stray` of data with another topic's id.
         `accepts_journal_damage`: start although records of the journal are damaged. Raises
         DirectoryInUse and JournalDamaged. With `Durability.MEMORY` nothing is read nor written.
         """
-        in_memory = group_commit.durability is Durability.MEMORY
+        self._in_memory = in_memory = group_commit.durability is Durability.MEMORY
         self.path = path
         self._files = files
-        self._in_memory = in_memory
         self._data = DataDirectory(path, files)
         self.defaults = defaults
         #: Whether the last stop was clean: then nothing has to be scanned.
@@ -127,7 +127,7 @@ class LogDirectory:
         self._call_later = call_later
         self._aside = aside
         self._on_damage = on_damage
-        self._on_unreadable = on_unreadable
+        self._on_unreadable, self._on_stray = on_unreadable, on_stray
         self._discards = Discards(files, self._later, aside, self._failed)
         self._deleted = DeletedPartitions(
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
@@ -296,8 +296,7 @@ class LogDirectory:
     def _tell_damage(self, key: Key, ledger: Ledger, topic_id: UUID | None) -> None:
         if self._on_damage is not None and isinstance(ledger, FileLedger):
             journaled_end = self.replayed.ends.get((partition_name(*key), entry_id(topic_id)), 0)
-            damage = damage_of(key, ledger.recovered, journaled_end)
-            if damage is not None:
+            if (damage := damage_of(key, ledger.recovered, journaled_end)) is not None:
                 self._on_damage(damage)
 
     def _ledger(
@@ -330,6 +329,8 @@ class LogDirectory:
         if is_stray:
             self._deleted.put_away(key, STRAY_SUFFIX)
             self._deleted.settle()
+            if self._on_stray is not None:
+                self._on_stray(key)
         return is_stray
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:

@@ -57,6 +57,10 @@ AlterReplicaLogDirs 2.8:2
 DescribeLogDirs 2.8:2 3.2:3 3.3:4 4.3:5
 SaslAuthenticate 2.8:2
 CreatePartitions 2.8:3
+CreateDelegationToken 2.8:2 3.3:3
+RenewDelegationToken 2.8:2
+ExpireDelegationToken 2.8:2
+DescribeDelegationToken 2.8:2 3.3:3
 DeleteGroups 2.8:2
 ElectLeaders 2.8:2
 IncrementalAlterConfigs 2.8:1

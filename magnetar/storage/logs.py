@@ -154,6 +154,7 @@ class Logs:
                 steady_ms=clock.steady_ms,
                 on_damage=_tell_damage,
                 on_unreadable=self._on_unreadable,
+                on_stray=_tell_stray,
                 accepts_journal_damage=config.journal_damage_accept,
             )
         except DirectoryInUse as in_use:
@@ -318,6 +319,15 @@ def _tell_room(is_full: bool, free_bytes: int) -> None:
         )
     else:
         _log.info("the disk has room again: clients' records are taken", free_bytes=free_bytes)
+
+
+def _tell_stray(key: tuple[str, int]) -> None:
+    """Log that the data of a partition was set aside: by its id it is another topic's."""
+    _log.error(
+        "data set aside in a directory that ends in -stray: it has the id of another topic",
+        topic=key[0],
+        partition=key[1],
+    )
 
 
 def _tell_damage(damage: Damage) -> None:

@@ -354,12 +354,10 @@ UNFOUND = frozenset(
         "aborted-forgotten",
         "compaction-keeps-the-first",
         "decision-not-awaited",
-        "frame-head-lost",
         "generation-not-checked",
         "healing-off",
         "journal-round-not-counted",
         "owners-ignored",
-        "producer-ids-again",
         "stray-not-set-aside",
         "zombie-data-accepted",
     }

@@ -235,6 +235,8 @@ class _Whole:
             *(check_seen(observations.history, broker, committed) if broker and committed else ()),
             *(found for each in self._connections for found in each.witnesses),
             *(f"failed: {failure!r}" for failure in self._failures()),
+            # No client of a history sends what is no request.
+            *(f"protocol: a connection closed: {reason}" for reason in self.log.refused_streams()),
         ]
         if self.ailments is not None:
             damaged = partitions_of(self.machine.disk.media.damaged)

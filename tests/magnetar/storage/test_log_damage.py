@@ -103,3 +103,18 @@ async def test_a_damaged_journal_is_refused_until_it_is_accepted(
     assert logs.open("orders", 0, TOPIC_ID, TopicConfig()).log_end_offset == 4
     await logs.close()
     assert [line["level"] for line in lines(capsys)] == ["info", "error"]
+
+
+async def test_data_that_is_set_aside_for_its_topic_id_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await start(tmp_path, write=3)
+    metadata = tmp_path / "orders-0" / "partition.metadata"
+    text = metadata.read_text()
+    at = text.index("topic_id: ") + len("topic_id: ")
+    metadata.write_text(text[:at] + ("B" if text[at] == "A" else "A") + text[at + 1 :])
+    assert await start(tmp_path) == 0
+    (line,) = lines(capsys)
+    expected = {"topic": "orders", "partition": 0, "level": "error"}
+    assert expected.items() <= line.items()
+    assert list(tmp_path.glob("orders-0*stray*"))

@@ -23,6 +23,8 @@ IN_FLIGHT_MAX = 5
 #: A batch that was sent so often is refused for good: what came before it is no more.
 ATTEMPTS_MAX = 300
 KEYS = 4
+#: How often, with nothing unanswered, it takes another producer id.
+RESTARTS = 0.1
 _AGAIN = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -72,6 +74,9 @@ class IdempotentProducer:
         """Write until told to end, then wait until all is answered."""
         while not self.is_ending or self._batches:
             try:
+                if not self._batches and self._random.random() < RESTARTS:
+                    # As a client whose process was started again.
+                    self._producer_id, self._sequence = -1, 0
                 if self._producer_id < 0:
                     await self._init()
                 await self._send_some()

@@ -38,6 +38,14 @@ class LogLines:
             if isinstance(error := line.fields.get("exc_info"), BaseException)
         ]
 
+    def refused_streams(self) -> list[str]:
+        """Return why the broker has closed connections for what came on them."""
+        return [
+            str(line.fields["reason"])
+            for line in self.lines
+            if line.event == "connection closed" and line.fields.get("exc_info") is None
+        ]
+
     def warnings(self) -> list[Line]:
         """Return what an operator has to look at."""
         return [line for line in self.lines if line.level >= levels.WARNING]
