@@ -9,8 +9,9 @@ LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 PICTURE ?= build/demo.svg
 MINUTES ?= 60
+NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py)
 
-.PHONY: help install serve test check unit compat demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers docs clean
+.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -27,7 +28,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DATA (./data).
 	$(BIN)/magnetar serve --listen $(LISTEN) --data-dir $(DATA)
 
-test: check unit compat ## Everything that CI runs.
+test: check unit compat nodes ## Everything that CI runs.
 
 check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
 	$(BIN)/ruff check .
@@ -42,6 +43,9 @@ unit: install reference ## The tests of the packages.
 
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
 	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
+
+nodes: install ## Of these, what nodes can affect most, against a magnetar of three nodes.
+	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly -k magnetar $(NODES_TESTS)
 
 reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch

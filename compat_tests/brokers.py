@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +22,8 @@ from tools.reference_kafka.process import answers, end
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+#: The nodes of each magnetar. Of what one process shows, not all is shown by three.
+WORKERS = int(os.environ.get("MAGNETAR_WORKERS", "1"))
 MAGNETAR = Path(sys.executable).with_name("magnetar")
 
 #: Both kinds run with these. Few internal partitions and fast heartbeats keep tests fast; sessions
@@ -181,9 +185,14 @@ def _leads_everything(admin: AdminClient) -> bool:
     return bool(found.brokers) and all(each.leader in found.brokers for each in partitions)
 
 
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
 class MagnetarBroker(Broker):
     """magnetar through its command line; it prints a line that begins with `ready` when it
-    serves.
+    serves. With MAGNETAR_WORKERS=3 it is a cluster of three nodes.
     """
 
     kind = "magnetar"
@@ -193,8 +202,13 @@ class MagnetarBroker(Broker):
         directory: Path,
         settings: Mapping[str, str] | None = None,
         protocols: Sequence[str] = (),
+        workers: int | None = None,
     ) -> None:
+        """`workers`: how many nodes; None: as MAGNETAR_WORKERS says."""
         super().__init__(directory, settings, protocols)
+        self.workers = workers or WORKERS
+        while not all(_is_free(self.port + number) for number in range(1, self.workers)):
+            self.port = free_port()
         #: What `serve` and its flags follow.
         self.program = [str(MAGNETAR)]
         self._output = directory / "output.log"
@@ -204,10 +218,27 @@ class MagnetarBroker(Broker):
     def log_directory(self) -> Path:
         return self.directory / "data"
 
+    def partition_directory(self, topic: str, partition: int) -> Path:
+        name = f"{topic}-{partition}"
+        for node in self.log_directory.glob("nodes/*"):
+            if (node / name).exists():
+                return node / name
+        return self.log_directory / name
+
     @property
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
+
+    @property
+    def node_addresses(self) -> list[str]:
+        """The address of each node."""
+        return [f"127.0.0.1:{self.port + number}" for number in range(self.workers)]
+
+    def node_pids(self) -> list[int]:
+        """Return the processes of its nodes that run now."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
 
     @property
     def returncode(self) -> int | None:
@@ -238,6 +269,8 @@ class MagnetarBroker(Broker):
             command += ["--listen", self.bootstrap]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
+        if self.workers > 1:
+            command += ["--workers", str(self.workers)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -278,10 +311,11 @@ def make_broker(
     directory: Path,
     settings: Mapping[str, str] | None = None,
     protocols: Sequence[str] = (),
+    workers: int | None = None,
 ) -> Broker:
-    """Return a broker of `kind`, not yet started."""
+    """Return a broker of `kind`, not yet started. `workers`: as `MagnetarBroker`."""
     if kind == "magnetar":
-        return MagnetarBroker(directory, settings, protocols)
+        return MagnetarBroker(directory, settings, protocols, workers)
     return KafkaBroker(directory, settings, protocols)
 
 

@@ -6,6 +6,7 @@ kafka-python's message classes encode and decode; nothing here repeats, retries 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import struct
 import time
@@ -44,12 +45,17 @@ from kafka.protocol.producer import (
 )
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from compat_tests.brokers import WORKERS
 from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 
 UNSTABLE_OFFSET_COMMIT = 88
 #: Retriable while a coordinator loads or its topic is created: LOADING, NOT_AVAILABLE,
 #: NOT_COORDINATOR, CONCURRENT.
 _NOT_YET = {14, 15, 16, 51}
+
+
+#: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR.
+_ELSEWHERE = re.compile(r"error_code=(6|16)\b")
 
 
 class Closed(Exception):
@@ -115,11 +121,16 @@ def batch(
 
 
 class Connection:
-    """One TCP connection; a call is a request and its answer."""
+    """One TCP connection; a call is a request and its answer.
+
+    Where the broker is a cluster of WORKERS nodes, a call that the wrong node refuses goes on to
+    the next one, and so does the connection.
+    """
 
     def __init__(self, bootstrap: str) -> None:
         host, port = bootstrap.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._nodes = [(host, int(port) + number) for number in range(WORKERS)]
+        self._socket = socket.create_connection(self._nodes[0], timeout=TIMEOUT_S)
         self._correlation_id = 0
 
     def __enter__(self) -> Connection:
@@ -151,8 +162,16 @@ class Connection:
         return self._exactly(size)
 
     def call(self, request: Any, response: Any) -> Any:
-        self.send(request)
-        return response.decode(self.receive_frame(), version=request.API_VERSION, header=True)
+        for _ in self._nodes:
+            self.send(request)
+            frame = self.receive_frame()
+            answer = response.decode(frame, version=request.API_VERSION, header=True)
+            if len(self._nodes) == 1 or not _ELSEWHERE.search(str(answer)):
+                break
+            self._nodes.append(self._nodes.pop(0))
+            self._socket.close()
+            self._socket = socket.create_connection(self._nodes[0], timeout=TIMEOUT_S)
+        return answer
 
     def call_bytes(self, api_key: int, version: int, body: bytes) -> bytes:
         """Send a flexible version of a request; return its answer, from the correlation id on."""
@@ -383,6 +402,12 @@ class Connection:
         """Return whether ApiVersions advertises the key."""
         answer = self.call(ApiVersionsRequest[0](), ApiVersionsResponse)
         return any(each.api_key == api_key for each in answer.api_keys)
+
+    def coordinator_address(self, transactional_id: str) -> str:
+        """Return where the coordinator of a transactional id is."""
+        request = FindCoordinatorRequest[2](key=transactional_id, key_type=1)
+        found = self.call(request, FindCoordinatorResponse)
+        return f"{found.host}:{found.port}"
 
     def _find_coordinator(self, key: str, key_type: int = 1) -> None:
         """Wait until the coordinator of a transactional id, or (type 0) of a group, is there."""

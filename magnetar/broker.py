@@ -18,11 +18,12 @@ A stop goes the other way round and leaves everything durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from magnetar.apis.api_versions import TELEMETRY_APIS
@@ -33,8 +34,9 @@ from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.config.observing import ObservingConfig
 from magnetar.runtime.authentication import Authentication
-from magnetar.runtime.background import WholeWork
+from magnetar.runtime.background import Background, WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
+from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.cleaning import Cleaner
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
@@ -42,6 +44,7 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
+from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.refusal_counts import RefusalCounts
@@ -55,11 +58,12 @@ from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.server.listening import Bind, Server, bind_socket
 from magnetar.storage.acls import Acls, load_acls
-from magnetar.storage.adoption import adopt, tell_open
+from magnetar.storage.adoption import adopt, remove_remains, tell_open
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.delegation_tokens import DelegationTokens, load_tokens
+from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
@@ -67,6 +71,10 @@ from magnetar.storage.topics import Topics
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+    from magnetar.peers.addresses import PeerNetwork
+    from magnetar.peers.composition import AmongPeers
+    from magnetar.peers.node_peers import NodePeers
 
 #: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
 #: ConfigError.
@@ -90,7 +98,7 @@ def open_directory(
     durability = Durability(config.durability)
     try:
         if durability is not Durability.MEMORY:
-            _complete_import(directory)
+            complete_import(directory)
         logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
@@ -122,6 +130,8 @@ class Broker:
     authentication: Authentication
     acls: Acls | None
     topics: Topics
+    nodes: Nodes
+    watch: CatalogWatch | None
     groups: Groups
     transactions: Transactions
     healing: Healing
@@ -142,11 +152,16 @@ class Broker:
         open_storage: OpenStorage = open_directory,
         bind: Bind = bind_socket,
         make_participants: MakeParticipants = LocalParticipants,
+        members: Mapping[int, Sequence[Listener]] | None = None,
+        peer_network: PeerNetwork | None = None,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
         A simulation has a clock, a storage and a network of its own; threads and timers are those
         of its event loop. A test's broker has a clock, a storage and participants with faults.
+        `members`: the listeners of each node, where several share the catalog that `open_storage`
+        opens. `peer_network`: how they reach each other; None: by sockets in their directories,
+        which lie side by side.
         """
         self.config = config
         self.clock = clock or SystemClock()
@@ -161,11 +176,21 @@ class Broker:
         #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._adopted: list[str] = []
+        #: Of the catalog, before anything was read from it.
+        self._catalog_version = 0
+        self._peer_network = peer_network
+        #: The other nodes; None for a node that is alone.
+        self.peers: NodePeers | None = None
+        self.among_peers: AmongPeers | None = None
+        self._held: RememberedHolds | None = None
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
+        self._announcing = Background(self.fail)
         self._open_storage = open_storage
         self._bind = bind
         self._make_participants = make_participants
+        self._members = members or {}
+        self._placement = Placement(config.node_id, [*self._members])
         self.is_stopped = False
 
     @property
@@ -207,19 +232,23 @@ class Broker:
             self.server.unbind()
             raise
         await self.server.start(self.services)
+        if not self._placement.is_alone:
+            self._announcing.start(self.nodes.announce_start())
 
     async def _recover(self) -> None:
-        self.topics = Topics(self.catalog, self.logs, self.config)
+        self.topics = Topics(self.catalog, self.logs, self.config, self._placement)
         await self.topics.start()
+        self._join_nodes()
         for name in self._adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
-            tell_open(topic.partitions)
+            tell_open(topic.local)
         # Groups first: the transactions that are replayed send their markers to them.
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = self._make_participants(self.topics, self.groups, self.turns)
+        participants = self._own_participants()
+        among = self.among_peers = self._among_peers(participants)
         self.transactions = Transactions(
             self.topics,
             self.catalog,
@@ -229,13 +258,24 @@ class Broker:
             participants=participants,
             storage=self.logs.storage,
             stop=self._stop_for_good,
+            elsewhere=None if among is None else among.markers,
         )
         self.groups.start()
         await self.transactions.start()
         self.healing = Healing(
-            self.topics, self.clock, self.config, self.fail, self.transactions, participants
+            self.topics,
+            self.clock,
+            self.config,
+            self.fail,
+            self.transactions,
+            participants,
+            None if among is None else among.producers,
+            None if among is None else among.holds,
         )
         await self.healing.start()
+        if self.watch is not None:
+            await self.watch.catch_up()
+            self.watch.start(self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
@@ -248,8 +288,62 @@ class Broker:
         self.token_expiry = TokenExpiry(self.tokens, self.clock, self.config)
         self.token_expiry.start()
         self.services = self._build_services(participants)
+        if among is not None:
+            await among.serve(self.transactions, self.fail)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
+
+    def _own_participants(self) -> LocalParticipants:
+        parts = (self.topics, self.groups, self.turns)
+        if self._held is None:
+            return self._make_participants(*parts)
+        return LocalParticipants(*parts, self._held)
+
+    def _join_nodes(self) -> None:
+        """Find out who the other nodes are, and hear of what they change from now on."""
+        self.watch = None
+        if not self._placement.is_alone:
+            self.topics.see_epochs(self.catalog.node_epochs())
+            # By now the catalog may have more than the topics that were opened: the watch looks.
+            stores = (self.stored_configs, self.broker_configs, self.client_quotas, self.acls)
+            self.watch = CatalogWatch(
+                self.catalog,
+                self._catalog_version,
+                self.topics,
+                *stores,
+                self.authentication.credentials,
+                self.tokens,
+            )
+            self.peers = self._meet_peers()
+        self.nodes = Nodes(
+            self.topics, self.catalog, self.config, self._members, self.watch, self.peers
+        )
+
+    def _meet_peers(self) -> NodePeers:
+        """Return the way to the other nodes. They cannot reach this one yet."""
+        # Imported by nodes that are not alone: the others start faster without.
+        from magnetar.peers.addresses import LocalSockets
+        from magnetar.peers.dialling import Own
+        from magnetar.peers.node_peers import NodePeers
+
+        self._held = RememberedHolds()
+        network = self._peer_network or LocalSockets(
+            self.node_id, lambda other: self.data_dir.parent / str(other)
+        )
+        return NodePeers(
+            Own(self.cluster_id, self.node_id, self.epoch),
+            self.catalog.secret(),
+            network,
+            [other for other in self._placement.node_ids if other != self.node_id],
+        )
+
+    def _among_peers(self, participants: LocalParticipants) -> AmongPeers | None:
+        """Return what this node asks of its peers and does for them; None where it is alone."""
+        if self.peers is None or self._held is None:
+            return None
+        from magnetar.peers.composition import AmongPeers
+
+        return AmongPeers(self.peers, self.nodes, self.topics, self._held, participants, self.clock)
 
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""
@@ -258,12 +352,17 @@ class Broker:
         await self.server.stop()
         self.authentication.stop()
         await self.services.whole_work.ended()
+        if self.watch is not None:
+            self._announcing.cancel()
+            self.watch.stop()
         self.retention.stop()
         self.token_expiry.stop()
         self.flushing.stop()
         await self.cleaner.stop()
         await self.healing.stop()
         await self.transactions.stop()
+        if self.among_peers is not None:
+            self.among_peers.stop()
         self.groups.stop()
         await self.topics.stop()
         await self.logs.close()
@@ -278,6 +377,7 @@ class Broker:
         whole_work = WholeWork(self.fail)
         return Services(
             node=Node(self.node_id, self.cluster_id, self.epoch, self.data_dir),
+            nodes=self.nodes,
             config=self.config,
             clock=self.clock,
             topics=self.topics,
@@ -287,7 +387,7 @@ class Broker:
                 self.config, self.topics, self.broker_configs, self.stored_configs
             ),
             client_quotas=self.client_quotas,
-            quotas=Quotas(self.client_quotas, self.config, self.clock),
+            quotas=Quotas(self.client_quotas, self.config, self.clock, len(self.nodes.ids)),
             authentication=self.authentication,
             refusals=RefusalCounts(),
             telemetry=self.telemetry,
@@ -296,6 +396,7 @@ class Broker:
             groups=self.groups,
             transactions=self.transactions,
             participants=participants,
+            holds_elsewhere=None if self.among_peers is None else self.among_peers.holds,
             whole_work=whole_work,
             batch_checks=BatchChecks(whole_work),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
@@ -315,6 +416,7 @@ class Broker:
         """Keep everything in `logs` and `catalog`, adopt logs that the catalog does not know, and
         begin the next epoch of this broker."""
         self.logs, self.catalog = logs, catalog
+        self._catalog_version = catalog.change_count()
         self.cluster_id = catalog.cluster_id()
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
@@ -325,12 +427,16 @@ class Broker:
         self.acls = load_acls(self.config, catalog)
         self.tokens = load_tokens(self.config, catalog)
         self.authentication = Authentication(self.config, ScramCredentials(catalog), self.tokens)
-        # In this order: the epoch of this start is above every epoch in the adopted logs.
-        self._adopted = adopt(logs, catalog)
-        self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
+        if self._placement.is_alone:
+            # In this order: the epoch of this start is above every epoch in the adopted logs.
+            self._adopted = adopt(logs, catalog)
+            self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
+        else:
+            remove_remains(logs, catalog)
+            self.epoch = logs.leader_epoch = catalog.start_node(self.node_id)
 
 
-def _complete_import(directory: Path) -> None:
+def complete_import(directory: Path) -> None:
     """Complete an import that was interrupted after everything was staged. Raises ConfigError."""
     if not (directory / ".import").exists():
         return

@@ -20,6 +20,7 @@ _INPUTS = {
     "stored_records": 2_000,
     "texts": 1_500,
     "logins": 8_000,
+    "peers": 1_500,
     "tokens": 3_000,
 }
 

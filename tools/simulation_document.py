@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted_faults import FAULTS, UNFOUND
+from tests.simulation.planted_faults import FAULTS, NODE_FAULTS, UNFOUND
 
 
 def table() -> str:
@@ -11,7 +11,7 @@ def table() -> str:
     lines += [
         f"| `{fault.name}` | {fault.what} | `{fault.where}` |"
         f" {'no' if fault.name in UNFOUND else 'yes'} |"
-        for fault in FAULTS
+        for fault in (*FAULTS, *NODE_FAULTS)
     ]
     return "\n".join(lines) + "\n"
 

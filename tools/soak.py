@@ -1,6 +1,7 @@
 """`make soak`: everything that needs luck or hours to fail.
 
 - The crash properties on the simulated disk, and the exactly-once pipeline, `--times` each.
+- All compat tests against a magnetar of three nodes.
 - The long runs of `tools.soak_run`: transactions, groups, topics, Spark's sink.
 - 100 000 random histories of a consumer group.
 - The examples in Spark at full size, one of which audits two million records.
@@ -77,6 +78,12 @@ def long_run(name: str, minutes: float) -> Outcome:
     return run(name, ["tools.soak_run", name, "--minutes", str(minutes)])
 
 
+def nodes() -> Outcome:
+    """All compat tests against a magnetar of three nodes."""
+    arguments = ["pytest", "-q", "-p", "no:randomly", "-k", "magnetar", "compat_tests"]
+    return run("nodes", arguments, {"MAGNETAR_WORKERS": "3"})
+
+
 def group_histories() -> Outcome:
     """Random histories of a consumer group."""
     return run("group histories", ["pytest", "-q", _HISTORIES], _HISTORIES_TIMES)
@@ -96,6 +103,8 @@ def _planned(
             yield number, crash_properties
         if only in (None, "pipeline"):
             yield number, pipeline
+    if only in (None, "nodes"):
+        yield 1, nodes
     if only in (None, "histories"):
         yield 1, group_histories
     for name, share in _SHARES.items():
@@ -119,7 +128,9 @@ def main() -> int:
         default=10.0,
         help="of transactions and topics; half of it for groups, twice for the sink",
     )
-    parser.add_argument("--only", choices=("crash", "pipeline", "histories", *_SHARES, "examples"))
+    parser.add_argument(
+        "--only", choices=("crash", "pipeline", "nodes", "histories", *_SHARES, "examples")
+    )
     arguments = parser.parse_args()
     outcomes = []
     for number, perform in _planned(arguments.times, arguments.minutes, arguments.only):

@@ -8,6 +8,7 @@ Each starts a broker of its own, disturbs it, and exits with 0 if nothing was wr
 - groups: members that come, go, are killed and stopped, while the broker is killed every 30 s. Each
   group read each record at least once, no partition had two owners by the coordinator's records,
   and every group was stable within 10 s of the last change.
+- nodes: as transactions, over three nodes of which one is killed every 5 s.
 - topics: retention and compaction beside writers and readers (`tools.soak_topics`).
 - sink: Spark's exactly-once sink, ten runs for each minute, while its tasks, its drivers and the
   broker are killed at the steps of the protocol. After every batch the topic held each record of
@@ -33,6 +34,7 @@ from compat_tests.pipeline.disturber import Verdict
 from compat_tests.pipeline.supervisor import Report
 from compat_tests.sink_crashes.run import crash_runs
 from compat_tests.soak.run import DISTURBANCES as SOAK_DISTURBANCES
+from compat_tests.soak.run import NODE_DISTURBANCES
 from compat_tests.soak.run import Soak as TransactionSoak
 from tools import soak_topics
 
@@ -49,6 +51,11 @@ class Soak(NamedTuple):
     #: Takes a started broker, a duration in seconds, and where to report.
     run: Callable[[Broker, float, Report], Verdict]
     settings: dict[str, str] | None = None
+    workers: int | None = None
+
+
+def _nodes(broker: Broker, duration_s: float, report: Report) -> Verdict:
+    return TransactionSoak(broker, NODE_DISTURBANCES, report).run(duration_s)
 
 
 def _transactions(broker: Broker, duration_s: float, report: Report) -> Verdict:
@@ -68,6 +75,12 @@ def _sink(broker: Broker, duration_s: float, report: Report) -> Verdict:
 SOAKS = {
     "transactions": Soak(
         10.0, "nothing lost, doubled, torn, open, or visible though aborted.", _transactions
+    ),
+    "nodes": Soak(
+        20.0,
+        "nothing lost, doubled, torn, open, or visible though aborted, over nodes.",
+        _nodes,
+        workers=3,
     ),
     "groups": Soak(
         5.0,
@@ -108,7 +121,7 @@ def main() -> int:
         print(f"{time.monotonic() - started_at:6.1f} s  {line}", flush=True)
 
     directory = Path(tempfile.mkdtemp(prefix=f"magnetar-soak-{arguments.name}-"))
-    broker = make_broker(arguments.broker, directory, soak.settings)
+    broker = make_broker(arguments.broker, directory, soak.settings, workers=soak.workers)
     try:
         with running(broker):
             verdict = soak.run(broker, minutes * 60, report)

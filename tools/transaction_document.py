@@ -79,6 +79,7 @@ _DECIDED = {
     Decided.VERSION_2: "version 2",
     Decided.WITH_OTHERS: "of a family, or behind an end that is not durable yet",
     Decided.LARGE: f"of more than {MARKERS_AT_ONCE_MAX} markers",
+    Decided.OVER_NODES: "of partitions that another node leads too",
 }
 _SHOWN = (
     State.EMPTY,

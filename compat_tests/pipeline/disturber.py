@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from compat_tests.brokers import Broker, BrokerFailed, MagnetarBroker
+from compat_tests.brokers import START_TIMEOUT_S, Broker, BrokerFailed, MagnetarBroker
 from compat_tests.pipeline.supervisor import Supervised
+from compat_tests.raw import Closed, Connection
 
+API_VERSIONS = 18
 _TOLD_EVERY_S = 10.0
 _TICK_S = 0.05
 
@@ -89,9 +93,13 @@ class Disturber:
         self._after(every_s, again)
 
     def _kill_broker(self) -> None:
-        self._counters["broker kills"] += 1
         began_at = time.monotonic()
-        self._broker.restart(clean=False)
+        if isinstance(self._broker, MagnetarBroker) and self._broker.workers > 1:
+            self._counters["node kills"] += 1
+            _kill_node(self._broker)
+        else:
+            self._counters["broker kills"] += 1
+            self._broker.restart(clean=False)
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began_at)
 
     def _pause_one(self) -> None:
@@ -103,3 +111,22 @@ class Disturber:
     def _kill_one(self) -> None:
         self._counters["kills"] += 1
         random.choice(self._processes).kill()
+
+
+def _kill_node(broker: MagnetarBroker) -> None:
+    """Kill one of several nodes; return when each of them answers again."""
+    os.kill(random.choice(broker.node_pids()), signal.SIGKILL)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    for address in broker.node_addresses:
+        while not _answers(address):
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"the node at {address} does not come back")
+
+
+def _answers(address: str) -> bool:
+    """Whether a node answers a request; its address is open even while it is started again."""
+    try:
+        with Connection(address) as connection:
+            return connection.serves(API_VERSIONS)
+    except (OSError, Closed):
+        return False

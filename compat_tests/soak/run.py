@@ -6,13 +6,15 @@ import json
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker
+from compat_tests.brokers import Broker, MagnetarBroker
 from compat_tests.pipeline.disturber import Disturbances, Disturber, Verdict
 from compat_tests.pipeline.supervisor import Report, Supervised
 from compat_tests.pipeline.verdict import read_all
@@ -39,6 +41,8 @@ DISTURBANCES = Disturbances(
     # Past its transaction's and its session's timeout.
     pause_s=(3.5, 6.0),
 )
+#: One of several nodes is killed so often: what it leads is back in half a second.
+NODE_DISTURBANCES = replace(DISTURBANCES, broker_kill_every_s=5.0)
 #: After the last client has gone, every last stable offset reaches its high watermark so soon.
 STABLE_WITHIN_S = 10.0
 _COPIED_WITHIN_S = 120.0
@@ -76,9 +80,10 @@ class Soak:
         self.broker = broker
         self.report = report
         self.name = uuid.uuid4().hex[:6]
-        jobs = writers(broker.bootstrap, self.name, pause_ms)
+        everywhere = ",".join(_addresses(broker))
+        jobs = writers(everywhere, self.name, pause_ms)
         self.writers = [Participant(job, report) for job in jobs]
-        self.copiers = [Participant(job, report) for job in copiers(broker.bootstrap, self.name)]
+        self.copiers = [Participant(job, report) for job in copiers(everywhere, self.name)]
         self.faults: list[str] = []
         self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)
 
@@ -133,9 +138,12 @@ class Soak:
         """Nobody writes any more: what was left open is aborted, by timeout at the latest."""
         behind = {(topic, index) for topic, count in topics for index in range(count)}
         began_at = time.monotonic()
-        with Connection(self.broker.bootstrap) as connection:
+        with ExitStack() as opened:
+            connections = [
+                opened.enter_context(Connection(address)) for address in _addresses(self.broker)
+            ]
             while True:
-                behind = {each for each in behind if _lag(connection, *each)}
+                behind = {each for each in behind if _lag(connections, *each)}
                 waited_s = time.monotonic() - began_at
                 if not behind:
                     self.report(f"every last stable offset is at its end after {waited_s:.1f} s")
@@ -144,7 +152,7 @@ class Soak:
                     break
                 time.sleep(0.05)
             topic, index = min(behind)
-            lag = _lag(connection, topic, index)
+            lag = _lag(connections, topic, index)
         self.faults.append(
             f"{len(behind)} last stable offsets did not reach their high watermark within "
             f"{STABLE_WITHIN_S:.0f} s; the first: {topic}-{index} is {lag} behind"
@@ -243,14 +251,24 @@ def _copy(key: bytes, value: bytes) -> Copy:
     return Copy(partition, offset, value)
 
 
-def _lag(connection: Connection, topic: str, partition: int) -> int:
-    """Return how far the last stable offset is behind the high watermark; -1 where unknown."""
-    found = []
-    for isolation in (0, 1):
-        code, _, offset = connection.list_offset(
-            topic, -1, partition=partition, isolation=isolation
-        )
-        if code:
-            return -1
-        found.append(offset)
-    return found[0] - found[1]
+def _addresses(broker: Broker) -> list[str]:
+    """Return the address of each node."""
+    return broker.node_addresses if isinstance(broker, MagnetarBroker) else [broker.bootstrap]
+
+
+def _lag(connections: Sequence[Connection], topic: str, partition: int) -> int:
+    """Return how far the last stable offset is behind the high watermark; -1 where unknown.
+
+    Of the nodes that `connections` lead to, the one that leads the partition says it.
+    """
+    for connection in connections:
+        found = []
+        for isolation in (0, 1):
+            code, _, offset = connection.list_offset(
+                topic, -1, partition=partition, isolation=isolation
+            )
+            if not code:
+                found.append(offset)
+        if len(found) == 2:
+            return found[0] - found[1]
+    return -1

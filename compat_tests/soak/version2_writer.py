@@ -16,7 +16,9 @@ from compat_tests.soak.plan import SoakJob
 
 _PRODUCE_VERSION, _END_VERSION, _INIT_VERSION = 12, 5, 5
 #: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER, timed out, not available.
-_RETRIABLE = {3, 5, 6, 7, 8, 14, 15, 16, 51}
+_RETRIABLE = {3, 5, 6, 7, 8, 14, 15, 16, 19, 51}
+#: NOT_LEADER, NOT_COORDINATOR: another node has it.
+_ELSEWHERE = {6, 16}
 T = TypeVar("T")
 
 
@@ -30,7 +32,11 @@ class Worker:
     def __init__(self, job: SoakJob) -> None:
         self.job = job
         self.drafts = drafts(job.worker, job.abort_probability)
-        self._connection: Connection | None = None
+        self._addresses = job.bootstrap.split(",")
+        #: By address.
+        self._connections: dict[str, Connection] = {}
+        #: By what a request is about, the node that had it last: a partition, or None for the id.
+        self._homes: Counter[int | None] = Counter()
 
     def run(self) -> None:
         while True:
@@ -44,12 +50,21 @@ class Worker:
             time.sleep(random.uniform(0.1, 3.0))
 
     def _identity(self) -> Identity:
+        if len(self._addresses) > 1:
+            coordinator = self._insist(
+                None,
+                lambda connection: connection.coordinator_address(self.job.transactional_id),
+                lambda _: 0,
+            )
+            self._homes[None] = self._addresses.index(coordinator)
         code, identity = self._insist(
+            None,
             lambda connection: connection.init_producer_id(
                 self.job.transactional_id,
                 timeout_ms=self.job.transaction_timeout_ms,
                 version=_INIT_VERSION,
-            )
+            ),
+            lambda answer: answer[0],
         )
         if code:
             raise Refused(f"InitProducerId: {code}")
@@ -66,7 +81,9 @@ class Worker:
         if draft.commits:
             tell("committing", txn=draft.txn)
         ended = self._insist(
-            lambda connection: connection.end(identity, commit=draft.commits, version=_END_VERSION)
+            None,
+            lambda connection: connection.end(identity, commit=draft.commits, version=_END_VERSION),
+            lambda answer: answer.error_code,
         )
         if ended.error_code:
             raise Refused(f"EndTxn: {ended.error_code}")
@@ -76,13 +93,15 @@ class Worker:
     def _produce(self, identity: Identity, partition: int, records: bytes) -> None:
         while True:
             code = self._insist(
+                partition,
                 lambda connection: connection.produce(
                     self.job.text_topic,
                     records,
                     transactional_id=identity.transactional_id,
                     partition=partition,
                     version=_PRODUCE_VERSION,
-                )
+                ),
+                lambda answer: answer.error_code,
             ).error_code
             if not code:
                 return
@@ -90,15 +109,25 @@ class Worker:
                 raise Refused(f"Produce: {code}")
             time.sleep(0.05)
 
-    def _insist(self, call: Callable[[Connection], T]) -> T:
-        """Ask until there is an answer, through as many connections as it takes."""
+    def _insist(
+        self, about: int | None, call: Callable[[Connection], T], code_of: Callable[[T], int]
+    ) -> T:
+        """Ask until there is an answer of the node that has it, through as many connections as it
+        takes.
+
+        `about`: a partition, or None for the transactional id.
+        """
         while True:
+            address = self._addresses[self._homes[about] % len(self._addresses)]
             try:
-                if self._connection is None:
-                    self._connection = Connection(self.job.bootstrap)
-                return call(self._connection)
+                if address not in self._connections:
+                    self._connections[address] = Connection(address)
+                answer = call(self._connections[address])
             except (Closed, OSError):
-                if self._connection is not None:
-                    self._connection.close()
-                    self._connection = None
+                if (lost := self._connections.pop(address, None)) is not None:
+                    lost.close()
                 time.sleep(0.1)
+                continue
+            if len(self._addresses) == 1 or code_of(answer) not in _ELSEWHERE:
+                return answer
+            self._homes[about] += 1

@@ -6,8 +6,8 @@ that nothing of the transaction is open anywhere. So COMPLETE_* is written
 - as the decision itself, with all markers, where a crash leaves all of them or none
   (`Plan.ONE_RECORD`);
 - else after PREPARE_*, once all markers are durable, which may take many steps where they are
-  many (`Plan.IN_SLICES`): at the next request for the id, or soon
-  (`magnetar.runtime.commit` has the moment);
+  many (`Plan.IN_SLICES`), and time where another node has to append them: at the next request for
+  the id, or soon (`magnetar.runtime.commit` has the moment);
 - at once by an abort of nothing under version 2, which owes no marker (`end_txn`).
 
 What a state owes (`work_due`) is derived from the state and from nothing else. A restart is replay
@@ -49,6 +49,8 @@ class Part(Enum):
     """The same markers, at most MARKERS_AT_ONCE_MAX of them in one step of the event loop."""
     MISSING_MARKERS = "missing markers"
     """To the partitions in which the producer still has something open."""
+    ELSEWHERE = "markers elsewhere"
+    """To the partitions that other nodes lead, and only they append to."""
     COMPLETE = "COMPLETE_*"
     """Nothing is open."""
 
@@ -64,8 +66,12 @@ class Plan(Enum):
     """COMPLETE_* is the decision itself: a crash leaves it with all markers, or nothing."""
     MARKERS_WITH_DECISION = ((Part.PREPARE, Part.MARKERS), (Part.COMPLETE,))
     """No crash leaves a marker without its decision, and PREPARE_* names what may be missing."""
+    OWN_WITH_DECISION = ((Part.PREPARE, Part.MARKERS), (Part.ELSEWHERE,), (Part.COMPLETE,))
+    """Partitions of this node as in MARKERS_WITH_DECISION. No other node appends a marker before
+    the decision is durable: a crash here would leave it without one."""
     DECISION_FIRST = ((Part.PREPARE,), (Part.MARKERS,), (Part.COMPLETE,))
-    """Needs no promise about two logs. The way to partitions of another node, for ever."""
+    """Needs no promise about two logs. Here and in the plans below other nodes append theirs after
+    the markers of this node: each has the decision before all markers."""
     IN_SLICES = ((Part.PREPARE,), (Part.SLICES,), (Part.COMPLETE,))
     """Other clients are served between two slices. So the decision has to be durable before the
     first: a reader may see one partition's marker before another partition has its own."""
@@ -85,7 +91,7 @@ class Storage(Enum):
     IN_ORDER = auto()
     """Those before some point: the page cache or memory, which outlive the process or do not."""
     APART = auto()
-    """Any of them: a sync of each file, or a partition on another node."""
+    """Any of them: a sync of each file."""
 
 
 class Decided(Enum):
@@ -100,6 +106,8 @@ class Decided(Enum):
     end of the same id."""
     LARGE = auto()
     """More than MARKERS_AT_ONCE_MAX markers."""
+    OVER_NODES = auto()
+    """Another node leads one of the partitions, so nothing can be one record with its marker."""
 
 
 #: The one table of how a decision is carried out.
@@ -116,6 +124,9 @@ PLANS: dict[tuple[Storage, Decided], Plan] = {
     (Storage.ALL_OR_NOTHING, Decided.LARGE): Plan.IN_SLICES,
     (Storage.IN_ORDER, Decided.LARGE): Plan.IN_SLICES,
     (Storage.APART, Decided.LARGE): Plan.IN_SLICES,
+    (Storage.ALL_OR_NOTHING, Decided.OVER_NODES): Plan.OWN_WITH_DECISION,
+    (Storage.IN_ORDER, Decided.OVER_NODES): Plan.OWN_WITH_DECISION,
+    (Storage.APART, Decided.OVER_NODES): Plan.DECISION_FIRST,
 }
 
 
@@ -152,6 +163,9 @@ class MarkerWork(NamedTuple):
 
 
 Find = Callable[[str], TransactionMetadata | None]
+
+#: Whether this node leads a partition: then its marker can be appended in the step of a decision.
+LedHere = Callable[[TopicPartition], bool]
 
 
 def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork | None:
@@ -203,10 +217,12 @@ def planned(
     find: Find,
     *,
     is_ending: bool,
+    is_led_here: LedHere | None = None,
 ) -> Planned:
     """Plan the decision over `records[0]`; the others are those of its children (`joint`).
 
-    `is_ending`: an earlier end of the id is still being carried out.
+    `is_ending`: an earlier end of the id is still being carried out. `is_led_here`: None where
+    this node leads every partition.
     """
     decided, *children = records
     work = [due for child in children if (due := work_due(child, find)) is not None]
@@ -222,6 +238,8 @@ def planned(
         count = sum(one.marker_count for one in (own, *work))
     if count > MARKERS_AT_ONCE_MAX:
         kind = Decided.LARGE
+    elif is_led_here is not None and _reaches_out((*work, own), is_led_here):
+        kind = Decided.OVER_NODES
     elif work or own.votes or is_ending:
         kind = Decided.WITH_OTHERS
     elif own.transaction_version == TRANSACTION_VERSION_1:
@@ -230,6 +248,16 @@ def planned(
     if plan is Plan.ONE_RECORD:
         records = (ended(decided, _COMPLETED[decided.state], decided.updated_at_ms),)
     return Planned(records, (*work, own), plan)
+
+
+def _reaches_out(works: tuple[MarkerWork, ...], is_led_here: LedHere) -> bool:
+    """Return whether a marker of `works`, or of their votes, is another node's to append."""
+    return not all(
+        is_led_here(partition)
+        for work in works
+        for one in (work, *work.votes)
+        for partition in one.partitions
+    )
 
 
 _COMPLETED = {

@@ -67,6 +67,7 @@ class Verdict(NamedTuple):
 
 _DECIDED = Verdict(Remedy.LEAVE, "its markers are under way")
 _UNDECIDED = Verdict(Remedy.LEAVE, "its vote waits for the decision")
+_UNANSWERED = Verdict(Remedy.LEAVE, "a node that may coordinate it does not answer")
 _HELD = Verdict(Remedy.LEAVE, "its transaction is open")
 _ADD_LOST = Verdict(Remedy.ADOPT, "its add was lost in a crash")
 _COMMITTED = Verdict(Remedy.COMMIT, "its transaction was committed")
@@ -78,14 +79,19 @@ _ENDED_AS = {State.COMPLETE_COMMIT: _COMMITTED, State.COMPLETE_ABORT: _ABORTED}
 
 
 def heal(
-    txn: TransactionMetadata | None, data: ProducerIdentity, partition: TopicPartition
+    txn: TransactionMetadata | None,
+    data: ProducerIdentity,
+    partition: TopicPartition,
+    *,
+    is_everybody_asked: bool = True,
 ) -> Verdict:
     """Decide what becomes of data of `data` that is open in `partition`.
 
     `txn` is what the coordinator knows of that producer id, current or previous; None: nothing.
+    `is_everybody_asked`: whether every node that coordinates transactions has answered.
     """
     if txn is None:
-        return _UNKNOWN
+        return _UNKNOWN if is_everybody_asked else _UNANSWERED
     if txn.state in PREPARED:
         return _DECIDED
     if txn.state is State.VOTED:

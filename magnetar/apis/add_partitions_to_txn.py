@@ -133,7 +133,9 @@ def _refused(
             # Only the refusal matters: the coordinator does not know which partitions exist.
             services.topics.partition(*partition)
         except KafkaError as refusal:
-            refused[partition] = refusal.code
+            # It exists on another node, which asks for itself before it takes data.
+            if refusal.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                refused[partition] = refusal.code
     # All or nothing, as in Kafka: the others say that nothing was tried.
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused

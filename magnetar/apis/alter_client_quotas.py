@@ -54,6 +54,7 @@ def _result(parts: Iterable[tuple[str, str | None]]) -> ResponseEntryData:
     versions="0-1",
     refuse=_refuse,
     needs=[Whole([Operation.ALTER_CONFIGS], Resource.CLUSTER)],
+    changes_catalog=True,
 )
 async def alter_client_quotas(
     services: Services, request: AlterClientQuotasRequest, context: RequestContext

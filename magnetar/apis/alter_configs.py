@@ -28,6 +28,7 @@ from wire.messages.alter_configs import (
     AlterConfigsRequest,
     versions="0-2",
     needs=[Each(acls.Operation.ALTER_CONFIGS, acls.Resource.TOPIC, "resources", config_target)],
+    changes_catalog=True,
 )
 async def alter_configs(
     services: Services, request: AlterConfigsRequest, context: RequestContext

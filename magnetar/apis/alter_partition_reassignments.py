@@ -2,11 +2,13 @@
 
 Versions 0-1.  1: whether the number of replicas may change (KIP-860); it is one here and cannot.
 
-One node holds every replica. A move to that node changes nothing and succeeds; a move to a broker
-that does not exist is INVALID_REPLICA_ASSIGNMENT, and there is no move that could be stopped.
+One node holds the one replica. A move to that node changes nothing and succeeds; a move to another
+is INVALID_REPLICA_ASSIGNMENT, and there is no move that could be stopped.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
@@ -56,14 +58,17 @@ def _reassign(
         partition_index=asked.partition_index, error_message=None
     )
     with refused_in(response):
-        # Only for its refusal: there is nothing to move in the log.
-        services.topics.partition(topic, asked.partition_index)
-        _check_replicas(services.node.id, asked.replicas)
+        leader = services.nodes.leading(topic, asked.partition_index)
+        _check_replicas(services.nodes.ids, leader, asked.replicas)
     return response
 
 
-def _check_replicas(node_id: int, replicas: list[int] | None) -> None:
+def _check_replicas(node_ids: Sequence[int], leader: int, replicas: list[int] | None) -> None:
     if replicas is None:
         # Null asks to stop the move that is under way.
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-    check_replicas(node_id, replicas)
+    if check_replicas(node_ids, replicas) != leader:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Node {leader} leads the partition, and partitions do not move while the nodes run.",
+        )

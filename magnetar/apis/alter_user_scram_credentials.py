@@ -53,6 +53,7 @@ def _changes(request: AlterUserScramCredentialsRequest) -> list[Change]:
     versions="0",
     refuse=_refuse,
     needs=[Whole([Operation.ALTER], Resource.CLUSTER)],
+    changes_catalog=True,
 )
 async def alter_user_scram_credentials(
     services: Services, request: AlterUserScramCredentialsRequest, context: RequestContext

@@ -25,7 +25,7 @@ from wire.messages.create_acls import (
 )
 
 
-@handles(CreateAclsRequest, versions="1-3")
+@handles(CreateAclsRequest, versions="1-3", changes_catalog=True)
 async def create_acls(
     services: Services, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse:

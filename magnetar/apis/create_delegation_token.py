@@ -30,7 +30,7 @@ from wire.messages.create_delegation_token import (
 _REQUESTER_SINCE = 3
 
 
-@handles(CreateDelegationTokenRequest, versions="1-3")
+@handles(CreateDelegationTokenRequest, versions="1-3", changes_catalog=True)
 async def create_delegation_token(
     services: Services, request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:

@@ -11,6 +11,7 @@ and loses groups and transactions by it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
@@ -33,7 +34,10 @@ _STRICT_SINCE = 3
 
 
 @handles(
-    CreatePartitionsRequest, versions="0-3", needs=[Each(Operation.ALTER, Resource.TOPIC, "topics")]
+    CreatePartitionsRequest,
+    versions="0-3",
+    needs=[Each(Operation.ALTER, Resource.TOPIC, "topics")],
+    changes_catalog=True,
 )
 async def create_partitions(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
@@ -51,14 +55,16 @@ async def create_partitions(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             # Before the assignments, which are compared with the partitions that the topic lacks.
             topic = services.topics.check_growth(name, asked.count)
-            _check_assignments(services.node.id, topic, asked)
+            leaders = _leaders(services.nodes.ids, topic, asked)
             services.quotas.charge_mutation(
                 context,
                 asked.count - len(topic.partitions),
                 is_strict=context.version >= _STRICT_SINCE,
             )
             if not request.validate_only:
-                await services.topics.grow(name, asked.count)
+                await services.topics.grow(
+                    name, asked.count, () if services.nodes.is_alone else leaders
+                )
         results.append(result)
     return CreatePartitionsResponse(results=results)
 
@@ -75,10 +81,13 @@ def _check_total(services: Services, asked: list[CreatePartitionsTopic]) -> None
     check_total(total)
 
 
-def _check_assignments(node_id: int, topic: Topic, asked: CreatePartitionsTopic) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless each new partition is given its replicas, or none."""
+def _leaders(node_ids: Sequence[int], topic: Topic, asked: CreatePartitionsTopic) -> list[int]:
+    """Return the node of each new partition; none where the request leaves the choice.
+
+    Raises INVALID_REPLICA_ASSIGNMENT unless each new partition is given its replica, or none is.
+    """
     if asked.assignments is None:
-        return
+        return []
     added = asked.count - len(topic.partitions)
     if len(asked.assignments) != added:
         raise KafkaError(
@@ -86,5 +95,4 @@ def _check_assignments(node_id: int, topic: Topic, asked: CreatePartitionsTopic)
             f"Attempted to add {added} additional partition(s), but {len(asked.assignments)}"
             " assignment(s) were specified.",
         )
-    for assignment in asked.assignments:
-        check_replicas(node_id, assignment.broker_ids)
+    return [check_replicas(node_ids, each.broker_ids) for each in asked.assignments]

@@ -3,9 +3,9 @@
 Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible; the response has the settings
 of the created topic (KIP-525).  6: THROTTLING_QUOTA_EXCEEDED.  7: the response has its topic id.
 
-Each topic stands alone and is durable when it is answered. There is one broker, so, as in a Kafka
-of one broker, replication factors above 1 are INVALID_REPLICATION_FACTOR and replicas on other
-brokers INVALID_REPLICA_ASSIGNMENT.
+Each topic stands alone and is durable when it is answered. All data is on one disk, so replication
+factors above 1 are INVALID_REPLICATION_FACTOR, as in a Kafka of one broker. Replicas on brokers
+that do not exist are INVALID_REPLICA_ASSIGNMENT.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from magnetar.config.topic import TopicConfig
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.catalog import TopicRow
+from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.topic_counts import BROKER_DEFAULT, check_replicas, check_total
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
@@ -41,6 +41,7 @@ _STRICT_SINCE = 6
     CreateTopicsRequest,
     versions="2-7",
     needs=[Each(Operation.CREATE, Resource.TOPIC, "topics", or_cluster=Operation.CREATE)],
+    changes_catalog=True,
 )
 async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
@@ -89,12 +90,14 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
 async def _create(
     services: Services, context: RequestContext, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
-    partition_count, replication_factor = _counts(services, asked)
+    partition_count, replication_factor, leaders = _counts(services, asked)
     # A client that is told "already exists" goes on to use the topic.
     await services.topics.until_made(asked.name)
     configs = {config.name: config.value for config in asked.configs}
     # `validate_only` and a creation share every check, so that they refuse the same.
-    row = services.topics.check_creation(asked.name, partition_count, replication_factor, configs)
+    row = services.topics.check_creation(
+        asked.name, partition_count, replication_factor, configs, leaders
+    )
     # As in Kafka: what is only checked counts too.
     services.quotas.charge_mutation(
         context, row.partition_count, is_strict=context.version >= _STRICT_SINCE
@@ -119,10 +122,11 @@ def _created(
     )
 
 
-def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int]:
-    """Return partition count and replication factor, from the assignment where one is given."""
+def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[int]]:
+    """Return partition count, replication factor and leaders, from the assignment where one is
+    given; no leaders where none is, or where there is one node."""
     if not asked.assignments:
-        return asked.num_partitions, asked.replication_factor
+        return asked.num_partitions, asked.replication_factor, []
     if asked.num_partitions != BROKER_DEFAULT or asked.replication_factor != BROKER_DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -135,10 +139,13 @@ def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int]:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Partitions must be numbered from 0 without gaps.",
         )
-    for assignment in asked.assignments:
-        check_replicas(services.node.id, assignment.broker_ids)
-    # Each partition has one replica: `check_replicas` lets only this broker pass, once.
-    return len(indexes), 1
+    nodes = services.nodes
+    leaders = {
+        assignment.partition_index: check_replicas(nodes.ids, assignment.broker_ids)
+        for assignment in asked.assignments
+    }
+    # Each partition has one replica: `check_replicas` lets one node pass, once.
+    return len(indexes), 1, [] if nodes.is_alone else [leaders[index] for index in indexes]
 
 
 def _configs(services: Services, own: dict[str, str]) -> list[CreatableTopicConfigs]:

@@ -22,7 +22,7 @@ from wire.messages.delete_acls import (
 )
 
 
-@handles(DeleteAclsRequest, versions="1-3")
+@handles(DeleteAclsRequest, versions="1-3", changes_catalog=True)
 async def delete_acls(
     services: Services, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse:

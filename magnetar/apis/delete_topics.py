@@ -37,7 +37,7 @@ _DELETION_DISABLED_SINCE = 3
 _STRICT_SINCE = 5
 
 
-@handles(DeleteTopicsRequest, versions="1-6")
+@handles(DeleteTopicsRequest, versions="1-6", changes_catalog=True)
 async def delete_topics(
     services: Services, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:

@@ -3,8 +3,9 @@
 Versions 0-2.  1: whether brokers or controllers are asked for (KIP-919).  2: fenced brokers
 (KIP-1073).
 
-There is one broker, which is never fenced. Controllers have no endpoint of their own: to ask a
-broker for them is MISMATCHED_ENDPOINT_TYPE, as in Kafka.
+Each node is a broker, and none is ever fenced. Their addresses are those that the listener of this
+connection advertises: the client may not reach the others. Controllers have no endpoint of their
+own: to ask a broker for them is MISMATCHED_ENDPOINT_TYPE, as in Kafka.
 """
 
 from __future__ import annotations
@@ -35,18 +36,13 @@ async def describe_cluster(
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type}"
         )
-    # The address that this listener advertises: the client may not reach those of the others.
-    listener = context.connection.listener
+    rack = services.config.broker_rack
     response = DescribeClusterResponse(
         cluster_id=services.node.cluster_id,
-        controller_id=services.node.id,
+        controller_id=services.nodes.controller_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=services.node.id,
-                host=listener.advertised_host,
-                port=listener.advertised_port,
-                rack=services.config.broker_rack,
-            )
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port in services.nodes.addresses(context.connection.listener)
         ],
     )
     if request.include_cluster_authorized_operations:

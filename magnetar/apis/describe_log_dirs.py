@@ -66,12 +66,12 @@ def _asked_for(
 ) -> list[tuple[str, list[PartitionLog]]]:
     # Null asks for all partitions, an empty list for none.
     if asked is None:
-        return [(topic.name, topic.partitions) for topic in services.topics.all()]
+        return [(topic.name, topic.local) for topic in services.topics.all()]
     indexes: dict[str, set[int]] = {}
     for each in asked:
         indexes.setdefault(each.topic, set()).update(each.partitions)
     return [
-        (name, [log for log in topic.partitions if log.partition in partitions])
+        (name, [log for log in topic.local if log.partition in partitions])
         for name, partitions in indexes.items()
         if (topic := services.topics.by_name(name)) is not None
     ]

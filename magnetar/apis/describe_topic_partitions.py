@@ -9,13 +9,13 @@ there are more, the response ends with a cursor, from which the next request goe
 
 from __future__ import annotations
 
-from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import allowed_operations, may, require
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.leaders import Partition, leader_id
 from magnetar.storage.topic_names import check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -103,16 +103,21 @@ def _describe(
         return described
     described.topic_id = topic.id
     described.is_internal = topic.is_internal
-    logs = topic.partitions[first_partition : first_partition + partitions_max]
-    described.partitions = [_partition(services.node.id, log) for log in logs]
+    partitions = topic.partitions[first_partition : first_partition + partitions_max]
+    described.partitions = [
+        _partition(index, one, leader_id(one, services.node.id))
+        for index, one in enumerate(partitions, first_partition)
+    ]
     return described
 
 
-def _partition(node_id: int, log: PartitionLog) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    index: int, partition: Partition, node_id: int
+) -> DescribeTopicPartitionsResponsePartition:
     return DescribeTopicPartitionsResponsePartition(
-        partition_index=log.partition,
+        partition_index=index,
         leader_id=node_id,
-        leader_epoch=log.leader_epoch,
+        leader_epoch=partition.leader_epoch,
         replica_nodes=[node_id],
         isr_nodes=[node_id],
         eligible_leader_replicas=[],

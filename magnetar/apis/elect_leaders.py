@@ -2,8 +2,8 @@
 
 Versions 0-2.  1: unclean elections, a top-level error code.  2: flexible.
 
-This broker leads every partition already: each one named is ELECTION_NOT_NEEDED. A request for all
-partitions lists none of those, as in Kafka.
+Each partition has one replica, which leads it already: each one named is ELECTION_NOT_NEEDED. A
+request for all partitions lists none of those, as in Kafka.
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ def _elect(services: Services, topic: str, partition: int) -> PartitionResult:
     )
     # A partition that does not exist is told so, rather than that it needs no election.
     with refused_in(result):
-        services.topics.partition(topic, partition)
+        services.nodes.leading(topic, partition)
     return result

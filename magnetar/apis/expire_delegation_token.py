@@ -25,6 +25,7 @@ from wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     versions="1-2",
     refuse=mirror(ExpireDelegationTokenResponse, expiry_timestamp_ms=-1),
+    changes_catalog=True,
 )
 async def expire_delegation_token(
     services: Services, request: ExpireDelegationTokenRequest, context: RequestContext

@@ -21,6 +21,7 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from magnetar.apis.authorization import require
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
+from magnetar.apis.leaders import endpoints
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
@@ -31,6 +32,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.leaders import NotLeader
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import (
@@ -40,11 +42,14 @@ from wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
     SnapshotId,
 )
 from wire.types import ZERO_UUID
 
+_LEADERS_SINCE = 12
+_ENDPOINTS_SINCE = 16
 _NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 #: The tagged fields that a partition's answer leaves out. Shared: nothing changes them, and to make
 #: three for each partition costs more than to read it.
@@ -154,8 +159,14 @@ async def _answer(
             if topic != key[0]:
                 topic = key[0]
                 responses.append(_topic_response(topic))
-            responses[-1].partitions.append(_partition_data(key[1], read))
-    return _finish(services, session, responses)
+            responses[-1].partitions.append(_partition_data(key[1], read, context.version))
+    response = _finish(services, session, responses)
+    if not services.nodes.is_alone and context.version >= _ENDPOINTS_SINCE:
+        leaders = (
+            each.current_leader.leader_id for topic in responses for each in topic.partitions
+        )
+        response.node_endpoints = endpoints(services, context, NodeEndpoint, leaders)
+    return response
 
 
 def _finish(
@@ -232,7 +243,14 @@ def _fetched(read: PartitionRead) -> FetchedPartition:
     )
 
 
-def _partition_data(partition: int, read: PartitionRead) -> PartitionData:
+def _leader_in(error: KafkaError, version: int) -> LeaderIdAndEpoch:
+    if not isinstance(error, NotLeader) or version < _LEADERS_SINCE:
+        return _NO_LEADER
+    node_id, epoch = error.leader
+    return LeaderIdAndEpoch(leader_id=node_id, leader_epoch=epoch)
+
+
+def _partition_data(partition: int, read: PartitionRead, version: int) -> PartitionData:
     result = read.result
     if result is None:
         assert read.error is not None, "only what was refused has no result"
@@ -244,7 +262,7 @@ def _partition_data(partition: int, read: PartitionRead) -> PartitionData:
             aborted_transactions=[] if read.error.code in _NOT_THERE else None,
             records=b"",
             diverging_epoch=_NO_DIVERGENCE,
-            current_leader=_NO_LEADER,
+            current_leader=_leader_in(read.error, version),
             snapshot_id=_NO_SNAPSHOT,
         )
     aborted = None

@@ -4,8 +4,8 @@ Versions 0-6.  1: transactional ids beside groups.  3: flexible.  4: many keys a
 groups (KIP-932), whose state coordinator does not exist here: INVALID_REQUEST, as in a Kafka
 without them.
 
-This broker coordinates all of them. The topic behind a coordinator is created when the coordinator
-is first asked for.
+The coordinator is the node that leads the partition to which the key hashes. The topic behind a
+coordinator is created when the coordinator is first asked for.
 """
 
 from __future__ import annotations
@@ -49,16 +49,19 @@ async def find_coordinator(
         require(services, context, Operation.DESCRIBE, resource, request.key)
     # The next request of the client goes to the coordinator, which needs its topic then.
     services.topics.ensure_internal(topic)
-    # The address that this listener advertises: the client may not reach those of the others.
-    listener = context.connection.listener
-    host, port = listener.advertised_host, listener.advertised_port
+    nodes = services.nodes
+    node_of = (nodes.node_of_group, nodes.node_of)[request.key_type]
+    # Those that this listener advertises: the client may not reach those of the others.
+    addresses = {each[0]: each for each in nodes.addresses(context.connection.listener)}
     if context.version < _KEYS_SINCE:
-        return FindCoordinatorResponse(node_id=services.node.id, host=host, port=port)
+        node_id, host, port = addresses[node_of(request.key)]
+        return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
     coordinators = []
     async for key in services.turns.each(request.coordinator_keys):
         found = Coordinator(key=key, node_id=-1, port=-1)
         with refused_in(found):
             require(services, context, Operation.DESCRIBE, resource, key)
-            found = Coordinator(key=key, node_id=services.node.id, host=host, port=port)
+            node_id, host, port = addresses[node_of(key)]
+            found = Coordinator(key=key, node_id=node_id, host=host, port=port)
         coordinators.append(found)
     return FindCoordinatorResponse(coordinators=coordinators)

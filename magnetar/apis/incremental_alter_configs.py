@@ -28,6 +28,7 @@ from wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     versions="0-1",
     needs=[Each(acls.Operation.ALTER_CONFIGS, acls.Resource.TOPIC, "resources", config_target)],
+    changes_catalog=True,
 )
 async def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext

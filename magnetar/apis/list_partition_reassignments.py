@@ -2,7 +2,7 @@
 
 Version 0.
 
-There are none: one node holds every replica.
+There are none: a partition stays on its node while the nodes run.
 """
 
 from __future__ import annotations

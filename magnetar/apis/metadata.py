@@ -6,7 +6,7 @@ the response has topic ids.  12: the request may name topics by id.  13: a top-l
 (KIP-1102).
 
 A missing topic is created where the client allows it and auto.create.topics.enable is on; the same
-response has it already. The broker's address is the one that the listener of this connection
+response has it already. The brokers' addresses are those that the listener of this connection
 advertises.
 """
 
@@ -18,6 +18,7 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.leaders import leader_id
 from magnetar.storage.topic_names import check_name
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
@@ -57,18 +58,14 @@ async def metadata(
             await _answer(services, asked, request, context)
             async for asked in each(distinct.values())
         ]
-    listener = context.connection.listener
+    rack = services.config.broker_rack
     response = MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=services.node.id,
-                host=listener.advertised_host,
-                port=listener.advertised_port,
-                rack=services.config.broker_rack,
-            )
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port in services.nodes.addresses(context.connection.listener)
         ],
         cluster_id=services.node.cluster_id,
-        controller_id=services.node.id,
+        controller_id=services.nodes.controller_id,
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
@@ -97,7 +94,7 @@ async def _answer(
     context: RequestContext,
 ) -> MetadataResponseTopic:
     try:
-        topic = _find(services, asked, request, context)
+        topic = await _find(services, asked, request, context)
         return await _describe(services, topic, request, context)
     except KafkaError as refusal:
         # A topic asked for by its id is answered by its id, whatever name stands beside it.
@@ -119,7 +116,7 @@ async def _answer(
         return refused
 
 
-def _find(
+async def _find(
     services: Services,
     asked: MetadataRequestTopic,
     request: MetadataRequest,
@@ -141,27 +138,30 @@ def _find(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
     if not may(services, context, Operation.CREATE, Resource.CLUSTER):
         require(services, context, Operation.CREATE, Resource.TOPIC, asked.name)
-    return services.topics.ensure(asked.name)
+    topic = services.topics.ensure(asked.name)
+    await services.nodes.tell_changes()
+    return topic
 
 
 async def _describe(
     services: Services, topic: Topic, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
-    # One list for all partitions: there is one replica of each, on this node.
-    nodes = [services.node.id]
+    own_id = services.node.id
+    # One list for all partitions of a node: there is one replica of each.
+    nodes = {node_id: [node_id] for node_id in services.nodes.ids}
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=[
             MetadataResponsePartition(
-                partition_index=log.partition,
-                leader_id=services.node.id,
-                leader_epoch=log.leader_epoch,
-                replica_nodes=nodes,
-                isr_nodes=nodes,
+                partition_index=index,
+                leader_id=(node_id := leader_id(one, own_id)),
+                leader_epoch=one.leader_epoch,
+                replica_nodes=nodes[node_id],
+                isr_nodes=nodes[node_id],
             )
-            async for log in services.turns.each(tuple(topic.partitions))
+            async for index, one in services.turns.each(tuple(enumerate(topic.partitions)))
         ],
     )
     if request.include_topic_authorized_operations:

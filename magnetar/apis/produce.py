@@ -20,25 +20,30 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from functools import partial
 
-from coordinator.transactions.metadata import TopicPartition
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.client_batch import CheckedBatch, TakesLong
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Whole, require
+from magnetar.apis.leaders import endpoints
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
 from magnetar.runtime.batch_checks import CHECKS, Steps
 from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.holds_elsewhere import HoldsElsewhere, MustAsk
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.leaders import Elsewhere, NotLeader
 from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.message import Message
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -50,6 +55,7 @@ from wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader, Compression
 
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
+_LEADERS_SINCE = 10
 _TOPIC_IDS_SINCE = 13
 #: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
 #: nothing, so there a `timeout_ms` of 0 is never too short.
@@ -156,7 +162,14 @@ class _Appending:
                         if self._log_of(topic, data) is not log:
                             raise _unknown(topic, data.index) from None
                         self._has_waited = True
-                    answers.append(self._append(topic, log, checked))
+                    try:
+                        answers.append(self._append(topic, log, checked))
+                    except MustAsk as asking:
+                        yield asking.wait
+                        topic, self._has_waited = self._topic_of(asked), True
+                        if self._log_of(topic, data) is not log:
+                            raise _unknown(topic, data.index) from None
+                        answers.append(self._append(topic, log, checked))
                 except KafkaError as refusal:
                     answers.append(self._refused(asked, topic, data, refusal))
 
@@ -192,7 +205,10 @@ class _Appending:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
             )
-        return topic.partitions[data.index]
+        log = topic.partitions[data.index]
+        if isinstance(log, Elsewhere):
+            raise NotLeader(topic.name, data.index, log)
+        return log
 
     def _check(
         self, log: PartitionLog, data: PartitionProduceData, *, is_quick: bool = False
@@ -211,7 +227,8 @@ class _Appending:
     def _append(
         self, topic: Topic, log: PartitionLog, checked: CheckedBatch
     ) -> PartitionProduceResponse:
-        """Append one batch to the page cache. Raises KafkaError; then nothing was appended."""
+        """Append one batch to the page cache. Raises KafkaError, MustAsk; then nothing was
+        appended."""
         _, header, now_ms = checked
         self._services.logs.room.check(header.batch_length, now_ms)
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
@@ -230,12 +247,16 @@ class _Appending:
     def _hold(self, log: PartitionLog, header: BatchHeader) -> None:
         """Make the producer's transaction hold the partition: the op before its data (KIP-890).
 
-        Raises KafkaError where the coordinator refuses.
+        Raises KafkaError where the coordinator refuses, MustAsk where it is another node.
         """
         version = self._context.version
         transactions = self._services.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
+        elsewhere = self._services.holds_elsewhere
+        if elsewhere is not None and elsewhere.is_elsewhere(transactional_id):
+            self._require_elsewhere(elsewhere, log, header)
+            return
         if version < PRODUCE_ADDS_SINCE:
             self._held = transactions.check_produce(
                 transactional_id,
@@ -257,8 +278,33 @@ class _Appending:
         if transactional_id is not None:
             transactions.clients.note(transactional_id, self._context)
 
+    def _require_elsewhere(
+        self, elsewhere: HoldsElsewhere, log: PartitionLog, header: BatchHeader
+    ) -> None:
+        """As `_hold`, where another node coordinates the transaction."""
+        version = self._context.version
+        producer = ProducerIdentity(header.producer_id, header.producer_epoch)
+        partition = TopicPartition(log.topic, log.partition)
+        adds = version >= PRODUCE_ADDS_SINCE
+        if not elsewhere.holds(*producer, partition):
+            raise MustAsk(
+                partial(
+                    elsewhere.ask,
+                    self._request.transactional_id or "",
+                    producer,
+                    # One question for all partitions of the request.
+                    self._partitions() if adds else {partition},
+                    adds=adds,
+                    is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
+                    # As Kafka answers where a verification fails: no metadata is asked for.
+                    unreachable=ErrorCode.NOT_ENOUGH_REPLICAS,
+                )
+            )
+        if adds:
+            log.producers.check_beginning(header)
+
     def _partitions(self) -> Set[TopicPartition]:
-        """Return all partitions of the request that exist."""
+        """Return all partitions of the request that exist and that this node leads."""
         found: set[TopicPartition] = set()
         topics = self._services.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
@@ -267,7 +313,9 @@ class _Appending:
             if topic is None or topic.is_internal:
                 continue
             for data in asked.partition_data:
-                if 0 <= data.index < len(topic.partitions):
+                if 0 <= data.index < len(topic.partitions) and not isinstance(
+                    topic.partitions[data.index], Elsewhere
+                ):
                     found.add(TopicPartition(topic.name, data.index))
         return found
 
@@ -283,6 +331,15 @@ class _Appending:
                 self._context.connection.close()
             return None
         response = ProduceResponse(responses=self._responses)
+        if self.is_any_refused and self._context.version >= _LEADERS_SINCE:
+            leaders = (
+                answer.current_leader.leader_id
+                for topic in self._responses
+                for answer in topic.partition_responses
+            )
+            response.node_endpoints = endpoints(
+                self._services, self._context, NodeEndpoint, leaders
+            )
 
         def make(is_late: bool) -> ProduceResponse:
             _settle(self._pending, self._held, is_late)
@@ -324,6 +381,9 @@ class _Appending:
         if isinstance(refusal, RecordsRefused):
             name = asked.name if topic is None else topic.name
             _name_records(answer, refusal, f"{name}-{data.index}")
+        elif isinstance(refusal, NotLeader) and self._context.version >= _LEADERS_SINCE:
+            node_id, epoch = refusal.leader
+            answer.current_leader = LeaderIdAndEpoch(leader_id=node_id, leader_epoch=epoch)
         return answer
 
 

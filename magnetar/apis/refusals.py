@@ -7,7 +7,7 @@ that repeats a mistake must not fill the disk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from magnetar.logging import get_logger, shown
@@ -83,7 +83,10 @@ def log_refusal(
     if left_out:
         fields["left_out"] = left_out
     if transactional_id is not None:
-        txn = services.transactions.find(transactional_id)
+        txn = None
+        # Of a transaction that another node coordinates this one knows only the name.
+        with suppress(KafkaError):
+            txn = services.transactions.find(transactional_id)
         fields["transactional_id"] = transactional_id
         fields["txn_id"] = None if txn is None or txn.txn_id is None else str(txn.txn_id)
     for name in _CLIENTS_IDS:

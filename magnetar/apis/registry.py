@@ -16,6 +16,7 @@ from __future__ import annotations
 import pkgutil
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,11 +58,13 @@ def handles(
     versions: str,
     refuse: Refuse | None = None,
     needs: Sequence[Need] = (),
+    changes_catalog: bool = False,
 ) -> Callable[[Handler[R]], Handler[R]]:
     """Enter the handler of `request_class` into the table, for `versions` ("3-11" or "0").
 
     `refuse` says how a `KafkaError` is answered; left out, the response mirrors the request.
-    `needs` are what a client must be allowed, where there is an authorizer.
+    `needs` are what a client must be allowed, where there is an authorizer. `changes_catalog`: the
+    request is answered once all nodes obey what it has changed.
     """
     first, _, last = versions.partition("-")
     response_class = _response_class(request_class)
@@ -77,7 +80,7 @@ def handles(
             int(last or first),
             request_class,
             response_class,
-            handler,
+            _told_to_nodes(handler) if changes_catalog else handler,
             refuse or mirror(response_class),
             needs,
         )
@@ -88,6 +91,31 @@ def handles(
         return handler
 
     return enter
+
+
+def _told_to_nodes(handler: Handler[R]) -> Handler[R]:
+    """Return a handler that begins with what other nodes have changed, and ends when all of them
+    obey what it has changed itself."""
+
+    @wraps(handler)
+    async def handle(services: Services, request: R, context: RequestContext) -> Message | None:
+        if services.nodes.is_alone:
+            return await _awaited(handler(services, request, context))
+        await services.nodes.see_changes()
+        try:
+            return await _awaited(handler(services, request, context))
+        finally:
+            # Also where the rest of the request was refused: a part may be done. And a client that
+            # is told that another node was faster finds what that one has made.
+            await services.nodes.tell_changes()
+            await services.nodes.see_changes()
+
+    return handle
+
+
+async def _awaited(handled: Handled) -> Message | None:
+    assert isinstance(handled, Coroutine), "what changes the catalog is no plain function"
+    return await handled
 
 
 def _response_class(request_class: type[Message]) -> type[Message]:

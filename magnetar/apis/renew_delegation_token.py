@@ -24,6 +24,7 @@ from wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     versions="1-2",
     refuse=mirror(RenewDelegationTokenResponse, expiry_timestamp_ms=-1),
+    changes_catalog=True,
 )
 async def renew_delegation_token(
     services: Services, request: RenewDelegationTokenRequest, context: RequestContext

@@ -75,7 +75,9 @@ def _append(
             try:
                 # Before the append: a partition that took the epoch would refuse its true
                 # coordinator for good.
-                _check_coordinator(services, topic.name, index, marker.coordinator_epoch)
+                _check_coordinator(
+                    services, topic.name, index, marker.producer_id, marker.coordinator_epoch
+                )
                 log, end_offset = services.participants.append_marker(
                     TopicPartition(topic.name, index), marker, now_ms
                 )
@@ -88,10 +90,16 @@ def _append(
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
-def _check_coordinator(services: Services, topic: str, index: int, coordinator_epoch: int) -> None:
-    leader_epoch = services.topics.partition(topic, index).leader_epoch
-    if coordinator_epoch > leader_epoch:
+def _check_coordinator(
+    services: Services, topic: str, index: int, producer_id: int, coordinator_epoch: int
+) -> None:
+    log = services.topics.partition(topic, index)
+    known_epoch = log.leader_epoch
+    if (state := log.producers.get(producer_id)) is not None:
+        # Of a coordinator on another node, whose starts count apart.
+        known_epoch = max(known_epoch, state.coordinator_epoch)
+    if coordinator_epoch > known_epoch:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"coordinator epoch {coordinator_epoch} lies in the future, {leader_epoch} is now",
+            f"coordinator epoch {coordinator_epoch} lies in the future, {known_epoch} is now",
         )

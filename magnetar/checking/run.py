@@ -14,6 +14,7 @@ from magnetar.checking.directory_check import DirectoryCheck
 from magnetar.checking.repair import Repair
 from magnetar.storage.catalog import FILE_NAME
 from magnetar.storage.open_files import logs_max
+from magnetar.storage.placing import NODES, has_nodes
 
 Watch = Callable[[int], None]
 
@@ -49,6 +50,12 @@ def _held(path: Path) -> Iterator[DiskFiles]:
         for each in path.iterdir()
     ):
         raise NotCheckable(f"{path} is no data directory: it has no catalog and no partition.")
+    if has_nodes(path) or path.absolute().parent.name == NODES:
+        # What is open on one node, another may coordinate: no directory tells of it alone.
+        raise NotCheckable(
+            f"{path} is of several nodes. A start of magnetar serve without --workers moves their"
+            " partitions together; stop it, and name the whole data directory then."
+        )
     files = DiskFiles(str(path), open_max=logs_max())
     data = DataDirectory(str(path), files)
     try:

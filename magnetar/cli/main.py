@@ -104,6 +104,13 @@ def main() -> None:
     "--set", "assignments", metavar="NAME=VALUE", multiple=True, help="One setting; repeatable."
 )
 @click.option(
+    "--workers",
+    metavar="N",
+    default="1",
+    show_default=True,
+    help="How many processes serve, as one cluster of brokers on one port each; auto: one a core.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning", "error")),
     default="info",
@@ -122,13 +129,14 @@ def serve(
     data_dir: str | None,
     config_file: str | None,
     assignments: tuple[str, ...],
+    workers: str,
     log_level: str,
     log_format: str,
 ) -> None:
     # Imported here: the other commands and --help do without the broker's configuration.
     from magnetar.cli.serve import Flags, run
 
-    flags = Flags(listen, data_dir, config_file, assignments, log_level, log_format)
+    flags = Flags(listen, data_dir, config_file, assignments, log_level, log_format, workers)
     raise SystemExit(run(flags))
 
 

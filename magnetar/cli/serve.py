@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,17 +18,21 @@ from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output
 from magnetar.cli.notify import READY, STOPPING, notify
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.listeners import parse_address, unguarded
+from magnetar.config.listeners import Listener, parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
+    from magnetar.cli.supervisor import Ties
+    from magnetar.cli.workers import NodeMetrics
     from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_MISTAKE = 2
 EXIT_FORCED = 130
+#: The most nodes of one machine.
+WORKERS_MAX = 64
 #: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
 #: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
@@ -40,6 +45,11 @@ _OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM = 2, 40
 _SWITCH_INTERVAL_S = 0.0005
 #: After the first clients, so that their requests do not wait for it.
 _LOGGING_PREPARED_AFTER_S = 1.0
+#: A minute of which the event loop has computed for more than this part calls for more processes.
+_LOOK_AT_LOAD_S = 60.0
+_BUSY = 0.8
+
+_log = logging.get_logger("server")
 
 
 class Flags(NamedTuple):
@@ -51,6 +61,7 @@ class Flags(NamedTuple):
     assignments: tuple[str, ...]
     log_level: str
     log_format: str
+    workers: str = "1"
 
 
 def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -> int:
@@ -61,6 +72,8 @@ def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -
     logging.configure(flags.log_level, flags.log_format)
     try:
         config = configure(flags)
+        if (count := _worker_count(flags.workers)) > 1:
+            return _serve_nodes(config, count)
         with asyncio.Runner(loop_factory=_event_loop) as runner:
             runner.run(_serve(config, compose))
     except ConfigError as mistake:
@@ -98,20 +111,104 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker] | None) -> None:
-    from magnetar.broker import Broker
+def _worker_count(text: str) -> int:
+    """Return how many nodes `--workers` asks for: a number, or `auto` for one a core."""
+    if text == "auto":
+        return min(len(os.sched_getaffinity(0)), WORKERS_MAX)
+    if not text.isdecimal() or not 1 <= int(text) <= WORKERS_MAX:
+        raise ConfigError(f"--workers {text}: neither auto nor a number from 1 to {WORKERS_MAX}")
+    return int(text)
+
+
+def _serve_nodes(config: BrokerConfig, count: int) -> int:
+    """Serve by several nodes; return the exit code. Raises ConfigError."""
+    import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
+
+    from magnetar.apis.registry import load_apis
+    from magnetar.broker import complete_import, data_dir_of
+    from magnetar.cli.supervisor import Supervisor
+    from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
+    from magnetar.metrics import endpoint as metrics_endpoint
+    from magnetar.storage.placing import await_former_nodes, placed
+
+    load_apis()
+    check_workers(config)
+    data_dir = data_dir_of(config)
+    await_former_nodes(data_dir)
+    # Addresses first: a taken one is reported before any partition is moved.
+    nodes = members(config, count)
+
+    metrics = None
+    if config.metrics_listen:
+        metrics = metrics_endpoint.bind(*parse_address(config.metrics_listen, "metrics.listen"))
+
+    def body(node_id: int, ties: Ties) -> int:
+        node = NodeMetrics(node_id, data_dir, nodes, metrics)
+        return _run_node(lambda: broker_of(node_id, nodes, data_dir), ties, node)
+
+    def on_ready() -> None:
+        listeners = [listener for node in nodes.values() for listener in node.listeners]
+        _warn_unguarded(config, listeners)
+        # A node that is started again must not wait for it.
+        logging.prepare()
+        _say_ready(listeners, f"nodes {min(nodes)}-{max(nodes)}, cluster {cluster_id}")
+
+    complete_import(data_dir)
+    with placed(data_dir, config, [*nodes]) as cluster_id:
+        bodies = {node_id: partial(body, node_id) for node_id in nodes}
+        code = Supervisor(bodies, on_ready).run()
+    if code == EXIT_OK:
+        _say("magnetar: stopped")
+    return code
+
+
+def _run_node(make_broker: Callable[[], Broker], ties: Ties, metrics: NodeMetrics) -> int:
+    """Serve as one of several nodes until a signal; return the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=_event_loop) as runner:
+            runner.run(_serve_node(make_broker(), ties, metrics))
+    except ConfigError as mistake:
+        print(f"magnetar: error: {mistake}", file=sys.stderr)
+        return EXIT_MISTAKE
+    except (OSError, StorageFailure) as failure:
+        print(f"magnetar: fatal: {failure}", file=sys.stderr)
+        return EXIT_FAILURE
+    return EXIT_OK
+
+
+async def _serve_node(broker: Broker, ties: Ties, metrics: NodeMetrics) -> None:
+    loop = asyncio.get_running_loop()
+    _prepare()
+    # Before recovery, as for signals: a node of a supervisor that is gone ends at once.
+    stop = asyncio.Event()
+
+    def on_order() -> None:
+        if not ties.is_stop():
+            os._exit(EXIT_FORCED)
+        stop.set()
+
+    loop.add_reader(ties.orders, on_order)
+    metrics.begin()
+    await _start(broker)
+    await metrics.start(broker)
+    ties.tell_ready()
+    loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
+    await stop.wait()
+    await metrics.stop()
+    await broker.stop()
+
+
+def _prepare() -> None:
+    """Set up the process."""
     from magnetar.linux import keep_freed_memory
     from magnetar.storage import open_files
 
     keep_freed_memory()
     open_files.raise_limit()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    loop = asyncio.get_running_loop()
-    # Before recovery, which may take long: a signal during it stops the broker as cleanly as later.
-    stop = _set_by_signals(loop)
-    # Its address is taken first, so that a mistake in it ends the start before any log is touched.
-    metrics = _metrics_endpoint(config)
-    broker = (compose or Broker)(config)
+
+
+async def _start(broker: Broker) -> None:
     # The objects that recovery builds live as long as the process. Collections that look at them
     # would take a seventh of a start with 100 000 offsets, and later pause the broker.
     gc.disable()
@@ -119,22 +216,38 @@ async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker]
     gc.freeze()
     gc.set_threshold(_COLLECTED_FROM, _OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM)
     gc.enable()
-    for listener in unguarded(config, broker.listeners):
-        address = _shown(listener.host, listener.port)
-        print(
-            f"magnetar: warning: {address} asks no client who it is: every client that reaches it"
-            " may read, write and delete everything. docs/security.md says how to close it.",
-            file=sys.stderr,
-        )
-    addresses = ", ".join(_shown(listener.host, listener.port) for listener in broker.listeners)
-    _say(
-        f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms"
-        f" (node {broker.node_id}, cluster {broker.cluster_id})"
-    )
-    notify(READY, f"serves {addresses}")
+
+
+def _gather_nodes(config: BrokerConfig) -> None:
+    """Move back what several nodes have, where they had the data directory. Raises ConfigError."""
+    from magnetar.broker import data_dir_of
+    from magnetar.storage.placing import await_former_nodes, has_nodes, placed
+
+    data_dir = data_dir_of(config)
+    if has_nodes(data_dir):
+        await_former_nodes(data_dir)
+        with placed(data_dir, config, [config.node_id]):
+            pass
+
+
+async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker] | None) -> None:
+    from magnetar.broker import Broker
+
+    loop = asyncio.get_running_loop()
+    _prepare()
+    # Before recovery, which may take long: a signal during it stops the broker as cleanly as later.
+    stop = _set_by_signals(loop)
+    # Its address is taken first, so that a mistake in it ends the start before any log is touched.
+    metrics = _metrics_endpoint(config)
+    broker = (compose or Broker)(config)
+    _gather_nodes(config)
+    await _start(broker)
+    _warn_unguarded(config, broker.listeners)
+    _say_ready(broker.listeners, f"node {broker.node_id}, cluster {broker.cluster_id}")
     if metrics is not None:
         metrics.start(broker.gather_metrics)
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
+    _hint_when_busy(loop, time.thread_time())
     await stop.wait()
     notify(STOPPING, "answers what is under way, and makes it durable")
     if metrics is not None:
@@ -142,6 +255,37 @@ async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker]
         await metrics.stop()
     await broker.stop()
     _say("magnetar: stopped")
+
+
+def _hint_when_busy(loop: asyncio.AbstractEventLoop, used_s: float) -> None:
+    """Log once that more processes would help, after a minute in which this one was busy.
+
+    `used_s`: the CPU time of the event loop's thread at the minute's beginning.
+    """
+    busy = (time.thread_time() - used_s) / _LOOK_AT_LOAD_S
+    if busy > _BUSY and len(os.sched_getaffinity(0)) > 1:
+        _log.warning(
+            "one core is busy, and this process uses no other: docs/scaling.md on --workers",
+            busy_percent=round(busy * 100),
+        )
+        return
+    loop.call_later(_LOOK_AT_LOAD_S, _hint_when_busy, loop, time.thread_time())
+
+
+def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
+    for listener in unguarded(config, listeners):
+        address = _shown(listener.host, listener.port)
+        print(
+            f"magnetar: warning: {address} asks no client who it is: every client that reaches it"
+            " may read, write and delete everything. docs/security.md says how to close it.",
+            file=sys.stderr,
+        )
+
+
+def _say_ready(listeners: Sequence[Listener], who: str) -> None:
+    addresses = ", ".join(_shown(listener.host, listener.port) for listener in listeners)
+    _say(f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms ({who})")
+    notify(READY, f"serves {addresses}")
 
 
 def _say(line: str) -> None:

@@ -36,6 +36,7 @@ from magnetar.dumping.small_files import (
     dump_properties,
 )
 from magnetar.storage.catalog import FILE_NAME
+from magnetar.storage.placing import NODES
 from magnetar.storage.topic_names import CLUSTER_METADATA
 
 Read = Callable[[Path], Iterator[Entry]]
@@ -93,7 +94,9 @@ def _known_files(path: Path) -> Iterator[Path]:
     yield from (each for each in entries if each.is_file() and _is_known(each))
     for each in entries:
         # Other directories are not a partition's: staged imports, for example.
-        if each.is_dir() and split_partition_name(each.name) is not None:
+        is_partition = split_partition_name(each.name) is not None
+        is_node = each.name.isdecimal() if path.name == NODES else each.name == NODES
+        if each.is_dir() and (is_partition or is_node):
             yield from _known_files(each)
 
 

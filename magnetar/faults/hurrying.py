@@ -47,7 +47,7 @@ async def advance(broker: Broker, clock: MovableClock, ms: int) -> None:
     await broker.groups.timers.expire_due()
     await broker.groups.retention.expire_unused()
     await broker.retention.check()
-    await broker.transactions.store.commits.all_visible()
+    await broker.transactions.store.commits.all_own_visible()
 
 
 async def expire_transaction(broker: Broker, transactional_id: str) -> None:

@@ -21,7 +21,7 @@ from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import parse_topic_configs
 from magnetar.importing.scan import Scanned, scan_partition
 from magnetar.importing.source import FoundTopic, ImportRefused, Source
-from magnetar.storage.catalog import TopicRow
+from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.topic_names import INTERNAL, TRANSACTION_STATE, check_name
 from wire.errors import KafkaError
 

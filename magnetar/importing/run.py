@@ -10,7 +10,9 @@ from pathlib import Path
 from magnetar.importing.plan import Choice, OnProgress, Plan, make_plan
 from magnetar.importing.source import ImportRefused, Source, held, read_sources
 from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
-from magnetar.storage.catalog import FILE_NAME, Catalog, TopicRow
+from magnetar.storage.catalog import FILE_NAME, Catalog
+from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.placing import has_nodes
 from magnetar.storage.segment_files import segments
 
 #: (name of the step, bytes in all) -> a context that yields what to call with bytes done.
@@ -47,6 +49,11 @@ def import_directories(
         raise ImportRefused(
             f"{data_dir} is both source and target. To go on in Kafka's own directory,"
             " `magnetar serve` adopts its topics."
+        )
+    if has_nodes(data_dir):
+        raise ImportRefused(
+            f"{data_dir} is of several nodes. A start of magnetar serve without --workers moves"
+            " their partitions together; stop it, and import then."
         )
     # The sources first, and for the whole import: a broker that starts meanwhile would write to the
     # logs that are read.

@@ -15,22 +15,28 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from logstore.disk.pools import HOUSEKEEPING
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
+from magnetar.metrics.of_nodes import Gather, NodesCollector
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-#: Returns every metric as it is now; runs on the event loop.
-Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
+
+class OtherNodes(NamedTuple):
+    """The nodes whose metrics the endpoint serves beside its own: how each is reached."""
+
+    own_id: int
+    connect: Mapping[int, Callable[[], socket.socket]]
+
 
 SILENCE_SECONDS = 5.0
 #: How long the event loop may take; then the scrape fails, and the next one asks again. So long it
@@ -47,21 +53,13 @@ _log = get_logger("metrics")
 class MetricsEndpoint:
     """One address that serves a broker's metrics. Made on the broker's event loop."""
 
-    def __init__(self, host: str, port: int) -> None:
-        """Bind the address. Raises ConfigError where that fails."""
-        try:
-            self._socket = socket.create_server(
-                (host, port),
-                family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-                backlog=_BACKLOG,
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"metrics.listen: cannot listen on {host}:{port}: {error.strerror}"
-            ) from error
+    def __init__(self, host: str, port: int, bound: socket.socket | None = None) -> None:
+        """Bind the address, unless `bound` has it. Raises ConfigError where that fails."""
+        self._socket = bound or bind(host, port)
         self.port: int = self._socket.getsockname()[1]
         self._loop = asyncio.get_running_loop()
         self._gather: Gather | None = None
+        self._others: OtherNodes | None = None
         #: Answers scrapes; None until the broker is ready.
         self._metrics: WSGIApplication | None = None
         self._is_stopped = threading.Event()
@@ -69,8 +67,10 @@ class MetricsEndpoint:
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
-    def start(self, gather: Gather) -> None:
-        """Be ready, and answer scrapes with what `gather` returns; returns at once."""
+    def start(self, gather: Gather, others: OtherNodes | None = None) -> None:
+        """Be ready, and answer scrapes with what `gather` returns, and `others` have; returns at
+        once."""
+        self._others = others
         self._gather = gather
 
     async def stop(self) -> None:
@@ -119,7 +119,7 @@ class MetricsEndpoint:
 
     def _prepare(self) -> None:
         if self._gather is not None and self._metrics is None:
-            self._metrics = _metrics_of(self._gather, self._loop)
+            self._metrics = _metrics_of(self._gather, self._loop, self._others)
 
     def _answer(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -154,13 +154,33 @@ def _said(start: StartResponse, failure: str) -> list[bytes]:
     return [f"{failure or 'ok'}\n".encode()]
 
 
-def _metrics_of(gather: Gather, loop: asyncio.AbstractEventLoop) -> WSGIApplication:
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on the address of metrics. Raises ConfigError."""
+    try:
+        return socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+            backlog=_BACKLOG,
+        )
+    except OSError as error:
+        raise ConfigError(
+            f"metrics.listen: cannot listen on {host}:{port}: {error.strerror}"
+        ) from error
+
+
+def _metrics_of(
+    gather: Gather, loop: asyncio.AbstractEventLoop, others: OtherNodes | None
+) -> WSGIApplication:
     from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 
     # With `auto_describe` registering would gather once, before the first scrape.
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(gather, loop))
-    ProcessCollector(registry=registry)
+    own = (_Collector(gather, loop), ProcessCollector(registry=None))
+    if others is None:
+        for each in own:
+            registry.register(each)
+    else:
+        registry.register(NodesCollector(others.own_id, own, others.connect))
     return make_wsgi_app(registry)
 
 

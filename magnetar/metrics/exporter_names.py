@@ -122,7 +122,7 @@ async def _of_partitions(topics: Iterable[Topic], node_id: int) -> list[Metric]:
 
 def _offsets(topics: Iterable[Topic]) -> Iterator[tuple[tuple[str, str], int, int]]:
     for topic in topics:
-        for log in topic.partitions:
+        for log in topic.local:
             yield (topic.name, str(log.partition)), log.log_start_offset, log.high_watermark
 
 

@@ -211,7 +211,7 @@ async def _partitions(topics: Collection[Topic]) -> list[Metric]:
     lags: dict[str, int] = {}
     seen = 0
     for topic in topics:
-        lag = sum(log.high_watermark - log.last_stable_offset for log in topic.partitions)
+        lag = sum(log.high_watermark - log.last_stable_offset for log in topic.local)
         if lag:
             lags[topic.name] = lag
         # A turn after each slice, however the partitions are spread over topics.

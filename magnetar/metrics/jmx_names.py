@@ -71,7 +71,7 @@ def gather(services: Services, server: Server) -> Iterator[Metric]:
     dispatcher, refusals = server.dispatcher, services.refusals
     topics = services.topics.all()
     ends = [
-        ((topic.name,), sum(log.high_watermark for log in topic.partitions))
+        ((topic.name,), sum(log.high_watermark for log in topic.local))
         for topic in topics[:SERIES_MAX]
     ]
     yield _family(f"{_TOPICS}messagesin_total", ends)

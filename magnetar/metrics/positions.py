@@ -6,6 +6,7 @@ import asyncio
 from typing import NamedTuple
 
 from magnetar.runtime.groups import Groups
+from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.topics import Topics
 
 #: Offsets looked at in one turn of the event loop: about a millisecond.
@@ -34,7 +35,10 @@ async def positions(groups: Groups, topics: Topics) -> Positions:
             if topic is None or not committed.is_of(topic.id):
                 continue
             if key.partition < len(topic.partitions):
-                end = topic.partitions[key.partition].high_watermark
+                log = topic.partitions[key.partition]
+                if isinstance(log, Elsewhere):
+                    continue  # This node does not know its end.
+                end = log.high_watermark
                 lag = max(end - committed.offset, 0)
                 found.append(Position(group_id, *key[1:], committed.offset, lag))
                 if not len(found) % _SLICE:

@@ -150,7 +150,7 @@ class Cleaner:
         best: tuple[tuple[bool, float], PartitionLog, Cleanable] | None = None
         number = 0
         for topic in list(self._topics.all()):
-            for log in topic.partitions:
+            for log in topic.local:
                 number += 1
                 if number % _LOGS == 0:
                     await asyncio.sleep(0)

@@ -26,6 +26,7 @@ from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
 from coordinator.transactions.metadata import TRANSACTION_VERSION_1
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import AppendedMarker, Participants
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -51,7 +52,7 @@ _MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_M
 class _Commit:
     """One decision being carried out. `log` holds it; its markers carry the log's leader epoch."""
 
-    __slots__ = ("after", "decided", "log", "markers", "plan", "task", "work")
+    __slots__ = ("after", "decided", "log", "markers", "plan", "task", "work", "works")
 
     def __init__(
         self,
@@ -62,6 +63,8 @@ class _Commit:
         after: Sequence[asyncio.Task[None]],
     ) -> None:
         self.work = work
+        #: Its work, and that of each vote that it decides.
+        self.works = (work, *work.votes)
         self.plan = plan
         self.log = log
         #: Resolves when the decision is durable. None: it is already.
@@ -83,10 +86,12 @@ class Commits:
         *,
         complete: Callable[[str], None],
         stop: Callable[[BaseException], None],
+        elsewhere: MarkersElsewhere | None = None,
     ) -> None:
         """`complete` is called with an id that is in `owed`. `stop` ends the broker, and lets
-        nothing that is not durable yet become so."""
+        nothing that is not durable yet become so. `elsewhere`: None for a node that is alone."""
         self._participants = participants
+        self._elsewhere = elsewhere
         self._clock = clock
         self._complete = complete
         self._stop = stop
@@ -140,14 +145,7 @@ class Commits:
         if commit.decided is not None:
             await commit.decided
         # From here on the decision is durable: no crash can undo what the markers say.
-        if commit.plan is Plan.IN_SLICES:
-            await self._mark_in_slices(commit)
-        elif commit.plan in _MARKED_LATER:
-            # At once, however many: a redrive is over before the first client is served.
-            part = _MARKED_LATER[commit.plan]
-            for markers in self._appending(commit, part, self._clock.now_ms()):
-                commit.markers += markers
-        await self._participants.durable(commit.markers)
+        await self._mark(commit)
         if commit.after:
             await asyncio.gather(*commit.after)
         transactional_id = commit.work.transactional_id
@@ -159,6 +157,20 @@ class Commits:
                 waiter.set_result(True)
         if Part.COMPLETE not in commit.plan.first:
             self._complete_soon(commit.work)
+
+    async def _mark(self, commit: _Commit) -> None:
+        """Return when every partition has its marker, durably."""
+        if commit.plan is Plan.IN_SLICES:
+            await self._mark_in_slices(commit)
+        elif commit.plan in _MARKED_LATER:
+            # At once, however many: a redrive is over before the first client is served.
+            part = _MARKED_LATER[commit.plan]
+            for markers in self._appending(commit, part, self._clock.now_ms()):
+                commit.markers += markers
+        await self._participants.durable(commit.markers)
+        if self._elsewhere is not None and commit.plan is not Plan.ONE_RECORD:
+            part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
+            await self._elsewhere.bring(commit.works, part, commit.log.leader_epoch)
 
     async def _mark_in_slices(self, commit: _Commit) -> None:
         """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
@@ -182,8 +194,7 @@ class Commits:
     def _appending(
         self, commit: _Commit, part: Part, now_ms: int
     ) -> Iterator[Sequence[AppendedMarker]]:
-        works = (commit.work, *commit.work.votes)
-        return self._participants.append(works, part, commit.log.leader_epoch, now_ms)
+        return self._participants.append(commit.works, part, commit.log.leader_epoch, now_ms)
 
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.
@@ -214,11 +225,24 @@ class Commits:
         finally:
             bound.cancel()
 
-    async def all_visible(self, timeout_ms: int | None = None) -> None:
-        """Return when all that is under way now is visible, or after the bound, if there is one."""
-        tasks = [commit.task for commit in self.under_way.values() if commit.task is not None]
+    async def all_own_visible(self, timeout_ms: int | None = None) -> None:
+        """Return when all that is under way now is visible, or after the bound, if there is one.
+
+        What other nodes owe a marker is not waited for: they may be starting, or stopping, too.
+        """
+        tasks = [
+            commit.task
+            for commit in self.under_way.values()
+            if commit.task is not None and not self._reaches_out(commit)
+        ]
         if tasks:
             await asyncio.wait(tasks, timeout=None if timeout_ms is None else timeout_ms / 1000)
+
+    def _reaches_out(self, commit: _Commit) -> bool:
+        elsewhere = self._elsewhere
+        return elsewhere is not None and not all(
+            elsewhere.is_led_here(one) for work in commit.works for one in work.partitions
+        )
 
     async def until_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
         """Return when data of the id's next transaction may be appended."""
@@ -285,7 +309,7 @@ class Commits:
 
     async def stop(self) -> None:
         """End what is under way. What is left undone the next start finds due."""
-        await self.all_visible(VISIBLE_TIMEOUT_MS)
+        await self.all_own_visible(VISIBLE_TIMEOUT_MS)
         for commit in self.under_way.values():
             if commit.task is not None:
                 commit.task.cancel()

@@ -19,6 +19,7 @@ from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.shard import RecordFormat, RunningShard
+from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -75,12 +76,13 @@ class GroupShards:
         self._config = config
         self._limits = limits
         self._on_replayed = on_replayed
-        self._shards: list[RunningGroupShard] = []
+        #: By partition; None where another node has the shard.
+        self._shards: list[RunningGroupShard | None] = []
         self._states: list[GroupShard] = []
 
     def __iter__(self) -> Iterator[RunningGroupShard]:
-        """The shards that are open: none before the topic is made."""
-        return iter(self._shards)
+        """The shards that are open here: none before the topic is made."""
+        return iter([shard for shard in self._shards if shard is not None])
 
     def open_existing(self) -> None:
         """Replay the shards, if the topic is there. Blocks."""
@@ -88,8 +90,13 @@ class GroupShards:
             self._open()
 
     def of(self, group_id: str) -> RunningGroupShard:
-        """Return the shard that coordinates the group."""
-        return self._shards[self.partition_of(group_id)]
+        """Return the shard that coordinates the group. Raises NOT_COORDINATOR."""
+        shard = self._shards[self.partition_of(group_id)]
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"another node coordinates the group {group_id}"
+            )
+        return shard
 
     def step(self, group_id: str) -> Step:
         """Begin a step on the group, now."""
@@ -117,8 +124,9 @@ class GroupShards:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
         partitions = {self.partition_of(group_id) for group_id in group_ids}
         shards = [self._shards[partition] for partition in partitions]
-        # Before the first wait: what is appended meanwhile is no part of what was read.
-        ends = [(shard, shard.log.log_end_offset) for shard in shards]
+        # Before the first wait: what is appended meanwhile is no part of what was read. Of groups
+        # that another node coordinates nothing was read here.
+        ends = [(shard, shard.log.log_end_offset) for shard in shards if shard is not None]
         for shard, end_offset in ends:
             await shard.durable(end_offset)
 
@@ -128,7 +136,7 @@ class GroupShards:
         """Append a marker to a partition of `__consumer_offsets`; return log and end to await.
 
         Pending acks are resolved in the same step. UNKNOWN_TOPIC_OR_PARTITION,
-        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_LEADER_OR_FOLLOWER.
         """
         # A marker may be the first that is heard of the topic after a start.
         self.open_existing()
@@ -137,11 +145,20 @@ class GroupShards:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{CONSUMER_OFFSETS} has {len(self._shards)} partitions, none is {partition}",
             )
-        return self._shards[partition].append_marker(marker, now_ms)
+        shard = self._shards[partition]
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"another node leads {CONSUMER_OFFSETS}-{partition}",
+            )
+        return shard.append_marker(marker, now_ms)
 
     def _open(self) -> None:
         now_ms = self._clock.steady_ms()
         for log in self._topics.ensure_internal(CONSUMER_OFFSETS).partitions:
+            if isinstance(log, Elsewhere):
+                self._shards.append(None)
+                continue
             shard = RunningGroupShard(log, GroupShard(self._limits), RECORD_FORMAT)
             shard.replay()
             # Only now: a session must not end for the time the broker was down.

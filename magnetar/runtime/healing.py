@@ -12,13 +12,18 @@ take a new id for each task, whose state would else stay in each partition for a
 Between asking for the verdict and carrying it out there is no await but one: until the state that
 it rests on is durable; whatever changed meanwhile is left to the next sweep. Each act is logged
 and counted.
+
+Of a transaction that another node coordinates, that node is asked, and its marker carries the epoch
+of that coordinator: the epoch of this partition's leader counts other starts, and might fence it.
+The answer may be late. The verdicts that are acted on stay true: an outcome is never changed, an
+epoch that is fenced stays so, and data was there before its coordinator was asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
@@ -30,7 +35,9 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
+from magnetar.runtime.holds_elsewhere import HoldsElsewhere
 from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.producers_elsewhere import NO_ANSWERS, Answers, ProducersElsewhere
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.topics import Topics
 from wire.errors import KafkaError
@@ -39,6 +46,8 @@ _log = get_logger("transactions")
 
 #: Partitions, or open transactions, looked at in one turn of the event loop: about a millisecond.
 _SLICE = 256
+#: The time that the other nodes have for their start before they are asked.
+_PEERS_START_S = 1.0
 
 
 class _Found(NamedTuple):
@@ -48,6 +57,8 @@ class _Found(NamedTuple):
     log: PartitionLog
     open: OpenTransaction
     txn: TransactionMetadata | None
+    coordinator_epoch: int | None
+    """Of the coordinator's shard, where another node has it."""
     verdict: Verdict
 
     @property
@@ -66,7 +77,12 @@ class Healing:
         fail: Callable[[BaseException], None],
         transactions: Transactions,
         participants: LocalParticipants,
+        elsewhere: ProducersElsewhere | None = None,
+        holds_elsewhere: HoldsElsewhere | None = None,
     ) -> None:
+        """`elsewhere`, `holds_elsewhere`: the other coordinators; None for a node that is alone."""
+        self._elsewhere = elsewhere
+        self._holds_elsewhere = holds_elsewhere
         self._topics = topics
         self._clock = clock
         self._config = config
@@ -77,8 +93,11 @@ class Healing:
         self.counts: Counter[Remedy] = Counter()
 
     async def start(self) -> None:
-        """Sweep once, then periodically. After groups and transactions have started."""
-        await self.sweep()
+        """Sweep once, then periodically. After groups and transactions have started.
+
+        The first sweep leaves alone what other nodes coordinate: they may be starting too.
+        """
+        await self.sweep(asks_peers=False)
         if self._config.transaction_healing_interval_ms:
             self._background.start(self._sweep_periodically())
 
@@ -86,13 +105,13 @@ class Healing:
         """Sweep no more; what is left the next start finds."""
         self._background.cancel()
 
-    async def sweep(self) -> None:
+    async def sweep(self, *, asks_peers: bool = True) -> None:
         """Look at every open transaction of every partition once; return when all that was done
         about them is durable."""
         partitions = [
-            (TopicPartition(topic.name, index), log)
+            (TopicPartition(topic.name, log.partition), log)
             for topic in self._topics.all()
-            for index, log in enumerate(topic.partitions)
+            for log in topic.local
         ]
         ended = self._transactions.store.take_forgotten()
         for number, (partition, log) in enumerate(partitions, 1):
@@ -105,27 +124,51 @@ class Healing:
                 log.producers.forget_ended(ended, log.transactions.open_producer_ids())
             found = list(log.transactions.open_transactions())
             for start in range(0, len(found), _SLICE):
-                await self._heal(partition, log, found[start : start + _SLICE])
+                some = found[start : start + _SLICE]
+                await self._heal(partition, log, some, await self._answers(some, asks_peers))
                 await asyncio.sleep(0)
 
     async def _sweep_periodically(self) -> None:
+        interval_s = self._config.transaction_healing_interval_ms / 1000
+        if self._elsewhere is not None:
+            # What the first sweep could not ask: soon, when the other nodes have started.
+            await asyncio.sleep(min(interval_s, _PEERS_START_S))
+            await self.sweep()
         while True:
-            await asyncio.sleep(self._config.transaction_healing_interval_ms / 1000)
+            await asyncio.sleep(interval_s)
             await self.sweep()
 
+    async def _answers(self, found: Sequence[OpenTransaction], asks_peers: bool) -> Answers:
+        """Return what other nodes know of those producers that no coordinator here knows."""
+        if self._elsewhere is None:
+            return Answers({}, is_complete=True)
+        known = self._transactions.find_by_producer
+        strangers = [one.producer_id for one in found if known(one.producer_id) is None]
+        if not strangers:
+            return Answers({}, is_complete=True)
+        return await self._elsewhere.find(strangers) if asks_peers else NO_ANSWERS
+
     async def _heal(
-        self, partition: TopicPartition, log: PartitionLog, found: list[OpenTransaction]
+        self,
+        partition: TopicPartition,
+        log: PartitionLog,
+        found: list[OpenTransaction],
+        answers: Answers,
     ) -> None:
         """Carry out the verdicts on some open transactions of one partition."""
-        sick = [one for one in self._judged(partition, log, found) if one.verdict.remedy.is_act]
+        judged = self._judged(partition, log, found, answers)
+        sick = [one for one in judged if one.verdict.remedy.is_act]
         if not sick:
             return
         await self._transactions.durable()
-        still = self._judged(partition, log, [one.open for one in sick])
+        still = self._judged(partition, log, [one.open for one in sick], answers)
         acted = []
         for before, now in zip(sick, still, strict=True):
             # The very value that has just become durable, not an equal or a later one.
             if now.txn is before.txn and now.verdict == before.verdict and _is_open(now):
+                if now.coordinator_epoch is not None and now.verdict.remedy is Remedy.ADOPT:
+                    await self._adopt_elsewhere(now)
+                    continue
                 awaited = self._perform(now)
                 if awaited is not None:
                     acted.append((now, awaited))
@@ -138,14 +181,35 @@ class Healing:
             _report(one)
 
     def _judged(
-        self, partition: TopicPartition, log: PartitionLog, found: list[OpenTransaction]
+        self,
+        partition: TopicPartition,
+        log: PartitionLog,
+        found: list[OpenTransaction],
+        answers: Answers,
     ) -> list[_Found]:
         judged = []
         for one in found:
             txn = self._transactions.find_by_producer(one.producer_id)
+            coordinator_epoch = None
+            if txn is None and (there := answers.found.get(one.producer_id)) is not None:
+                txn, coordinator_epoch = there
             data = ProducerIdentity(one.producer_id, one.producer_epoch)
-            judged.append(_Found(partition, log, one, txn, heal(txn, data, partition)))
+            verdict = heal(txn, data, partition, is_everybody_asked=answers.is_complete)
+            judged.append(_Found(partition, log, one, txn, coordinator_epoch, verdict))
         return judged
+
+    async def _adopt_elsewhere(self, found: _Found) -> None:
+        """Have the transaction's coordinator, on another node, hold the data that has no add."""
+        assert found.txn is not None and self._holds_elsewhere is not None
+        try:
+            await self._holds_elsewhere.adopt(
+                found.txn.transactional_id, found.data, found.partition
+            )
+        except KafkaError as refusal:
+            _log.warning("not healed", refusal=str(refusal), **_described(found))
+            return
+        self.counts[found.verdict.remedy] += 1
+        _report(found)
 
     def _perform(self, found: _Found) -> tuple[PartitionLog, int] | None:
         """Carry out one verdict; return log and end offset to await, None where it was refused."""
@@ -156,7 +220,9 @@ class Healing:
                     found.txn.transactional_id, found.data, found.partition
                 )
             state = found.log.producers.get(found.data.producer_id)
-            epoch, coordinator_epoch = marker_epoch(found.data), found.log.leader_epoch
+            epoch, coordinator_epoch = marker_epoch(found.data), found.coordinator_epoch
+            if coordinator_epoch is None:
+                coordinator_epoch = found.log.leader_epoch
             if state is not None:
                 epoch = max(epoch, state.producer_epoch)
                 # Of an adopted log: a coordinator of another cluster may have come further.

@@ -1,8 +1,8 @@
 """Participants: the partitions of a transaction, and the way its outcome reaches them.
 
 A port. The coordinator knows partitions by name and asks for markers; it never touches a
-partition's log. Here the partitions are in this process. WriteTxnMarkers to another broker would
-stand behind the same methods, and what WriteTxnMarkers asks of this broker goes the same way.
+partition's log. Here the partitions are in this process; those that other nodes lead are left to
+`markers_elsewhere`. What WriteTxnMarkers asks of this broker goes the same way.
 
 A partition that is gone (its topic was deleted) is skipped, alone: the others get their markers.
 """
@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from coordinator.transactions.commit_plan import MARKERS_AT_ONCE_MAX, MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
+from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.sync.group_commit import LedgerClosed
@@ -29,6 +30,11 @@ _log = get_logger("transactions")
 #: or a later epoch of the producer has passed and everything of this one is closed.
 _NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
 
+
+#: Refusals of a partition that another node may lead: the catalog will tell.
+_PERHAPS_ELSEWHERE = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+)
 
 #: A marker in a partition's log, not durable yet: whose it is, where, and the end of the log after
 #: the marker (exclusive), which is to be awaited. A plain tuple: a commit may make thousands.
@@ -81,11 +87,21 @@ class PendingAcks(Protocol):
 class LocalParticipants:
     """Partitions in this process."""
 
-    def __init__(self, topics: PartitionsByName, groups: PendingAcks, turns: Turns) -> None:
-        """`turns`: a slice of markers ends with the turn."""
+    def __init__(
+        self,
+        topics: PartitionsByName,
+        groups: PendingAcks,
+        turns: Turns,
+        held: RememberedHolds | None = None,
+    ) -> None:
+        """`turns`: a slice of markers ends with the turn. `held` is told of each marker; None for a
+        node that is alone."""
         self._topics = topics
         self._groups = groups
         self._turns = turns
+        self._held = held
+        #: Refusals of partitions that `markers_elsewhere` sees to.
+        self._not_ours = frozenset[ErrorCode]() if held is None else _PERHAPS_ELSEWHERE
         #: Markers of ours that met a later coordinator's epoch in a partition.
         self.fenced_markers = 0
 
@@ -98,6 +114,8 @@ class LocalParticipants:
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         topic, index = partition
+        if self._held is not None:
+            self._held.on_marker(marker.producer_id, partition)
         if topic == CONSUMER_OFFSETS:
             return self._groups.append_marker(index, marker, now_ms)
         log = self._topics.partition(topic, index)
@@ -109,13 +127,7 @@ class LocalParticipants:
         markers: list[AppendedMarker] = []
         room = MARKERS_AT_ONCE_MAX
         for one in works:
-            marker = TransactionMarker(
-                one.producer_id,
-                one.producer_epoch,
-                coordinator_epoch,
-                one.commit,
-                one.transaction_version,
-            )
+            marker = _marker_of(one, coordinator_epoch)
             # Sorted, so that a retry after a restart meets the partitions in the same order.
             for partition in sorted(one.partitions):
                 try:
@@ -123,13 +135,13 @@ class LocalParticipants:
                         continue
                     log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
-                    if refusal.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
-                        log, end_offset = self._append_fenced(one, partition, marker, now_ms)
-                    elif refusal.code in _NOTHING_OPEN:
+                    if refusal.code in self._not_ours:
+                        continue
+                    if refusal.code in _NOTHING_OPEN:
                         _report_skipped(one, partition, refusal)
                         continue
-                    else:
-                        raise  # It ends the broker: a decision would be without its marker.
+                    # Any other ends the broker: a decision would be without its marker.
+                    log, end_offset = self._append_fenced(one, partition, marker, refusal, now_ms)
                 markers.append((one, partition, log, end_offset))
                 room -= 1
                 # A marker that makes files, or opens them again, takes as long as twenty others.
@@ -138,16 +150,45 @@ class LocalParticipants:
                     markers, room = [], MARKERS_AT_ONCE_MAX
         yield markers
 
+    def append_owed(
+        self,
+        work: MarkerWork,
+        partition: TopicPartition,
+        part: Part,
+        coordinator_epoch: int,
+        now_ms: int,
+    ) -> tuple[PartitionLog, int]:
+        """Append one marker that a coordinator on another node owes; as `append_marker`.
+
+        Of MISSING_MARKERS, only where the transaction is open. Where it is not, its marker may not
+        be durable yet: the end to await covers it.
+        """
+        if part is Part.MISSING_MARKERS and self._is_closed(partition, work.producer_id):
+            log = self._topics.partition(*partition)
+            return log, log.log_end_offset
+        marker = _marker_of(work, coordinator_epoch)
+        try:
+            return self.append_marker(partition, marker, now_ms)
+        except KafkaError as refusal:
+            return self._append_fenced(work, partition, marker, refusal, now_ms)
+
     def _append_fenced(
-        self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int
+        self,
+        work: MarkerWork,
+        partition: TopicPartition,
+        marker: TransactionMarker,
+        refusal: KafkaError,
+        now_ms: int,
     ) -> tuple[PartitionLog, int]:
         """Append a marker to a log that knows a later coordinator of the producer; as
-        `append_marker`.
+        `append_marker`. Raises `refusal` where that is not why the log has refused it.
 
-        No other coordinator writes to the logs of this process. So the later one is another
+        The nodes of a cluster agree on who coordinates a producer. So the later one is another
         cluster's, whose log was copied here. The marker takes that coordinator's epoch: without a
         marker the outcome would be missing in this partition alone.
         """
+        if refusal.code is not ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+            raise refusal
         state = self._topics.partition(*partition).producers[marker.producer_id]
         self.fenced_markers += 1
         _log.error(
@@ -179,6 +220,16 @@ class LocalParticipants:
             return self._topics.partition(*partition) is not log
         except KafkaError:
             return True
+
+
+def _marker_of(work: MarkerWork, coordinator_epoch: int) -> TransactionMarker:
+    return TransactionMarker(
+        work.producer_id,
+        work.producer_epoch,
+        coordinator_epoch,
+        work.commit,
+        work.transaction_version,
+    )
 
 
 def _report_skipped(work: MarkerWork, partition: TopicPartition, reason: Exception) -> None:

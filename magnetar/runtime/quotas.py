@@ -84,7 +84,11 @@ Buckets = dict[Kind, TokenBucket]
 class Quotas:
     """The buckets of all clients."""
 
-    def __init__(self, stored: ClientQuotas, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(
+        self, stored: ClientQuotas, config: BrokerConfig, clock: Clock, node_count: int = 1
+    ) -> None:
+        """Each of `node_count` nodes that share the quotas gives its part of them."""
+        self._node_count = node_count
         settings = config.view(QuotasConfig)
         #: As in Kafka: a rate over eleven samples, one of which has just begun.
         window_s = settings.quota_window_size_seconds
@@ -256,7 +260,7 @@ class Quotas:
 
     def _bucket(self, key: BucketKey, per_s: float) -> TokenBucket:
         burst_s = self._mutation_burst_s if key.kind is Kind.MUTATION else self.burst_s
-        rate = Rate(per_s, burst_s)
+        rate = Rate(per_s / self._node_count, burst_s)
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= BUCKETS_MAX:

@@ -77,9 +77,7 @@ class Retention:
 
     async def check(self) -> None:
         """Delete everything that is due in any partition."""
-        logs = [
-            log for topic in self._topics.all() if not topic.is_internal for log in topic.partitions
-        ]
+        logs = [log for topic in self._topics.all() if not topic.is_internal for log in topic.local]
         while logs:
             expiring = await self._look_at(logs)
             # A topic deleted meanwhile: a new one of its name must not get its start offset.

@@ -17,6 +17,8 @@ from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.groups import Groups
+from magnetar.runtime.holds_elsewhere import HoldsElsewhere
+from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.refusal_counts import RefusalCounts
@@ -50,6 +52,8 @@ class Services:
     """The parts of a running broker that handlers use."""
 
     node: Node
+    #: All nodes: this one alone, but for `serve --workers`.
+    nodes: Nodes
     config: BrokerConfig
     clock: Clock
     #: Topics and their partitions; the logs beneath them, for what concerns many at once.
@@ -73,6 +77,8 @@ class Services:
     groups: Groups
     transactions: Transactions
     participants: LocalParticipants
+    #: What transactions that other nodes coordinate hold here; None for a node that is alone.
+    holds_elsewhere: HoldsElsewhere | None
     #: What fetches keep between requests, and share among connections.
     fetch_sessions: FetchSessions
     fetch_timers: SharedTimers

@@ -9,7 +9,7 @@ deadlines (`transaction_expiry`), and later COMPLETE_*. Owns no rule: they are i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from coordinator.decision import Decision, Urgency
@@ -19,15 +19,17 @@ from coordinator.transactions.epochs import takes_producer_id
 from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
 from coordinator.transactions.records import decode_record, encode_endable
 from coordinator.transactions.shard import Shard, TransactionIndex
-from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
 from magnetar.runtime.commit import Commits
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource, ProducerIds
 from magnetar.runtime.shard import RecordFormat, RunningShard, latest_of_each_key
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
+from magnetar.storage.leaders import Elsewhere, Partition
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -60,14 +62,18 @@ class TransactionStore:
         participants: Participants,
         storage: Storage,
         stop: Callable[[BaseException], None],
+        elsewhere: MarkersElsewhere | None = None,
     ) -> None:
         """`storage`: of all logs that take part. `stop` ends the broker, and lets nothing that is
-        not durable yet become so."""
+        not durable yet become so. `elsewhere`: the partitions of other nodes, if there are any."""
         self._clock = clock
         self._separator: str = config.joint_transactions_separator
         self._storage = storage
         self._stop = stop
+        #: Those of this node, in the order of their partitions.
         self.shards: list[TransactionShard] = []
+        #: By partition; None where another node has the shard.
+        self._by_partition: list[TransactionShard | None] = []
         #: Ids whose log is another shard's than their names say now, by the partition. They were
         #: first seen under another `joint.transactions.separator`, and stay where they are until
         #: they expire: so a change of that setting tears no family apart and forgets no outcome.
@@ -76,7 +82,10 @@ class TransactionStore:
         self.index = TransactionIndex()
         self.producer_ids = ProducerIds(producer_ids)
         self.clients = TransactionClients()
-        self.commits = Commits(participants, clock, complete=self.complete, stop=stop)
+        self._is_led_here = None if elsewhere is None else elsewhere.is_led_here
+        self.commits = Commits(
+            participants, clock, complete=self.complete, stop=stop, elsewhere=elsewhere
+        )
         self.expiry = TransactionExpiry(
             config,
             clock,
@@ -91,16 +100,33 @@ class TransactionStore:
         for shard in self.shards:
             yield from shard.state
 
-    def open(self, logs: list[PartitionLog]) -> None:
-        """Replay the partitions of the state topic, and begin what is due. Blocks."""
-        self.shards = [RunningShard(log, Shard(log.partition, self.index), _FORMAT) for log in logs]
+    @property
+    def is_open(self) -> bool:
+        """Whether the state topic is there: it is made with the first transactional id."""
+        return bool(self._by_partition)
+
+    def open(self, partitions: Sequence[Partition]) -> None:
+        """Replay the partitions of the state topic that are led here, and begin what is due.
+
+        Blocks. Raises ConfigError where the separator of joint transactions was changed so that
+        another node would have to know an id of this one.
+        """
+        self._by_partition = [
+            None
+            if isinstance(one, Elsewhere)
+            else RunningShard(one, Shard(one.partition, self.index), _FORMAT)
+            for one in partitions
+        ]
+        self.shards = [shard for shard in self._by_partition if shard is not None]
         for shard in self.shards:
             # Each record is the whole new value of its transactional id.
             shard.replay(latest_of_each_key)
         for shard in self.shards:
             end_offset = shard.log.log_end_offset
             for txn in shard.state:
-                if self.shard_of(txn.transactional_id) is not shard:
+                if (home := self._home_of(txn.transactional_id)) is not shard:
+                    if home is None:
+                        raise _strayed(txn.transactional_id)
                     self._kept_in[txn.transactional_id] = shard.state.partition
                 self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
                 # Read for each id: a long start must not move the deadlines of the last ones.
@@ -112,24 +138,41 @@ class TransactionStore:
     # --- where an id is
 
     def find(self, transactional_id: str) -> Txn | None:
-        """Return what is known of `transactional_id`, None if nothing."""
-        if not self.shards:
+        """Return what is known of `transactional_id`, None if nothing. Raises NOT_COORDINATOR."""
+        if not self._by_partition:
             return None
         return self.shard_of(transactional_id).state.get(transactional_id)
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the shard that coordinates the id: of a child, its parent's."""
+        """Return the shard that coordinates the id: of a child, its parent's.
+
+        Raises NOT_COORDINATOR where another node has it.
+        """
         if self._kept_in and transactional_id in self._kept_in:
-            return self.shards[self._kept_in[transactional_id]]
-        shards = self.shards
+            shard = self._by_partition[self._kept_in[transactional_id]]
+        else:
+            # As `_home_of`, which would be one more call of each request.
+            shards = self._by_partition
+            home = joint.coordinator_partition(transactional_id, self._separator, len(shards))
+            shard = shards[home]
+        if shard is None:
+            raise KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"another node coordinates {transactional_id}"
+            )
+        return shard
+
+    def _home_of(self, transactional_id: str) -> TransactionShard | None:
+        """Return the shard that the name of the id says, None where another node has it."""
+        shards = self._by_partition
         return shards[joint.coordinator_partition(transactional_id, self._separator, len(shards))]
 
     def known_shard_of(self, transactional_id: str) -> TransactionShard:
         """Return the shard of an id that must be known: INVALID_REQUEST for an empty one,
-        INVALID_PRODUCER_ID_MAPPING where there are no transactional ids at all."""
+        INVALID_PRODUCER_ID_MAPPING where there are no transactional ids at all, NOT_COORDINATOR
+        where another node has the shard."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if not self.shards:
+        if not self._by_partition:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id} is unknown"
             )
@@ -169,7 +212,13 @@ class TransactionStore:
         if not decision.records:
             return decision, shard.log.log_end_offset
         is_ending = transactional_id in self.commits.under_way
-        plan = planned(decision.records, self._storage, shard.state.get, is_ending=is_ending)
+        plan = planned(
+            decision.records,
+            self._storage,
+            shard.state.get,
+            is_ending=is_ending,
+            is_led_here=self._is_led_here,
+        )
         if plan.plan is Plan.ONE_RECORD:
             urgency = Urgency.ONE_RECORD
         end_offset = shard.append(plan.records, now_ms, urgency)
@@ -259,3 +308,12 @@ class TransactionStore:
         self._kept_in.pop(transactional_id, None)
         self.commits.forget(transactional_id)
         self.clients.forget(transactional_id)
+
+
+def _strayed(transactional_id: str) -> ConfigError:
+    """Return why a node does not start: FindCoordinator would send an id to another one."""
+    return ConfigError(
+        f"joint.transactions.separator was changed, and another node would coordinate the"
+        f" transactional id {transactional_id} now. Set it back, or start without --workers until"
+        " such ids have expired (transactional.id.expiration.ms)."
+    )

@@ -32,10 +32,12 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.commit import VISIBLE_TIMEOUT_MS
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
+from magnetar.storage.leaders import Partition
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -47,8 +49,8 @@ class PartitionsOfTopic(Protocol):
     """A topic, by its logs."""
 
     @property
-    def partitions(self) -> list[PartitionLog]:
-        """Its logs, in order."""
+    def partitions(self) -> Sequence[Partition]:
+        """Its partitions, in order."""
         ...
 
 
@@ -78,14 +80,17 @@ class Transactions:
         participants: Participants,
         storage: Storage,
         stop: Callable[[BaseException], None],
+        elsewhere: MarkersElsewhere | None = None,
     ) -> None:
         """`offsets_partition_of`: the partition of `__consumer_offsets` that has a group.
-        `storage`, `stop`: as `TransactionStore`."""
+        `storage`, `stop`, `elsewhere`: as `TransactionStore`."""
         self._topics = topics
         self._clock = clock
         self._config = config
         self._offsets_partition_of = offsets_partition_of
-        self.store = TransactionStore(config, clock, producer_ids, participants, storage, stop)
+        self.store = TransactionStore(
+            config, clock, producer_ids, participants, storage, stop, elsewhere
+        )
         self.clients = self.store.clients  #: Who speaks for each id, for the log.
         self._active_limit = ActiveLimit(config, clock, self.store.index, self.clients)
         self.find = self.store.find
@@ -105,7 +110,7 @@ class Transactions:
             return
         self.store.expiry.pause()
         self.store.open(topic.partitions)
-        await self.store.commits.all_visible()
+        await self.store.commits.all_own_visible()
         self.store.commits.complete_all()
 
     async def stop(self) -> None:
@@ -144,7 +149,7 @@ class Transactions:
 
     def children(self, transactional_id: str) -> list[str]:
         """Return its children that are ONGOING or VOTED, in order."""
-        if not self.store.shards:
+        if not self.store.is_open:
             return []
         return sorted(self.store.shard_of(transactional_id).state.children(transactional_id))
 
@@ -195,7 +200,7 @@ class Transactions:
         if transactional_id is None:
             return ProducerIdentity(self.store.producer_ids.take(), 0)
         init.check_timeout(timeout_ms, self._config.transaction_max_timeout_ms)
-        if not self.store.shards:
+        if not self.store.is_open:
             self.store.open(self._topics.ensure_internal(TRANSACTION_STATE).partitions)
         shard = self.store.shard_of(transactional_id)
         commits = self.store.commits
@@ -352,20 +357,26 @@ class Transactions:
         `coordinator.transactions.add_partitions`, a stale epoch with INVALID_PRODUCER_EPOCH.
         """
         transactional_id = adding.check_named(transactional_id)
-        shard = self.store.known_shard_of(transactional_id)
+        identity = ProducerIdentity(producer_id, producer_epoch)
+        held = self.add_for_data(transactional_id, identity, partitions)
+        self.store.commits.check_data_may_follow(transactional_id, held[0])
+        return held
+
+    def add_for_data(
+        self, transactional_id: str, identity: ProducerIdentity, partitions: Set[TopicPartition]
+    ) -> tuple[PartitionLog, int]:
+        """As `hold`, for data that is appended once this is durable: that of another node."""
         try:
-            held = self._add(
-                shard,
+            return self._add(
+                self.store.known_shard_of(transactional_id),
                 transactional_id,
-                ProducerIdentity(producer_id, producer_epoch),
+                identity,
                 partitions,
                 TRANSACTION_VERSION_2,
                 may_begin=self._active_limit.may_begin(),
             )
         except KafkaError as refusal:
             raise adding.refusal_of_data(refusal) from None
-        self.store.commits.check_data_may_follow(transactional_id, shard.log)
-        return held
 
     def hold_offsets(
         self,
@@ -397,7 +408,7 @@ class Transactions:
         """
         transactional_id = adding.check_named(transactional_id)
         store = self.store
-        shard = store.shard_of(transactional_id) if store.shards else None
+        shard = store.shard_of(transactional_id) if store.is_open else None
         txn = None if shard is None else shard.state.get(transactional_id)
         adding.check_holds(
             txn,

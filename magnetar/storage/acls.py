@@ -11,6 +11,7 @@ from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.security.authorizer import Authorizer
 from magnetar.security.principal import parse_principal
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import AclRow
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -29,18 +30,7 @@ class Acls:
         self.version = 0
         self._catalog = catalog
         # A dict in place of a set: rules are described in the order in which they were made.
-        self._acls = {
-            Acl(
-                Resource(resource),
-                name,
-                Pattern(pattern),
-                principal,
-                host,
-                Operation(operation),
-                Permission(permission),
-            ): None
-            for resource, name, pattern, principal, host, operation, permission in catalog.acls()
-        }
+        self._acls = dict.fromkeys(map(_read, catalog.acls()))
         self.authorizer = Authorizer(
             self._acls,
             _super_users(settings.super_users),
@@ -55,6 +45,16 @@ class Acls:
         # The catalog first: memory never says what the disk might not have.
         self._catalog.add_acls(new)
         self._acls.update(dict.fromkeys(new))
+        self.authorizer.add(new)
+        self.version += 1
+
+    def take_over(self, rows: Iterable[AclRow]) -> None:
+        """Make these the rules, as the catalog has them: another node may have changed them."""
+        stored = dict.fromkeys(map(_read, rows))
+        new = [acl for acl in stored if acl not in self._acls]
+        gone = [acl for acl in self._acls if acl not in stored]
+        self._acls = stored
+        self.authorizer.remove(gone)
         self.authorizer.add(new)
         self.version += 1
 
@@ -83,6 +83,19 @@ def load_acls(config: BrokerConfig, catalog: Catalog) -> Acls | None:
             f" {STANDARD_AUTHORIZER}."
         )
     return Acls(config, catalog)
+
+
+def _read(row: AclRow) -> Acl:
+    resource, name, pattern, principal, host, operation, permission = row
+    return Acl(
+        Resource(resource),
+        name,
+        Pattern(pattern),
+        principal,
+        host,
+        Operation(operation),
+        Permission(permission),
+    )
 
 
 def _super_users(text: str) -> list[str]:

@@ -18,7 +18,8 @@ from logstore.directory.data_directory import FoundPartition
 from logstore.directory.foreign_logs import UsedNumbers
 from logstore.partition.log import PartitionLog
 from magnetar.logging import get_logger
-from magnetar.storage.catalog import Catalog, TopicRow
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_counts import PARTITIONS_MAX
 from magnetar.storage.topic_names import INTERNAL, check_name
@@ -54,6 +55,18 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
         _stay_above(logs, catalog, found_logs)
         logs.trust_foreign(found_logs)
     return [name for name, partitions in unknown.items() if _enter(catalog, name, partitions)]
+
+
+def remove_remains(logs: Logs, catalog: Catalog) -> None:
+    """Remove what is left of deleted topics in the directory of one of several nodes.
+
+    The catalog goes on remembering them: other nodes may have remains too.
+    """
+    deleted = catalog.deleted_topics()
+    remains = [found for found in logs.found() if found.topic_id in deleted] if deleted else []
+    if remains:
+        logs.remove(remains)
+        _log.info("remains of deleted topics removed", partitions=len(remains))
 
 
 def _stay_above(logs: Logs, catalog: Catalog, found: Iterable[FoundPartition]) -> None:

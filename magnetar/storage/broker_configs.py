@@ -48,7 +48,11 @@ class BrokerConfigs:
         self.check_change: Callable[[BrokerConfig], None] = lambda candidate: None
         #: Called when the configuration has changed.
         self.on_change: Callable[[], None] = lambda: None
-        stored = catalog.resource_configs()
+        self.reload()
+
+    def reload(self) -> None:
+        """Apply the catalog's configs: at a start, and where another node has changed them."""
+        config, stored = self._config, self._catalog.resource_configs()
         apply_texts(
             config,
             _readable(stored.get((RESOURCE_TYPE, EVERY_BROKER), {})),

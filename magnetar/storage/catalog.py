@@ -7,107 +7,37 @@ run on the event loop: they are rare and take a fraction of a millisecond, or th
 Topics are made, grown and deleted in a thread, since clients may ask for thousands; calls wait for
 one another. A failing or full disk is a CatalogFailure, which stops the broker.
 
-Schema changes are numbered steps in `_MIGRATIONS`; `PRAGMA user_version` counts those made.
+Nodes of one machine share a catalog: each has it open, and SQLite's write lock orders what they
+change. A shared catalog also remembers what each change was about (`changes_since`).
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import NamedTuple
 from uuid import UUID
 
 from logstore.disk.durability import Durability
+from magnetar.storage.catalog_rows import (
+    AclRow,
+    Change,
+    TokenRow,
+    TopicRow,
+    forget_deleted,
+    insert_configs,
+    insert_leaders,
+    next_epoch,
+    topics_of,
+)
+from magnetar.storage.catalog_schema import MIGRATIONS
+from magnetar.storage.private_file import make_private
 
 FILE_NAME = "catalog.sqlite"
-_MODE = 0o600
-
-_MIGRATIONS = (
-    """
-    CREATE TABLE cluster (
-        only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-        cluster_id TEXT NOT NULL,
-        broker_epoch INTEGER NOT NULL,
-        next_producer_id INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE topics (
-        id BLOB PRIMARY KEY,
-        name TEXT NOT NULL UNIQUE,
-        partition_count INTEGER NOT NULL CHECK (partition_count > 0),
-        replication_factor INTEGER NOT NULL,
-        internal INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE topic_configs (
-        topic_id BLOB NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
-        name TEXT NOT NULL,
-        value TEXT NOT NULL,
-        PRIMARY KEY (topic_id, name)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE deleted_topics (
-        id BLOB PRIMARY KEY
-    ) STRICT, WITHOUT ROWID;
-    """,
-    """
-    CREATE TABLE resource_configs (
-        resource_type INTEGER NOT NULL,
-        resource_name TEXT NOT NULL,
-        name TEXT NOT NULL,
-        value TEXT NOT NULL,
-        PRIMARY KEY (resource_type, resource_name, name)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE client_quotas (
-        entity TEXT NOT NULL,
-        name TEXT NOT NULL,
-        value REAL NOT NULL,
-        PRIMARY KEY (entity, name)
-    ) STRICT, WITHOUT ROWID;
-    """,
-    """
-    ALTER TABLE cluster ADD COLUMN change_count INTEGER NOT NULL DEFAULT 0;
-    """,
-    """
-    ALTER TABLE cluster ADD COLUMN secret BLOB NOT NULL DEFAULT x'';
-    UPDATE cluster SET secret = randomblob(32);
-    CREATE TABLE scram_credentials (
-        user TEXT NOT NULL,
-        mechanism TEXT NOT NULL,
-        salt BLOB NOT NULL,
-        iterations INTEGER NOT NULL,
-        stored_key BLOB NOT NULL,
-        server_key BLOB NOT NULL,
-        PRIMARY KEY (user, mechanism)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE acls (
-        resource INTEGER NOT NULL,
-        name TEXT NOT NULL,
-        pattern INTEGER NOT NULL,
-        principal TEXT NOT NULL,
-        host TEXT NOT NULL,
-        operation INTEGER NOT NULL,
-        permission INTEGER NOT NULL,
-        PRIMARY KEY (resource, name, pattern, principal, host, operation, permission)
-    ) STRICT, WITHOUT ROWID;
-    """,
-    """
-    CREATE TABLE delegation_tokens (
-        id TEXT PRIMARY KEY,
-        owner_type TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        requester_type TEXT NOT NULL,
-        requester TEXT NOT NULL,
-        renewers TEXT NOT NULL,
-        issued_ms INTEGER NOT NULL,
-        expires_ms INTEGER NOT NULL,
-        ends_ms INTEGER NOT NULL
-    ) STRICT, WITHOUT ROWID;
-    """,
-)
 
 _SYNCHRONOUS = {
     Durability.FSYNC: "FULL",
@@ -116,26 +46,19 @@ _SYNCHRONOUS = {
 }
 
 
-#: Resource, name, pattern, principal, host, operation and permission of one ACL.
-AclRow = tuple[int, str, int, str, str, int, int]
-#: Id of one delegation token, types and names of its owner and its requester, its renewers as JSON,
-#: when it was issued, until when it is good, and until when it may be renewed.
-TokenRow = tuple[str, str, str, str, str, str, int, int, int]
+#: How long a change waits for the write lock of another process, which holds it for some syncs.
+_LOCK_S = 30.0
+#: Changes that are remembered for nodes that have not read them yet. A node that has missed more
+#: reads everything again.
+_CHANGES_KEPT = 10_000
 
 
 class CatalogFailure(OSError):
     """The catalog's disk failed or is full, or its file is not a catalog: the broker stops."""
 
 
-class TopicRow(NamedTuple):
-    """One topic as it is stored; `configs` are its own settings as text."""
-
-    id: UUID
-    name: str
-    partition_count: int
-    replication_factor: int
-    is_internal: bool
-    configs: dict[str, str]
+class NameTaken(Exception):
+    """Another node has stored a topic of that name first."""
 
 
 class Catalog:
@@ -147,24 +70,29 @@ class Catalog:
         durability: Durability = Durability.FSYNC,
         *,
         cluster_id: str | None = None,
+        is_shared: bool = False,
     ) -> None:
         """Open or create the catalog in `directory`, or in memory: for None, or memory durability.
 
-        A new catalog takes `cluster_id`, or a random one.
+        A new catalog takes `cluster_id`, or a random one. `is_shared`: other nodes have it open.
         """
         self._new_cluster_id = cluster_id or _new_id()
+        self._is_shared = is_shared
         # Reentrant, since migrations run inside the opening.
         self._lock = RLock()
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         if not in_memory:
-            _make_private(Path(self._path))
+            # It has what SCRAM keeps of passwords. SQLite gives the files beside it the same mode.
+            with self._failing("open"):
+                make_private(Path(self._path))
         with self._failing("open"):
             # `isolation_level=None`: this class begins and ends transactions itself.
             # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
             # apart.
+            # `timeout`: another node may hold the write lock for the time of its sync.
             self._database = sqlite3.connect(
-                self._path, isolation_level=None, check_same_thread=False
+                self._path, timeout=_LOCK_S, isolation_level=None, check_same_thread=False
             )
             try:
                 self._database.execute("PRAGMA journal_mode = WAL")
@@ -183,32 +111,46 @@ class Catalog:
 
     def topics(self) -> list[TopicRow]:
         """Return every topic, in the order of names."""
-        with self._failing("read topics"):
-            configs: dict[bytes, dict[str, str]] = {}
-            # Two queries for all topics, not two for each: there may be tens of thousands.
-            for topic_id, name, value in self._database.execute(
-                "SELECT topic_id, name, value FROM topic_configs"
-            ):
-                configs.setdefault(topic_id, {})[name] = value
-            rows = self._database.execute(
-                "SELECT id, name, partition_count, replication_factor, internal"
-                " FROM topics ORDER BY name"
+        with self._snapshot("read topics") as database:
+            # One query of each table for all topics: there may be tens of thousands.
+            return topics_of(
+                database.execute("SELECT topic_id, name, value FROM topic_configs"),
+                database.execute(
+                    "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
+                    " ORDER BY topic_id, partition"
+                ),
+                database.execute(
+                    "SELECT id, name, partition_count, replication_factor, internal"
+                    " FROM topics ORDER BY name"
+                ),
             )
-            return [
-                TopicRow(
-                    UUID(bytes=topic_id),
-                    name,
-                    partitions,
-                    factor,
-                    bool(internal),
-                    configs.get(topic_id, {}),
-                )
-                for topic_id, name, partitions, factor, internal in rows
-            ]
+
+    def topic(self, topic_id: UUID) -> TopicRow | None:
+        """Return the topic of that id, if there is one."""
+        values = (topic_id.bytes,)
+        with self._snapshot("read a topic") as database:
+            found = topics_of(
+                database.execute(
+                    "SELECT topic_id, name, value FROM topic_configs WHERE topic_id = ?", values
+                ),
+                database.execute(
+                    "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
+                    " WHERE topic_id = ? ORDER BY partition",
+                    values,
+                ),
+                database.execute(
+                    "SELECT id, name, partition_count, replication_factor, internal"
+                    " FROM topics WHERE id = ?",
+                    values,
+                ),
+            )
+        return found[0] if found else None
 
     def add_topic(self, topic: TopicRow) -> None:
-        """Store a topic whose name is new, and whose id no other topic has."""
-        with self._change("add topic") as database:
+        """Store a topic whose id no other topic has. Raises NameTaken."""
+        with self._change("add topic", Change("topic", topic.id.hex)) as database:
+            if database.execute("SELECT 1 FROM topics WHERE name = ?", (topic.name,)).fetchone():
+                raise NameTaken(topic.name)
             # An import can bring back, with its id, a topic that was deleted here.
             database.execute("DELETE FROM deleted_topics WHERE id = ?", (topic.id.bytes,))
             database.execute(
@@ -221,21 +163,32 @@ class Catalog:
                     int(topic.is_internal),
                 ),
             )
-            _insert_configs(database, topic.id, topic.configs)
+            insert_configs(database, topic.id, topic.configs)
+            insert_leaders(database, topic.id, 0, [leader.node_id for leader in topic.leaders])
 
-    def set_partition_count(self, topic_id: UUID, partition_count: int) -> None:
-        """Set the number of partitions of a topic that exists."""
-        with self._change("set partition count") as database:
-            database.execute(
-                "UPDATE topics SET partition_count = ? WHERE id = ?",
-                (partition_count, topic_id.bytes),
+    def grow_topic(
+        self, topic_id: UUID, known_count: int, partition_count: int, leaders: Sequence[int] = ()
+    ) -> TopicRow | None:
+        """Give a topic of `known_count` partitions more; return it as it is stored now.
+
+        `leaders` are the nodes of the new ones. None: it has another number of partitions, or is
+        gone, and nothing has happened.
+        """
+        with self._change("set partition count", Change("topic", topic_id.hex)) as database:
+            grown = database.execute(
+                "UPDATE topics SET partition_count = ? WHERE id = ? AND partition_count = ?",
+                (partition_count, topic_id.bytes, known_count),
             )
+            if not grown.rowcount:
+                return None
+            insert_leaders(database, topic_id, known_count, leaders)
+        return self.topic(topic_id)
 
     def set_topic_configs(self, topic_id: UUID, configs: Mapping[str, str]) -> None:
         """Replace all settings of a topic's own."""
-        with self._change("set topic configs") as database:
+        with self._change("set topic configs", Change("topic", topic_id.hex)) as database:
             database.execute("DELETE FROM topic_configs WHERE topic_id = ?", (topic_id.bytes,))
-            _insert_configs(database, topic_id, configs)
+            insert_configs(database, topic_id, configs)
 
     def resource_configs(self) -> dict[tuple[int, str], dict[str, str]]:
         """Return the configs of all resources but topics, by type (KIP-226's codes) and name."""
@@ -251,7 +204,8 @@ class Catalog:
         self, resource_type: int, resource_name: str, configs: Mapping[str, str]
     ) -> None:
         """Replace all configs of one resource, which is not a topic."""
-        with self._change("set configs") as database:
+        changed = Change("configs", f"{resource_type}:{resource_name}")
+        with self._change("set configs", changed) as database:
             database.execute(
                 "DELETE FROM resource_configs WHERE resource_type = ? AND resource_name = ?",
                 (resource_type, resource_name),
@@ -273,7 +227,7 @@ class Catalog:
 
     def set_client_quotas(self, quotas: Mapping[str, Mapping[str, float]]) -> None:
         """Replace the quotas of these entities; those without any are forgotten."""
-        with self._change("set quotas") as database:
+        with self._change("set quotas", Change("quotas", "")) as database:
             for entity, values in quotas.items():
                 database.execute("DELETE FROM client_quotas WHERE entity = ?", (entity,))
                 database.executemany(
@@ -286,16 +240,23 @@ class Catalog:
         with self._failing("read the secret"):
             return bytes(self._database.execute("SELECT secret FROM cluster").fetchone()[0])
 
-    def scram_credentials(self) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
-        """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential."""
+    def scram_credentials(
+        self, user: str | None = None
+    ) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
+        """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential.
+
+        Of one user, or of all.
+        """
         with self._failing("read SCRAM credentials"):
-            return self._database.execute("SELECT * FROM scram_credentials").fetchall()
+            return self._database.execute(
+                "SELECT * FROM scram_credentials WHERE ?1 IS NULL OR user = ?1", (user,)
+            ).fetchall()
 
     def set_scram_credentials(
         self, user: str, credentials: Iterable[tuple[str, bytes, int, bytes, bytes]]
     ) -> None:
         """Replace all credentials of a user, each without the user's name."""
-        with self._change("set SCRAM credentials") as database:
+        with self._change("set SCRAM credentials", Change("scram", user)) as database:
             database.execute("DELETE FROM scram_credentials WHERE user = ?", (user,))
             database.executemany(
                 "INSERT INTO scram_credentials VALUES (?, ?, ?, ?, ?, ?)",
@@ -309,12 +270,12 @@ class Catalog:
 
     def add_acls(self, acls: Iterable[AclRow]) -> None:
         """Add access control lists."""
-        with self._change("add ACLs") as database:
+        with self._change("add ACLs", Change("acls", "")) as database:
             database.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", acls)
 
     def remove_acls(self, acls: Iterable[AclRow]) -> None:
         """Remove access control lists."""
-        with self._change("remove ACLs") as database:
+        with self._change("remove ACLs", Change("acls", "")) as database:
             database.executemany(
                 "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
                 " AND host = ? AND operation = ? AND permission = ?",
@@ -330,14 +291,14 @@ class Catalog:
 
     def put_delegation_token(self, token: TokenRow) -> None:
         """Add a delegation token, or replace the one of its id."""
-        with self._change("put a delegation token") as database:
+        with self._change("put a delegation token", Change("tokens", "")) as database:
             database.execute(
                 "INSERT OR REPLACE INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
             )
 
     def remove_delegation_tokens(self, ids: Iterable[str]) -> None:
         """Remove the delegation tokens of these ids."""
-        with self._change("remove delegation tokens") as database:
+        with self._change("remove delegation tokens", Change("tokens", "")) as database:
             database.executemany(
                 "DELETE FROM delegation_tokens WHERE id = ?", [(each,) for each in ids]
             )
@@ -348,8 +309,9 @@ class Catalog:
         Forgets that of deleted topics whose files are durably `gone`.
         """
         ids = [(topic_id.bytes,) for topic_id in topic_ids]
-        with self._change("remove topics") as database:
-            _forget_deleted(database, gone)
+        changed = (Change("topic", UUID(bytes=topic_id).hex) for (topic_id,) in ids)
+        with self._change("remove topics", *changed) as database:
+            forget_deleted(database, gone)
             database.executemany("DELETE FROM topics WHERE id = ?", ids)
             database.executemany("INSERT OR IGNORE INTO deleted_topics VALUES (?)", ids)
 
@@ -362,7 +324,7 @@ class Catalog:
     def forget_deleted_topics(self, gone: Iterable[UUID]) -> None:
         """Forget deleted topics whose files are durably gone."""
         with self._change("forget deleted topics") as database:
-            _forget_deleted(database, gone)
+            forget_deleted(database, gone)
 
     def change_count(self) -> int:
         """Return how many changes were made since the catalog was created."""
@@ -378,10 +340,7 @@ class Catalog:
     def next_broker_epoch(self) -> int:
         """Count one more start and return its number, 0 at the first. Durable before it returns."""
         with self._change("count start") as database:
-            row = database.execute(
-                "UPDATE cluster SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch"
-            ).fetchone()
-            return int(row[0])
+            return next_epoch(database)
 
     def raise_broker_epoch(self, at_least: int) -> None:
         """Number the next start above `at_least`: an epoch found in adopted logs."""
@@ -412,12 +371,12 @@ class Catalog:
     def _migrate(self) -> None:
         done = int(self._database.execute("PRAGMA user_version").fetchone()[0])
         # A newer schema may mean anything: a start that guessed would damage it.
-        if done > len(_MIGRATIONS):
+        if done > len(MIGRATIONS):
             raise CatalogFailure(
                 f"{self._path} was written by a newer magnetar (schema {done}, this one knows"
-                f" {len(_MIGRATIONS)}). Start that version, or another data directory."
+                f" {len(MIGRATIONS)}). Start that version, or another data directory."
             )
-        for version, script in enumerate(_MIGRATIONS[done:], done + 1):
+        for version, script in enumerate(MIGRATIONS[done:], done + 1):
             with self._transaction("migrate") as database:
                 # Not `executescript`, which would commit the transaction first.
                 for statement in script.split(";"):
@@ -430,12 +389,85 @@ class Catalog:
                 # In the same transaction: after a crash a step is made whole, or once more.
                 database.execute(f"PRAGMA user_version = {version}")
 
+    # --- nodes
+
+    def start_node(self, node_id: int) -> int:
+        """Count one more start, of a node that has workers beside it; return its number.
+
+        It becomes the leader epoch of all partitions that the node leads.
+        """
+        with self._change("start node", Change("node", str(node_id))) as database:
+            epoch = next_epoch(database)
+            database.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", (node_id, epoch))
+            database.execute(
+                "UPDATE partition_leaders SET leader_epoch = ? WHERE node_id = ?", (epoch, node_id)
+            )
+            return epoch
+
+    def node_epochs(self) -> dict[int, int]:
+        """Return the number of the last start of each node."""
+        with self._failing("read nodes"):
+            return dict(self._database.execute("SELECT node_id, epoch FROM nodes").fetchall())
+
+    def place(self, node_ids: Sequence[int], leaders: Mapping[UUID, Sequence[int]]) -> None:
+        """Make these the nodes, and the leaders of every partition; none of both for one node."""
+        with self._change("place partitions") as database:
+            database.execute("DELETE FROM partition_leaders")
+            database.execute("DELETE FROM changes")
+            database.executemany(
+                "DELETE FROM nodes WHERE node_id = ?",
+                [(node_id,) for node_id in self.node_epochs() if node_id not in node_ids],
+            )
+            database.executemany(
+                "INSERT OR IGNORE INTO nodes VALUES (?, 0)", [(each,) for each in node_ids]
+            )
+            for topic_id, nodes in leaders.items():
+                insert_leaders(database, topic_id, 0, nodes)
+
+    def changes_since(self, version: int) -> tuple[int, list[Change] | None]:
+        """Return the number of the last change, and what changed after `version`.
+
+        None: too much, everything may have changed.
+        """
+        with self._snapshot("read changes") as database:
+            (last,) = database.execute("SELECT change_count FROM cluster").fetchone()
+            if last - version > _CHANGES_KEPT:
+                return last, None
+            rows = database.execute(
+                "SELECT DISTINCT kind, name FROM changes WHERE version > ?",
+                (version,),
+            )
+            return last, [Change(*row) for row in rows]
+
     @contextmanager
-    def _change(self, doing: str) -> Iterator[sqlite3.Connection]:
-        """Run the block in one transaction, and count it as a change."""
+    def _change(self, doing: str, *changes: Change) -> Iterator[sqlite3.Connection]:
+        """Run the block in one transaction, and count it as a change.
+
+        Other nodes find `changes`, where there are any.
+        """
         with self._transaction(doing) as database:
             yield database
-            database.execute("UPDATE cluster SET change_count = change_count + 1")
+            (version,) = database.execute(
+                "UPDATE cluster SET change_count = change_count + 1 RETURNING change_count"
+            ).fetchone()
+            if self._is_shared:
+                database.executemany(
+                    "INSERT OR IGNORE INTO changes VALUES (?, ?, ?)",
+                    [(version, *change) for change in changes],
+                )
+                database.execute(
+                    "DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,)
+                )
+
+    @contextmanager
+    def _snapshot(self, doing: str) -> Iterator[sqlite3.Connection]:
+        """Run the queries of the block on one state of the catalog."""
+        with self._failing(doing):
+            self._database.execute("BEGIN")
+            try:
+                yield self._database
+            finally:
+                self._database.execute("ROLLBACK")
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
@@ -457,38 +489,8 @@ class Catalog:
         try:
             with self._lock:
                 yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
-
-
-def _make_private(path: Path) -> None:
-    """Let the broker's user alone read the catalog: it has what SCRAM keeps of passwords.
-
-    SQLite gives the files beside it the same mode. Raises CatalogFailure.
-    """
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, _MODE))
-        # A catalog of an earlier release; that of another user is left as it is.
-        if path.stat().st_mode & 0o077:
-            with suppress(PermissionError):
-                path.chmod(_MODE)
-    except OSError as error:
-        raise CatalogFailure(f"catalog {path}: cannot open: {error.strerror}") from error
-
-
-def _insert_configs(
-    database: sqlite3.Connection, topic_id: UUID, configs: Mapping[str, str]
-) -> None:
-    database.executemany(
-        "INSERT INTO topic_configs VALUES (?, ?, ?)",
-        [(topic_id.bytes, name, value) for name, value in configs.items()],
-    )
-
-
-def _forget_deleted(database: sqlite3.Connection, gone: Iterable[UUID]) -> None:
-    database.executemany(
-        "DELETE FROM deleted_topics WHERE id = ?", [(topic_id.bytes,) for topic_id in gone]
-    )
 
 
 def _new_id() -> str:

@@ -60,6 +60,13 @@ class ClientQuotas:
         #: Called after each change.
         self.on_change: Callable[[], None] = lambda: None
 
+    def reload(self) -> None:
+        """Read the catalog again: another node may have changed it."""
+        self._quotas = {
+            _read(text): values for text, values in self._catalog.client_quotas().items()
+        }
+        self.on_change()
+
     def check(self, entity: Entity, changes: Iterable[Change]) -> dict[str, float]:
         """Return the entity's quotas after `changes`. Raises INVALID_REQUEST, POLICY_VIOLATION."""
         allowed = _allowed(entity)

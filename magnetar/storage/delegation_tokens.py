@@ -11,7 +11,8 @@ from magnetar.config.tokens import TokensConfig
 from magnetar.security.principal import Principal
 from magnetar.security.scram import ScramCredential
 from magnetar.security.tokens import Lifetimes, Token, token_credential, token_hmac
-from magnetar.storage.catalog import Catalog, TokenRow
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import TokenRow
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -27,11 +28,18 @@ class DelegationTokens:
         self.lifetimes = lifetimes
         self._catalog = catalog
         self._secret = secret
-        self._tokens = {row[0]: _token(row) for row in catalog.delegation_tokens()}
-        self._ids = {token_hmac(secret, token_id): token_id for token_id in self._tokens}
-        self._counts = Counter(token.requester for token in self._tokens.values())
         #: Made at a token's first login by a mechanism: each takes 1 to 2.5 ms.
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read every token: at a start, and where another node has changed them."""
+        rows = self._catalog.delegation_tokens()
+        self._tokens = {row[0]: _token(row) for row in rows}
+        self._ids = {token_hmac(self._secret, token_id): token_id for token_id in self._tokens}
+        self._counts = Counter(token.requester for token in self._tokens.values())
+        for key in [key for key in self._credentials if key[0] not in self._tokens]:
+            del self._credentials[key]
 
     def all(self) -> list[Token]:
         """Return every token, the oldest first."""

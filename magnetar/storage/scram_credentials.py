@@ -23,22 +23,24 @@ class ScramCredentials:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._users: dict[str, dict[str, ScramCredential]] = {}
-        for (
-            user,
-            mechanism,
-            salt,
-            iterations,
-            stored_key,
-            server_key,
-        ) in catalog.scram_credentials():
-            self._users.setdefault(user, {})[mechanism] = ScramCredential(
-                salt, iterations, stored_key, server_key
-            )
         self._secret = catalog.secret()
         #: By mechanism, what the credentials of some users look like: so do those of none.
         self._shapes: dict[str, list[SaltShape]] = {}
+        self._read(None)
         for credentials in self._users.values():
             self._note_shapes(credentials)
+
+    def reload(self, user: str) -> None:
+        """Read a user's credentials again: another node may have changed them."""
+        self._users.pop(user, None)
+        self._read(user)
+
+    def _read(self, user: str | None) -> None:
+        for row in self._catalog.scram_credentials(user):
+            name, mechanism, salt, iterations, stored_key, server_key = row
+            self._users.setdefault(name, {})[mechanism] = ScramCredential(
+                salt, iterations, stored_key, server_key
+            )
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a mechanism, where there is one."""

@@ -19,6 +19,10 @@ class StoredConfigs:
         self._catalog = catalog
         self._texts = catalog.resource_configs()
 
+    def reload(self) -> None:
+        """Read the catalog again: another node may have changed it."""
+        self._texts = self._catalog.resource_configs()
+
     def texts(self, resource_type: int, name: str) -> dict[str, str]:
         """Return the resource's own configs; none for an unknown resource."""
         return dict(self._texts.get((resource_type, name), {}))

@@ -1,4 +1,4 @@
-"""The numbers of partitions and replicas of a topic: bounds, growth and defaults."""
+"""What a new topic gets: numbers of partitions and replicas, their bounds, defaults, growth."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from wire.errors import KafkaError
 
 #: Most partitions of one topic, and most that one request makes. Kafka bounds a request likewise.
 PARTITIONS_MAX = 10_000
+
+_ONE_REPLICA = "More than one replica cannot be had: all data is on the one disk of this machine."
 
 #: In a request: the broker's configuration decides.
 BROKER_DEFAULT = -1
@@ -37,10 +39,7 @@ def counts_of_new(
     # In Kafka's order, so that a request with two mistakes is told of the same one.
     _check_partition_count(partition_count)
     if replication_factor > 1:
-        raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{replication_factor} replicas cannot be had from the one broker there is.",
-        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _ONE_REPLICA)
     return partition_count, replication_factor
 
 
@@ -76,6 +75,20 @@ def check_total(partition_count: int) -> None:
         )
 
 
+def internal_configs(name: str, config: BrokerConfig) -> dict[str, str]:
+    """Return the settings that Kafka gives the coordinators' topics."""
+    segment_bytes = (
+        config.offsets_topic_segment_bytes
+        if name == CONSUMER_OFFSETS
+        else config.transaction_state_log_segment_bytes
+    )
+    return {
+        "cleanup.policy": "compact",
+        "compression.type": "producer" if name == CONSUMER_OFFSETS else "uncompressed",
+        "segment.bytes": str(segment_bytes),
+    }
+
+
 def check_increase(name: str, current: int, partition_count: int) -> None:
     """Raise unless a topic of `current` partitions may be given `partition_count` of them.
 
@@ -99,17 +112,20 @@ def check_increase(name: str, current: int, partition_count: int) -> None:
         )
 
 
-def check_replicas(node_id: int, replicas: Sequence[int]) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless `replicas` is this broker, once."""
-    others = [replica for replica in replicas if replica != node_id]
+def check_replicas(node_ids: Sequence[int], replicas: Sequence[int]) -> int:
+    """Return the one node in `replicas`. Raises INVALID_REPLICA_ASSIGNMENT unless there is one, of
+    `node_ids`, and INVALID_REPLICATION_FACTOR for several."""
+    others = [replica for replica in replicas if replica not in node_ids]
     if others:
         reason = f"broker {others[0]}, but no such broker is registered"
     elif not replicas:
         reason = "an empty replica list"
+    elif len(set(replicas)) < len(replicas):
+        reason = f"the broker {replicas[0]} more than once"
     elif len(replicas) > 1:
-        reason = f"the broker {node_id} more than once"
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _ONE_REPLICA)
     else:
-        return
+        return replicas[0]
     raise KafkaError(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
     )

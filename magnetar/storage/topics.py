@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -24,12 +23,18 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_configs, resolve
 from magnetar.logging import get_logger
-from magnetar.storage.catalog import Catalog, TopicRow
+from magnetar.storage.catalog import Catalog, NameTaken
+from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
 from magnetar.storage.logs import Logs, Opening
-from magnetar.storage.topic_counts import BROKER_DEFAULT, check_increase, counts_of_new
+from magnetar.storage.topic_counts import (
+    BROKER_DEFAULT,
+    check_increase,
+    counts_of_new,
+    internal_configs,
+)
 from magnetar.storage.topic_names import (
     CLUSTER_METADATA,
-    CONSUMER_OFFSETS,
     INTERNAL,
     check_collision,
     check_name,
@@ -62,9 +67,7 @@ class Topic:
         "settings",
     )
 
-    def __init__(
-        self, row: TopicRow, settings: TopicConfig, partitions: list[PartitionLog]
-    ) -> None:
+    def __init__(self, row: TopicRow, settings: TopicConfig, partitions: list[Partition]) -> None:
         self.name = row.name
         self.id = row.id
         self.replication_factor = row.replication_factor
@@ -73,12 +76,25 @@ class Topic:
         self.settings = settings
         self.partitions = partitions
 
+    @property
+    def local(self) -> list[PartitionLog]:
+        """The logs of the partitions that this node leads, in order."""
+        return local(self.partitions)
+
 
 class Topics:
-    """Every topic of this broker."""
+    """Every topic of the broker, or of all nodes that share its catalog."""
 
-    def __init__(self, catalog: Catalog, logs: Logs, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        logs: Logs,
+        config: BrokerConfig,
+        placement: Placement | None = None,
+    ) -> None:
+        """`placement`: of the nodes; None where this is the only one."""
         self._catalog = catalog
+        self.placement = placement or Placement(config.node_id)
         self._logs = logs
         self._config = config
         self._by_name: dict[str, Topic] = {}
@@ -104,11 +120,12 @@ class Topics:
         logs = await self._logs.open_together(
             Opening(row.name, index, row.id, settings)
             for row, settings in rows
-            for index in range(row.partition_count)
+            for index in self.placement.led_here(row.leaders, 0, row.partition_count)
         )
         opened = iter(logs)
         for row, settings in rows:
-            self._enter(Topic(row, settings, list(islice(opened, row.partition_count))))
+            partitions = self.placement.joined(row.leaders, 0, row.partition_count, opened)
+            self._enter(Topic(row, settings, partitions))
 
     def by_name(self, name: str) -> Topic | None:
         """Return the topic of that name, if there is one."""
@@ -127,7 +144,7 @@ class Topics:
         return name in INTERNAL
 
     def partition(self, name: str, index: int) -> PartitionLog:
-        """Return one partition's log. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return one partition's log. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
         topic = self._by_name.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
@@ -136,7 +153,10 @@ class Topics:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{name} has {len(topic.partitions)} partitions, none is {index}",
             )
-        return topic.partitions[index]
+        found = topic.partitions[index]
+        if isinstance(found, Elsewhere):
+            raise NotLeader(name, index, found)
+        return found
 
     def check_creation(
         self,
@@ -144,10 +164,12 @@ class Topics:
         partition_count: int,
         replication_factor: int,
         configs: Mapping[str, str | None],
+        leaders: Sequence[int] = (),
     ) -> TopicRow:
         """Return the topic that `create` would store, with a fresh id; change nothing.
 
-        -1 stands for the broker's default. Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
+        `leaders`: a node for each partition; none: the placement chooses. -1 stands for the
+        broker's default. Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
         INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
         """
         check_name(name)
@@ -162,7 +184,10 @@ class Topics:
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
         texts = {key: text for key, text in configs.items() if text is not None}
-        return TopicRow(uuid.uuid4(), name, *counts, name in INTERNAL, texts)
+        topic_id = uuid.uuid4()
+        leaders = leaders or self.placement.of_new(topic_id, 0, counts[0])
+        placed = tuple(self.placement.at(node_id) for node_id in leaders)
+        return TopicRow(topic_id, name, *counts, name in INTERNAL, texts, placed)
 
     def create(
         self,
@@ -173,24 +198,23 @@ class Topics:
     ) -> Topic:
         """Create a topic durably and return it, in one step: fit for a few partitions.
 
-        Raises as `check_creation`.
+        Raises as `check_creation`, and LEADER_NOT_AVAILABLE where another node was faster.
         """
         row = self.check_creation(name, partition_count, replication_factor, configs or {})
         # First: otherwise a start would look in these logs for what those of a former topic of this
         # name had.
         self._logs.free(row.name, row.partition_count)
-        self._catalog.add_topic(row)
+        try:
+            self._catalog.add_topic(row)
+        except NameTaken:
+            raise _being_created(row.name) from None
         settings = self._settings(row)
-        return self._enter(
-            Topic(
-                row,
-                settings,
-                [
-                    self._logs.open(row.name, index, row.id, settings)
-                    for index in range(row.partition_count)
-                ],
-            )
+        opened = (
+            self._logs.open(row.name, index, row.id, settings)
+            for index in self.placement.led_here(row.leaders, 0, row.partition_count)
         )
+        partitions = self.placement.joined(row.leaders, 0, row.partition_count, opened)
+        return self._enter(Topic(row, settings, partitions))
 
     async def create_in_turns(self, row: TopicRow) -> Topic:
         """Create a topic that `check_creation` has returned, while other requests are served.
@@ -208,13 +232,11 @@ class Topics:
             async with self._changing:
                 # Before the catalog has the topic, as in `create`.
                 await self._logs.free_all()
-                await CATALOG.run(partial(self._catalog.add_topic, row))
-                settings = self._settings(row)
-                topic = Topic(row, settings, await self._open(row, settings, 0))
-                # The broker's settings may have changed while the logs were opened.
-                topic.settings = self._settings(row)
-                self._catch_up(topic.partitions, settings, topic.settings)
-                return self._enter(topic)
+                try:
+                    await CATALOG.run(partial(self._catalog.add_topic, row))
+                except NameTaken:
+                    raise _already_exists(row.name) from None
+                return await self._open_topic(row)
         finally:
             self._coming.pop(row.name).set_result(None)
 
@@ -226,13 +248,22 @@ class Topics:
         while (coming := self._coming.get(name)) is not None:
             await asyncio.shield(coming)
 
+    async def _open_topic(self, row: TopicRow) -> Topic:
+        """Open the logs of a topic that the catalog has, and let it be found."""
+        settings = self._settings(row)
+        topic = Topic(row, settings, await self._open(row, settings, 0))
+        # The broker's settings may have changed while the logs were opened.
+        topic.settings = self._settings(row)
+        self._catch_up(topic.local, settings, topic.settings)
+        return self._enter(topic)
+
     def ensure(self, name: str) -> Topic:
         """Return the topic, created with the broker's defaults if it is missing.
 
         Raises LEADER_NOT_AVAILABLE while another request creates it, and as `check_creation`.
         """
         if name in self._coming:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
+            raise _being_created(name)
         if name in INTERNAL:
             return self.ensure_internal(name)
         return self._by_name.get(name) or self.create(name)
@@ -245,7 +276,9 @@ class Topics:
         assert name in INTERNAL
         if name in self._coming:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
-        return self._by_name.get(name) or self.create(name, configs=self._internal_configs(name))
+        return self._by_name.get(name) or self.create(
+            name, configs=internal_configs(name, self._config)
+        )
 
     def check_growth(self, name: str, partition_count: int) -> Topic:
         """Return the topic that `grow` would give `partition_count` partitions; change nothing.
@@ -258,34 +291,74 @@ class Topics:
         check_increase(name, len(topic.partitions), partition_count)
         return topic
 
-    async def grow(self, name: str, partition_count: int) -> Topic:
+    async def grow(self, name: str, partition_count: int, leaders: Sequence[int] = ()) -> Topic:
         """Add partitions durably, up to `partition_count`, while other requests are served.
 
-        They are found once all of them are there. Raises as `check_growth`.
+        `leaders`: a node for each new one; none: the placement chooses. They are found once all of
+        them are there. Raises as `check_growth`.
         """
-        return await self._whole(self._grow(name, partition_count))
+        return await self._whole(self._grow(name, partition_count, leaders))
 
-    async def _grow(self, name: str, partition_count: int) -> Topic:
+    async def _grow(self, name: str, partition_count: int, leaders: Sequence[int]) -> Topic:
         async with self._changing:
             # Once more: the topic may have grown or gone while this change waited for its turn.
             topic = self.check_growth(name, partition_count)
             await self._logs.free_all()
-            count_durably = partial(self._catalog.set_partition_count, topic.id, partition_count)
-            await CATALOG.run(count_durably)
-            row = TopicRow(
-                topic.id,
-                topic.name,
-                partition_count,
-                topic.replication_factor,
-                topic.is_internal,
-                topic.configs,
+            known_count = len(topic.partitions)
+            leaders = leaders or self.placement.of_new(topic.id, known_count, partition_count)
+            grow_durably = partial(
+                self._catalog.grow_topic, topic.id, known_count, partition_count, leaders
             )
-            settings = topic.settings
-            logs = await self._open(row, settings, len(topic.partitions))
-            self._catch_up(logs, settings, topic.settings)
-            topic.partitions += logs
-            self.version += 1
+            row = await CATALOG.run(grow_durably)
+            if row is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_PARTITIONS, f"another node has just changed {name}: try again"
+                )
+            await self._open_more(topic, row)
             return topic
+
+    async def _open_more(self, topic: Topic, row: TopicRow) -> None:
+        """Open the logs of the partitions that the catalog has and the topic has not."""
+        settings = topic.settings
+        partitions = await self._open(row, settings, len(topic.partitions))
+        self._catch_up(local(partitions), settings, topic.settings)
+        topic.partitions += partitions
+        self.version += 1
+
+    async def refresh(self, topic_id: UUID) -> None:
+        """Make a topic as the catalog has it: another node may have changed it.
+
+        What this node has changed itself is left as it is.
+        """
+        await self._whole(self._refresh(topic_id))
+
+    async def _refresh(self, topic_id: UUID) -> None:
+        async with self._changing:
+            # Not in a thread: this node's own changes would be newer than what was read.
+            row = self._catalog.topic(topic_id)
+            topic = self._by_id.get(topic_id)
+            if row is None:
+                if topic is not None:
+                    await self._drop([topic])
+            elif topic is None:
+                await self._logs.free_all()
+                await self._open_topic(row)
+            else:
+                if row.configs != topic.configs:
+                    self._apply_configs(topic, row.configs, self._settings(row))
+                if row.partition_count > len(topic.partitions):
+                    await self._logs.free_all()
+                    await self._open_more(topic, row)
+
+    def see_epochs(self, epochs: Mapping[int, int]) -> None:
+        """Note the leader epochs of nodes, each the number of its last start."""
+        placement = self.placement
+        placement.see_epochs(epochs)
+        for topic in self._by_name.values():
+            topic.partitions[:] = [
+                placement.at(one.node_id) if isinstance(one, Elsewhere) else one
+                for one in topic.partitions
+            ]
 
     def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
         """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""
@@ -306,9 +379,14 @@ class Topics:
         # Resolved before the catalog is written: texts that cannot be obeyed are not stored.
         settings = resolve(parse_topic_configs(configs), self._config)
         self._catalog.set_topic_configs(topic.id, configs)
+        self._apply_configs(topic, configs, settings)
+
+    def _apply_configs(
+        self, topic: Topic, configs: Mapping[str, str], settings: TopicConfig
+    ) -> None:
         topic.configs = dict(configs)
         topic.settings = settings
-        for log in topic.partitions:
+        for log in topic.local:
             self._logs.reconfigure(log, settings)
 
     async def inherit(self) -> None:
@@ -319,7 +397,7 @@ class Topics:
         seen = 0
         for topic in self.all():
             topic.settings = resolve(read_topic_configs(topic.configs)[0], self._config)
-            for log in topic.partitions:
+            for log in topic.local:
                 self._logs.reconfigure(log, topic.settings)
                 seen += 1
                 if seen % _PARTITIONS_A_TURN == 0:
@@ -344,16 +422,21 @@ class Topics:
                 await CATALOG.run(partial(self._catalog.remove_topics, ids, self._gone))
             finally:
                 self._leaving.difference_update(ids)
-            # No await from here to the end of the loop: the topics go in one step.
-            for topic in found:
-                del self._by_name[topic.name]
-                del self._by_id[topic.id]
-                for callback in self.on_deleted:
-                    callback(topic)
-            self.version += len(found)
-            await self._logs.delete([log for topic in found for log in topic.partitions])
-            self._gone = ids
+            await self._drop(found)
+            # The files of other nodes may be there still.
+            self._gone = ids if self.placement.is_alone else []
             return found
+
+    async def _drop(self, found: list[Topic]) -> None:
+        """Let go of topics that the catalog has no more, and delete their logs."""
+        # No await from here to the end of the loop: the topics go in one step.
+        for topic in found:
+            del self._by_name[topic.name]
+            del self._by_id[topic.id]
+            for callback in self.on_deleted:
+                callback(topic)
+        self.version += len(found)
+        await self._logs.delete([log for topic in found for log in topic.local])
 
     async def stop(self) -> None:
         """Return when the changes under way are done."""
@@ -373,20 +456,22 @@ class Topics:
             _log.warning("stored config ignored", topic=row.name, reason=reason)
         return resolve(values, self._config)
 
-    async def _open(self, row: TopicRow, settings: TopicConfig, first: int) -> list[PartitionLog]:
+    async def _open(self, row: TopicRow, settings: TopicConfig, first: int) -> list[Partition]:
         """Open the logs of a topic's partitions from `first` on, some in each turn."""
-        logs: list[PartitionLog] = []
-        while (begin := first + len(logs)) < row.partition_count:
+        found: list[Partition] = []
+        while (begin := first + len(found)) < row.partition_count:
             end = min(begin + _BUILT_AT_ONCE, row.partition_count)
-            logs += await self._logs.open_together(
-                Opening(row.name, index, row.id, settings) for index in range(begin, end)
+            logs = await self._logs.open_together(
+                Opening(row.name, index, row.id, settings)
+                for index in self.placement.led_here(row.leaders, begin, end)
             )
+            found += self.placement.joined(row.leaders, begin, end, iter(logs))
             if end - begin == _BUILT_AT_ONCE:
                 # It lives as long as the topic, and goes without a collection: a pause of 0.1 s
                 # for 10 000 partitions.
                 gc.collect(1)
                 gc.freeze()
-        return logs
+        return found
 
     def _enter(self, topic: Topic) -> Topic:
         self._by_name[topic.name] = topic
@@ -394,19 +479,9 @@ class Topics:
         self.version += 1
         return topic
 
-    def _internal_configs(self, name: str) -> dict[str, str | None]:
-        """Return the settings that Kafka gives the coordinators' topics."""
-        config = self._config
-        segment_bytes = (
-            config.offsets_topic_segment_bytes
-            if name == CONSUMER_OFFSETS
-            else config.transaction_state_log_segment_bytes
-        )
-        return {
-            "cleanup.policy": "compact",
-            "compression.type": "producer" if name == CONSUMER_OFFSETS else "uncompressed",
-            "segment.bytes": str(segment_bytes),
-        }
+
+def _being_created(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
 
 
 def _already_exists(name: str) -> KafkaError:

@@ -15,6 +15,8 @@ TLS, users and ACLs are an argument each:
     with start_broker(tls=True, users={"ada": "secret"}, acls=acls) as broker:
         Producer(broker.confluent_settings("ada"))
 
+A cluster of three nodes, without faults: `BrokerProcess(workers=3)`.
+
 Certificates need `pip install magnetar[security]`.
 
 This package knows a broker by its process, its protocol and its door (`magnetar.faults.door`). Its

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from select import select
 from typing import IO, TYPE_CHECKING, Any, Self
@@ -48,13 +50,15 @@ class BrokerProcess:
         users: Mapping[str, str] | None = None,
         acls: Iterable[Iterable[Acl]] = (),
         mechanism: str = "PLAIN",
+        workers: int = 1,
         start_timeout_s: float = START_TIMEOUT_SECONDS,
     ) -> None:
         """`settings` have Kafka's names. Port 0 takes a free port, which restarts keep.
 
         Without `data_dir` the data is in a temporary directory, which the end of the block deletes.
         `users` are passwords by name; clients then log in by `mechanism`. `acls` come from `allow`
-        and `deny`: what none of them allows is denied.
+        and `deny`: what none of them allows is denied. With several `workers` the broker is a
+        cluster of as many nodes, on `port` and the ports after it; `kill` ends all of them.
         """
         # Certificates stay out of the data directory, which may be looked at and outlive them.
         files = Path(tempfile.mkdtemp(prefix="magnetar-"))
@@ -63,6 +67,10 @@ class BrokerProcess:
         self.data_dir = files / "data" if data_dir is None else Path(data_dir)
         self.host = host
         self.port = port
+        self.workers = workers
+        if workers > 1 and port == 0:
+            # Chosen here: a restart must find each node on the port that it had.
+            self.port = _free_ports(host, workers)
         self._files = files
         self._access = Access(
             files, tls, users or {}, [a for each in acls for a in each], mechanism
@@ -151,6 +159,8 @@ class BrokerProcess:
         settings.touch(0o600)
         settings.write_text("".join(f"{name}={_escaped(value)}\n" for name, value in given.items()))
         command += ["--config", str(settings)]
+        if self.workers > 1:
+            command += ["--workers", str(self.workers)]
         # A file, not a pipe: a pipe that is not read would stop the broker once it is full.
         self._stderr = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # kept open
         self._process = subprocess.Popen(
@@ -232,6 +242,21 @@ class BrokerProcess:
         self._stderr = None
         self._process.stdout.close()
         self._process = None
+
+
+def _free_ports(host: str, count: int) -> int:
+    """Return the first of `count` neighbouring ports that were free a moment ago."""
+    while True:
+        with ExitStack() as probes:
+            first = probes.enter_context(socket.socket())
+            first.bind((host, 0))
+            port: int = first.getsockname()[1]
+            try:
+                for number in range(1, count):
+                    probes.enter_context(socket.socket()).bind((host, port + number))
+            except (OSError, OverflowError):
+                continue  # One of them is taken, or beyond the last port.
+            return port
 
 
 def _escaped(value: str) -> str:

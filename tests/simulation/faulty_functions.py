@@ -28,6 +28,17 @@ def always(answer: object) -> Callable[[Any], Any]:
     return lambda _: lambda *_, **__: answer
 
 
+def always_async(answer: object) -> Callable[[Any], Any]:
+    async def answered(*_: object, **__: object) -> object:
+        return answer
+
+    return lambda _: answered
+
+
+def marked_early(real: Any) -> Any:
+    return lambda request, codes, _: real(request, codes, ())
+
+
 def ignored(_: Any) -> Any:
     return nothing
 

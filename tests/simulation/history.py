@@ -16,17 +16,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
 
 from coordinator.groups.offsets.committed import OffsetKey
-from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import UNFINISHED, State, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.storage.topic_names import INTERNAL
+from wire.errors import KafkaError
 from wire.records import ControlType, iterate_records, parse_marker
 
 _FETCH_BATCHES = 5
@@ -52,6 +52,8 @@ class Transaction:
     #: In simulated seconds; the end is when the client was told of it.
     began_s: float = 0.0
     ended_s: float = float("inf")
+    #: When the commit was sent first.
+    end_asked_s: float = float("inf")
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ def check(history: History, broker: Broker) -> list[str]:
         TopicPartition(topic.name, index): read_committed(log)
         for topic in broker.topics.all()
         if topic.name not in INTERNAL
-        for index, log in enumerate(topic.partitions)
+        for index, log in enumerate(topic.local)
     }
     return [*check_seen(history, broker, seen), *_misread(broker, seen), *_duplicated(seen)]
 
@@ -131,13 +133,26 @@ def check_seen(
         *history.witnesses,
         *_hanging(broker),
         *(sentence for one in history.transactions for sentence in _torn(one, sets)),
-        *_strayed_offsets(history, broker, sets),
+        *_strayed_offsets(history, [broker], sets),
+    ]
+
+
+def check_nodes(
+    history: History, brokers: Sequence[Broker], seen: dict[TopicPartition, list[str]]
+) -> list[str]:
+    """As `check_seen`, of several nodes."""
+    sets = {partition: set(values) for partition, values in seen.items()}
+    return [
+        *history.witnesses,
+        *(sentence for broker in brokers for sentence in _hanging(broker)),
+        *(sentence for one in history.transactions for sentence in _torn(one, sets)),
+        *_strayed_offsets(history, brokers, sets),
     ]
 
 
 def _hanging(broker: Broker) -> Iterator[str]:
     for topic in broker.topics.all():
-        for index, log in enumerate(topic.partitions):
+        for index, log in enumerate(topic.local):
             if not log.last_stable_offset == log.high_watermark == log.log_end_offset:
                 yield (
                     f"hanging: {topic.name}-{index} stable {log.last_stable_offset},"
@@ -183,7 +198,7 @@ def _torn(one: Transaction, seen: dict[TopicPartition, set[str]]) -> Iterator[st
 
 
 def _strayed_offsets(
-    history: History, broker: Broker, seen: dict[TopicPartition, set[str]]
+    history: History, brokers: Sequence[Broker], seen: dict[TopicPartition, set[str]]
 ) -> Iterator[str]:
     """Those that are there must follow one upon the other, up to what the group has committed."""
     there: dict[OffsetKey, list[Transaction]] = {one.key: [] for one in history.transactions}
@@ -198,14 +213,17 @@ def _strayed_offsets(
             if one.from_offset != offset:
                 yield f"offsets: {one.name} read {key} from {one.from_offset}, not from {offset}"
             offset = one.to_offset
-        committed = _committed(broker, key)
+        committed = max(_committed(broker, key) for broker in brokers)
         if committed != offset:
             yield f"offsets: {key} is at {committed}, its transactions have reached {offset}"
 
 
 def _committed(broker: Broker, key: OffsetKey) -> int:
-    shards = list(broker.groups.shards)
-    if not shards:
+    """Return what the group has committed; 0 where another node has the group."""
+    if not list(broker.groups.shards):
         return 0
-    found = shards[partition_for(key.group_id, len(shards))].state.offsets.get(key)
+    try:
+        found = broker.groups.shards.of(key.group_id).state.offsets.get(key)
+    except KafkaError:
+        return 0
     return 0 if found is None else found.offset

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from coordinator.transactions.epochs import Relation
 from logstore.directory.journal_replay import Replayed
+from magnetar.runtime.producers_elsewhere import Answers
 from tests.simulation import faulty_functions as faulty
 
 _COMMIT = "logstore.sync.group_commit:GroupCommit"
@@ -372,6 +373,34 @@ FAULTS = (
 )
 
 
+#: Of several nodes: planted in histories of nodes alone.
+NODE_FAULTS = (
+    Fault(
+        "markers-elsewhere-forgotten",
+        "magnetar.runtime.markers_elsewhere:MarkersElsewhere.bring",
+        "A coordinator is done when the partitions of its own node have their markers.",
+        faulty.ignored_async,
+    ),
+    Fault(
+        "holds-elsewhere-not-asked",
+        "magnetar.runtime.holds_elsewhere:HoldsElsewhere.holds",
+        "A node takes data whose coordinator, on another node, was not asked.",
+        faulty.always(True),
+    ),
+    Fault(
+        "silence-is-an-answer",
+        "magnetar.runtime.producers_elsewhere:ProducersElsewhere.find",
+        "Healing takes for unknown what only the coordinators here do not know.",
+        faulty.always_async(Answers({}, is_complete=True)),
+    ),
+    Fault(
+        "marker-elsewhere-not-awaited",
+        "magnetar.runtime.peer_requests:_marked",
+        "A node answers markers before they are durable.",
+        faulty.marked_early,
+    ),
+)
+
 #: Not found within 60 histories: docs/testing.md says what the simulation lacks for them.
 UNFOUND = frozenset(
     {
@@ -406,7 +435,7 @@ def planted(name: str) -> Iterator[None]:
     if not name:
         yield
         return
-    (fault,) = (each for each in FAULTS if each.name == name)
+    (fault,) = (each for each in (*FAULTS, *NODE_FAULTS) if each.name == name)
     module, _, path = fault.where.partition(":")
     holder: Any = importlib.import_module(module)
     *classes, attribute = path.split(".")

@@ -20,10 +20,14 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 
 HASH_SEED = "0"
+NODES = "nodes"
 #: What is special about the histories of a family.
 FAMILIES = {
+    NODES: "histories of several nodes",
     "ailing": "the disk fills, fails and rots",
     "secured": "clients log in and need rights, and some try to get in",
 }
@@ -101,18 +105,21 @@ class _Running:
 
 
 def tell_all(seeds: range, plant: str, processes: int, family: str = "") -> Iterator[Told]:
-    """Yield what came of each seed, as soon as it is known."""
-    # Imported and compiled once: every process begins as a copy of this one.
-    from tests.simulation import whole_history
+    """Yield what came of each seed, as soon as it is known.
 
-    whole_history.warm_up()
+    `family`: one of FAMILIES; empty for ordinary histories of one broker.
+    """
+    # Imported and compiled once: every process begins as a copy of this one.
+    name = "nodes_history" if family == NODES else "whole_history"
+    histories = import_module(f"tests.simulation.{name}")
+    histories.warm_up()
     gc.freeze()
     waiting = iter(seeds)
     running: dict[int, _Running] = {}
     try:
         while True:
             while len(running) < processes and (seed := next(waiting, None)) is not None:
-                reading, one = _begin(seed, plant, family)
+                reading, one = _begin(seed, plant, histories, family)
                 running[reading] = one
             if not running:
                 return
@@ -123,24 +130,23 @@ def tell_all(seeds: range, plant: str, processes: int, family: str = "") -> Iter
             _end(reading, one)
 
 
-def _begin(seed: int, plant: str, family: str) -> tuple[int, _Running]:
+def _begin(seed: int, plant: str, histories: ModuleType, family: str) -> tuple[int, _Running]:
     reading, writing = os.pipe()
     process_id = os.fork()
     if process_id == 0:
         os.close(reading)
-        _tell_one(seed, plant, family, writing)
+        _tell_one(seed, plant, writing, histories, family)
     os.close(writing)
     return reading, _Running(process_id, seed, time.monotonic())
 
 
-def _tell_one(seed: int, plant: str, family: str, writing: int) -> None:
+def _tell_one(seed: int, plant: str, writing: int, histories: ModuleType, family: str) -> None:
     """Tell one history and end the process, without the ceremony that would run what is left."""
-    from tests.simulation import whole_history
-
     # What the end of a process would clean up is what a dead broker has left.
     gc.disable()
     try:
-        verdict = whole_history.tell(seed, plant, family)
+        options = {"family": family} if family and family != NODES else {}
+        verdict = histories.tell(seed, plant, **options)
         told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
     except BaseException:
         # A fault that cannot be planted, or a mistake of the simulation: no verdict, but a reason.

@@ -21,6 +21,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
 from magnetar.apis.registry import Handled, load_apis
 from magnetar.broker import Broker
+from magnetar.config.listeners import Listener
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
@@ -296,7 +297,7 @@ class _Unconnected:
 
     is_closing = False
     session = Session()
-    listener: Any = None
+    listener = Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)
 
     def close(self) -> None:
         raise AssertionError("nothing here is sent with acks=0")

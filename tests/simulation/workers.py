@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Set
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -40,12 +41,14 @@ ATTEMPTS = 6
 #: How often a worker asks again, 20 ms apart, when told to: longer than anything may take.
 PATIENCE = 500
 
-_AGAIN = {
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.REQUEST_TIMED_OUT,
-}
+AGAIN = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
 #: What a worker may be told once another has its transactional id, or its timeout has struck.
 _FENCED = {
     ErrorCode.PRODUCER_FENCED,
@@ -102,6 +105,9 @@ class Worker:
     key: OffsetKey
     is_v2: bool
     luck: Luck = field(default_factory=Luck)
+    #: After which answers it asks again, and which more mean that where there are several nodes.
+    again: Set[ErrorCode] = AGAIN
+    again_of_nodes: Set[ErrorCode] = frozenset[ErrorCode]()
     is_ending: bool = False
     identity: ProducerIdentity = ProducerIdentity(-1, -1)
     _sequences: dict[TopicPartition, int] = field(default_factory=dict)
@@ -154,7 +160,11 @@ class Worker:
         request = init_producer_id.InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=TIMEOUT_MS
         )
-        answer = await self._ask(request, init_producer_id.InitProducerIdResponse, 5)
+        for _ in range(PATIENCE):
+            answer = await self._ask(request, init_producer_id.InitProducerIdResponse, 5)
+            if answer.error_code not in self.again_of_nodes:
+                break
+            await asyncio.sleep(0.02)
         self._check(answer.error_code, "InitProducerId")
         self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
         self._sequences.clear()
@@ -169,7 +179,7 @@ class Worker:
         for _ in range(PATIENCE):
             answer = await self._ask(request, offset_fetch.OffsetFetchResponse, 9)
             found = answer.groups[0].topics[0].partitions[0]
-            if found.error_code not in _AGAIN:
+            if found.error_code not in self.again:
                 self._check(found.error_code, "OffsetFetch")
                 return max(found.committed_offset, 0)
             await asyncio.sleep(0.05)
@@ -194,7 +204,7 @@ class Worker:
 
         for _ in range(PATIENCE):
             answer = await self._ask(request, add_partitions_to_txn.AddPartitionsToTxnResponse, 3)
-            if code(answer) not in _AGAIN:
+            if code(answer) not in self.again:
                 break
             await asyncio.sleep(0.02)
         self._check(code(answer), "AddPartitionsToTxn")
@@ -223,7 +233,7 @@ class Worker:
         for _ in range(PATIENCE):
             answer = await self._ask(request, produce.ProduceResponse, version)
             code = answer.responses[0].partition_responses[0].error_code
-            if code not in _AGAIN:
+            if code not in self.again:
                 break
             await asyncio.sleep(0.02)
         self._check(code, "Produce")
@@ -253,8 +263,13 @@ class Worker:
             topics=[topic],
         )
         version = 5 if self.is_v2 else 4
-        answer = await self._ask(request, txn_offset_commit.TxnOffsetCommitResponse, version)
-        self._check(answer.topics[0].partitions[0].error_code, "TxnOffsetCommit")
+        for _ in range(PATIENCE):
+            answer = await self._ask(request, txn_offset_commit.TxnOffsetCommitResponse, version)
+            code = answer.topics[0].partitions[0].error_code
+            if code not in self.again_of_nodes:
+                break
+            await asyncio.sleep(0.02)
+        self._check(code, "TxnOffsetCommit")
 
     async def _end(self, one: Transaction, *, commit: bool) -> None:
         request = end_txn.EndTxnRequest(
@@ -265,9 +280,10 @@ class Worker:
         )
         if commit:
             one.outcome = Outcome.UNKNOWN
+            one.end_asked_s = asyncio.get_running_loop().time()
         for _ in range(PATIENCE):
             answer = await self._ask(request, end_txn.EndTxnResponse, 5 if self.is_v2 else 4)
-            if answer.error_code not in _AGAIN:
+            if answer.error_code not in self.again:
                 break
             await asyncio.sleep(0.02)
         if commit and answer.error_code == ErrorCode.INVALID_TXN_STATE and self.is_v2:

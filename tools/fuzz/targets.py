@@ -8,6 +8,7 @@ from tools.fuzz import (
     journal,
     logins,
     messages,
+    peers,
     requests,
     stored_records,
     texts,
@@ -26,6 +27,7 @@ TARGETS: dict[str, Target] = {
         stored_records,
         texts,
         logins,
+        peers,
         tokens,
     )
 }

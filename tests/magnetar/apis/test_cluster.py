@@ -142,7 +142,7 @@ async def test_log_directories_are_described(
     topic = broker.topics.create("b", 2)
     broker.topics.create("c")
     batch = build_batch([SimpleRecord(b"k", b"v", broker.clock.now_ms())])
-    log = topic.partitions[1]
+    log = topic.local[1]
     log.append(log.check(batch, broker.clock.now_ms()))
     client = await connect(broker)
     request = DescribeLogDirsRequest(topics=None)

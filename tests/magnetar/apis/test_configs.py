@@ -71,7 +71,7 @@ async def test_configs_are_set_and_deleted(broker: Broker, client: Any, version:
     assert await alter(client, changes, version=version) == [0]
     assert topic.configs == {"max.message.bytes": "100"}
     assert (topic.settings.max_message_bytes, topic.settings.retention_ms) == (100, 604800000)
-    assert [log.config.max_message_bytes for log in topic.partitions] == [100, 100]
+    assert [log.config.max_message_bytes for log in topic.local] == [100, 100]
     resource = DescribeConfigsResource(
         resource_type=TOPIC, resource_name="a", configuration_keys=None
     )
@@ -243,7 +243,7 @@ async def test_changes_act_on_open_logs(
     broker = await start_broker({"durability": durability})
     now_ms = broker.clock.now_ms()
     topic = broker.topics.create("a")
-    (log,) = topic.partitions
+    (log,) = topic.local
     log.append(log.check(batch_of(1000, now_ms), now_ms))
     broker.topics.reconfigure(topic, {"max.message.bytes": "500"})
     with pytest.raises(KafkaError) as refused:
@@ -269,7 +269,7 @@ async def test_changes_are_there_after_a_restart(start_broker: StartBroker) -> N
     again = (await start_broker(settings)).topics.by_name("a")
     assert again is not None
     assert again.configs == {"max.message.bytes": "100"}
-    assert again.partitions[0].config.max_message_bytes == 100
+    assert again.local[0].config.max_message_bytes == 100
 
 
 def test_the_operations_are_those_of_the_protocol() -> None:

@@ -94,9 +94,9 @@ async def test_one_brokers_config_wins_over_every_brokers(broker: Broker, client
     topic = broker.topics.create("a", 2)
     name = "message.max.bytes"
     assert await alter(client, BROKER, EVERY, (name, SET, "2000")) == 0
-    assert [log.config.max_message_bytes for log in topic.partitions] == [2000, 2000]
+    assert [log.config.max_message_bytes for log in topic.local] == [2000, 2000]
     assert await alter(client, BROKER, OWN, (name, SET, "3000")) == 0
-    assert [log.config.max_message_bytes for log in topic.partitions] == [3000, 3000]
+    assert [log.config.max_message_bytes for log in topic.local] == [3000, 3000]
     inherited = [(name, "3000", DYNAMIC), (name, "2000", SHARED), (name, "1048588", DEFAULT)]
     shown = (await describe(client, BROKER, OWN))[name]
     assert (shown.value, shown.config_source, shown.read_only) == ("3000", DYNAMIC, False)
@@ -107,17 +107,17 @@ async def test_one_brokers_config_wins_over_every_brokers(broker: Broker, client
     (shared,) = (await describe(client, BROKER, EVERY)).values()
     assert (shared.name, shared.value, shared.config_source) == (name, "2000", SHARED)
     assert await alter(client, BROKER, OWN, (name, DELETE, None)) == 0
-    assert topic.partitions[0].config.max_message_bytes == 2000
+    assert topic.local[0].config.max_message_bytes == 2000
     assert await replace(client, BROKER, EVERY) == 0
-    assert topic.partitions[0].config.max_message_bytes == 1048588
+    assert topic.local[0].config.max_message_bytes == 1048588
     assert (await describe(client, BROKER, OWN))[name].config_source == DEFAULT
 
 
 async def test_a_topics_own_config_wins_over_the_brokers(broker: Broker, client: Any) -> None:
     topic = broker.topics.create("a", configs={"retention.ms": "7"})
     assert await alter(client, BROKER, EVERY, ("log.retention.ms", SET, "5")) == 0
-    assert topic.partitions[0].config.retention_ms == 7
-    assert broker.topics.create("b").partitions[0].config.retention_ms == 5
+    assert topic.local[0].config.retention_ms == 7
+    assert broker.topics.create("b").local[0].config.retention_ms == 5
     shown = (await describe(client, TOPIC, "a"))["retention.ms"]
     assert values(shown) == [
         ("retention.ms", "7", 1),
@@ -220,9 +220,9 @@ async def test_lists_of_the_broker_are_added_to(broker: Broker, client: Any) -> 
     topic = broker.topics.create("a")
     change = ("log.cleanup.policy", APPEND, "compact")
     assert await alter(client, BROKER, EVERY, change) == 0
-    assert topic.partitions[0].config.cleanup_policy == {"delete", "compact"}
+    assert topic.local[0].config.cleanup_policy == {"delete", "compact"}
     assert await alter(client, BROKER, EVERY, ("log.cleanup.policy", SUBTRACT, "delete")) == 0
-    assert topic.partitions[0].config.cleanup_policy == {"compact"}
+    assert topic.local[0].config.cleanup_policy == {"compact"}
 
 
 async def test_settings_without_effect_are_stored_and_shown(broker: Broker, client: Any) -> None:

@@ -100,7 +100,7 @@ async def test_one_request_adds_only_so_many(broker: Broker, client: Any) -> Non
     request = CreatePartitionsRequest(topics=[growth("a", 5002), growth("b", 5001)])
     answer = await client.ask(request, 3, CreatePartitionsResponse)
     assert [each.error_code for each in answer.results] == [ErrorCode.POLICY_VIOLATION] * 2
-    assert [len(topic.partitions) for topic in topics] == [1, 1]
+    assert [len(topic.local) for topic in topics] == [1, 1]
 
 
 async def test_partitions_added_are_there_after_a_restart(start_broker: StartBroker) -> None:
@@ -112,7 +112,7 @@ async def test_partitions_added_are_there_after_a_restart(start_broker: StartBro
     again = await start_broker({"durability": "page-cache"})
     topic = again.topics.by_name("a")
     assert topic is not None
-    assert [log.log_end_offset for log in topic.partitions] == [0, 0, 5]
+    assert [log.log_end_offset for log in topic.local] == [0, 0, 5]
 
 
 async def write(broker: Broker, partition: int, count: int) -> None:

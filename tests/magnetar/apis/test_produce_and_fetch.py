@@ -195,7 +195,7 @@ async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
     client = await connect(broker)
     client.send(request, 9)
     async with asyncio.timeout(30):
-        while not kept.partitions[0].log_end_offset:
+        while not kept.local[0].log_end_offset:
             await asyncio.sleep(0.001)
     await broker.topics.delete([gone])
     may_sync.set()

@@ -290,7 +290,7 @@ async def test_others_have_their_turn_between_many_batches(
     await until_first(broker)
     other = await connect(broker)
     assert (await other.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)).error_code == 0
-    ends = [partition.log_end_offset for partition in topic_of(broker).partitions]
+    ends = [partition.log_end_offset for partition in topic_of(broker).local]
     assert ends == [1, 1, 0]
     late_turns.close()
     assert [one.base_offset for one in await answers(client)] == [0, 0, 0]
@@ -333,7 +333,7 @@ async def test_a_topic_that_is_made_anew_between_two_batches_is_another_one(
     late_turns.close()
     codes = [one.error_code for one in await answers(client)]
     assert codes[2] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert [one.log_end_offset for one in made_anew.partitions] == [0, 0]
+    assert [one.log_end_offset for one in made_anew.local] == [0, 0]
 
 
 def topic_of(broker: Broker) -> Topic:

@@ -84,7 +84,7 @@ async def test_a_log_that_begins_within_a_batch_is_right(
     data: Path, start_broker: StartBroker
 ) -> None:
     broker = await start_broker({"durability": "fsync", "offsets.topic.num.partitions": "1"})
-    log = broker.topics.create("trimmed").partitions[0]
+    log = broker.topics.create("trimmed").local[0]
     log.append(log.check(batch_of(b"a", b"b", b"c"), 1_000_000))
     await log.durable(3)
     await broker.logs.persist_start_offsets([(log, 1)])

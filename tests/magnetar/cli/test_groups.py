@@ -53,7 +53,7 @@ async def committed(broker: Broker, group_id: str, offset: int = 2) -> None:
     topic = broker.topics.by_name("orders")
     if topic is None:
         topic = broker.topics.create("orders", 2)
-        for log in topic.partitions:
+        for log in topic.local:
             values = [b"%d" % number for number in range(5)]
             log.append(log.check(batch_of(*values, timestamp=1_000), broker.clock.now_ms()))
             await log.durable(log.log_end_offset)

@@ -255,7 +255,7 @@ async def test_all_lag_is_summed_and_the_worst_topics_are_named(
 ) -> None:
     now_ms = broker.clock.now_ms()
     for count in (2, 4, 1, 3, 0):
-        log = broker.topics.create(f"lags-{count}", 2).partitions[1]
+        log = broker.topics.create(f"lags-{count}", 2).local[1]
         for sequence in range(count):
             batch = batch_of(
                 b"v",

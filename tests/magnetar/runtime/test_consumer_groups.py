@@ -93,12 +93,12 @@ async def classic_heartbeat(client: Any, member_id: str, generation_id: int) -> 
 def log_end(broker: Broker) -> int:
     topic = broker.topics.by_name(CONSUMER_OFFSETS)
     assert topic is not None
-    return topic.partitions[partition_for(GROUP, len(topic.partitions))].log_end_offset
+    return topic.local[partition_for(GROUP, len(topic.local))].log_end_offset
 
 
 def limit_batches(broker: Broker, size_bytes: int) -> None:
     """Have the coordinator's batches take no more than this."""
-    for log in broker.topics.ensure_internal(CONSUMER_OFFSETS).partitions:
+    for log in broker.topics.ensure_internal(CONSUMER_OFFSETS).local:
         log.reconfigure(replace(log.config, max_message_bytes=size_bytes))
 
 

@@ -112,7 +112,7 @@ async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
     broker = await start_broker(ON_DISK, clock=clock)
     configs = {**ROLLING, "retention.ms": "500"}
     monkeypatch.setattr(retention, "_SEGMENTS", 64)
-    logs = broker.topics.create("a", 2, configs=configs).partitions
+    logs = broker.topics.create("a", 2, configs=configs).local
     await fill(logs[0], clock, 150)
     await fill(logs[1], clock, 50)
     persisted: list[int] = []
@@ -142,14 +142,14 @@ async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
     configs = {**ROLLING, "retention.ms": "500"}
     for turns in range(6):
         topic = broker.topics.create("a", configs=configs)
-        await fill(topic.partitions[0], clock, 40)
+        await fill(topic.local[0], clock, 40)
         checking = asyncio.create_task(broker.retention.check())
         for _ in range(turns):
             await asyncio.sleep(0)
         await broker.topics.delete([topic])
         again = broker.topics.create("a", configs=configs)
         await checking
-        assert again.partitions[0].log_start_offset == 0
+        assert again.local[0].log_start_offset == 0
         assert not any(start for start in broker.logs._directory._offsets.start_offsets.values())
         await broker.topics.delete([again])
 

@@ -54,7 +54,7 @@ async def filled(start_broker: StartBroker) -> Broker:
         "socket.send.buffer.bytes": "100000",
     }
     broker = await start_broker(settings)
-    log = broker.topics.create("a", 1).partitions[0]
+    log = broker.topics.create("a", 1).local[0]
     now_ms = broker.clock.now_ms()
     for _ in range(BATCHES):
         appended = log.append(log.check(batch_of(b"x" * BATCH_BYTES, timestamp=now_ms), now_ms))

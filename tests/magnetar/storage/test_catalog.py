@@ -14,7 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from magnetar.storage.catalog import FILE_NAME, Catalog, CatalogFailure, TopicRow
+from magnetar.storage.catalog import FILE_NAME, Catalog, CatalogFailure
+from magnetar.storage.catalog_rows import TopicRow
 
 OpenCatalog = Callable[..., Catalog]
 

@@ -13,7 +13,7 @@ import pytest
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
-from magnetar.storage.catalog import TopicRow
+from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.logs import Opening
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import CATALOG, Topic
@@ -118,7 +118,7 @@ async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> 
     assert gone == [topic]
     assert broker.topics.by_name("a") is None
     assert broker.topics.by_id(topic.id) is None
-    assert topic.partitions[0].is_deleted
+    assert topic.local[0].is_deleted
     assert broker.topics.create("a").id != topic.id
 
 
@@ -132,7 +132,7 @@ async def test_a_topic_made_again_just_before_a_kill_misses_nothing(
     settings = {"durability": "page-cache"}
     first = await start_broker(settings)
     batch = build_batch([SimpleRecord(None, b"v", 1)])
-    log = first.topics.create("a").partitions[0]
+    log = first.topics.create("a").local[0]
     log.append(log.check(batch, 1))
     await first.stop()
     second = await start_broker(settings)
@@ -217,7 +217,7 @@ async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
         assert first.epoch == epoch
         if epoch < 2:
             await first.stop()
-    log = first.topics.create("a").partitions[0]
+    log = first.topics.create("a").local[0]
     batch = build_batch(
         [SimpleRecord(b"key", b"value", 5)], producer_id=4711, producer_epoch=0, base_sequence=0
     )
@@ -240,7 +240,7 @@ async def test_epochs_that_only_a_snapshot_of_an_adopted_log_tells_of_are_not_gi
 ) -> None:
     settings = {"durability": "page-cache"}
     first = await start_broker(settings)
-    log = first.topics.create("a").partitions[0]
+    log = first.topics.create("a").local[0]
     log.append_marker(TransactionMarker(4711, 0, 10, commit=True), now_ms=5)
     await log.durable(log.log_end_offset)
     log.expire(log.log_end_offset)
@@ -322,7 +322,7 @@ async def test_others_are_served_while_a_large_topic_is_made_grown_and_deleted(
     row = topics.check_creation("large", 700, 1, {})
     change = asyncio.ensure_future(topics.create_in_turns(row))
     assert await turns_until(change) >= 700 // 8
-    assert len(change.result().partitions) == 700
+    assert len(change.result().local) == 700
     growth = asyncio.ensure_future(topics.grow("large", 1000))
     assert await turns_until(growth) >= 300 // 8
     deletion = asyncio.ensure_future(topics.delete([change.result()]))
@@ -383,10 +383,10 @@ async def test_settings_changed_while_partitions_are_made_are_theirs_too(
     monkeypatch.setattr(topics._logs, "open_together", changed_meanwhile)
     changes.append(lambda: topics.reconfigure(topic, {"retention.ms": "5"}))
     await topics.grow("a", 10)
-    assert {log.config.retention_ms for log in topic.partitions} == {5}
+    assert {log.config.retention_ms for log in topic.local} == {5}
     changes.append(lambda: setattr(broker.config, "log_retention_ms", 7))
     other = await topics.create_in_turns(topics.check_creation("b", 10, 1, {}))
-    assert {log.config.retention_ms for log in other.partitions} == {7}
+    assert {log.config.retention_ms for log in other.local} == {7}
     assert other.settings.retention_ms == 7
 
 

@@ -8,7 +8,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 
 from tests.simulation.simulated_broker import Gone
-from tests.simulation.world.network import Link, Network
+from tests.simulation.world.network import BROKER, Link, Network
 from tests.simulation.world.process import Process
 from wire.message import Message
 from wire.messages import sasl_authenticate, sasl_handshake
@@ -57,6 +57,7 @@ class Connection:
         *,
         may_arrive_late: bool = True,
         login: Login | None = None,
+        address: str = BROKER,
     ) -> None:
         """`may_arrive_late`: requests of a connection that was given up may still be carried out.
 
@@ -65,6 +66,7 @@ class Connection:
         """
         self.name = name
         self._login = login
+        self._address = address
         self._may_arrive_late = may_arrive_late
         self._network = network
         self._process = process
@@ -109,7 +111,9 @@ class Connection:
     ) -> asyncio.Future[Message]:
         if self._link is None:
             self._received.clear()
-            self._link = self._network.connect(self._process, self._on_data, self.drop)
+            self._link = self._network.connect(
+                self._process, self._on_data, self.drop, self._address
+            )
             if self._link is not None and self._login is not None:
                 self._log_in(self._link, self._login)
         if self._link is None:

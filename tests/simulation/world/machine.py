@@ -7,20 +7,27 @@ the disk, threads, timers, clocks, random bytes, the network. See `docs/testing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from logstore.disk.durability import Durability
 from magnetar.broker import Broker
+from magnetar.config.listeners import parse_listeners
 from magnetar.config.load import Given, load
 from magnetar.runtime.turns import Turns
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.simulation.world.clock import ProcessClock, WallClock
-from tests.simulation.world.network import ListeningSocket, Network
+from tests.simulation.world.network import BROKER, ListeningSocket, Network
+from tests.simulation.world.peer_links import PeerLinks
 from tests.simulation.world.process import Process, ProcessEnded, Scheduler
-from tests.simulation.world.storage import ProcessExecutor, StoredCatalog, open_simulated
+from tests.simulation.world.storage import (
+    ProcessExecutor,
+    StoredCatalog,
+    open_shared,
+    open_simulated,
+)
 
 HEALING_INTERVAL_MS = 500
 _SETTINGS = {
@@ -51,18 +58,36 @@ class BrokerProcess(Process):
         self._network = network
 
     async def create_server(  # type: ignore[override]  # the one form that the broker uses
-        self, protocol_factory: Callable[[], asyncio.BaseProtocol], **_: Any
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        *,
+        sock: ListeningSocket,
+        **_: Any,
     ) -> _Listening:
-        self._network.listen(self, protocol_factory)
-        return _Listening(self._network)
+        self._network.listen(self, protocol_factory, sock.address)
+        return _Listening(self._network, sock.address)
 
 
 class _Listening:
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, address: str) -> None:
         self._network = network
+        self._address = address
 
     def close(self) -> None:
-        self._network.refuse()
+        self._network.refuse(self._address)
+
+
+class Node(NamedTuple):
+    """Which of several nodes a machine is, and the catalog that they share."""
+
+    id: int
+    ids: Sequence[int]
+    stored: StoredCatalog
+
+    @property
+    def address(self) -> str:
+        """Where its clients reach it."""
+        return f"node {self.id}"
 
 
 class Machine:
@@ -75,7 +100,10 @@ class Machine:
         random: Random,
         durability: Durability = Durability.FSYNC,
         settings: dict[str, str] | None = None,
+        node: Node | None = None,
     ) -> None:
+        """`node`: None for a broker that is alone."""
+        self.node = node
         self.random = random
         self.durability = durability
         self.wall = WallClock(scheduler)
@@ -102,10 +130,19 @@ class Machine:
         self.is_up = self.has_lost_power = False
         self.disk.on_power_lost = partial(self._power_lost, process)
         values = _SETTINGS | self._settings | {"durability": self.durability.value}
+        if self.node is not None:
+            values["node.id"] = str(self.node.id)
         config = load([Given(name, value, "test") for name, value in values.items()]).config
         clock = ProcessClock(self._scheduler, self.wall)
         executor = ProcessExecutor(process, self.random)
-        storage = partial(open_simulated, disk=self.disk, stored=self.stored, executor=executor)
+        node, address, members, peers = self.node, BROKER, None, None
+        stored, opening = self.stored, open_simulated
+        if node is not None:
+            stored, opening = node.stored, open_shared
+            address = node.address
+            members = dict.fromkeys(node.ids, parse_listeners(config))
+            peers = PeerLinks(self._network, process, node.id)
+        storage = partial(opening, disk=self.disk, stored=stored, executor=executor)
 
         async def serve() -> None:
             broker = Broker(
@@ -113,7 +150,9 @@ class Machine:
                 clock=clock,
                 on_failure=partial(self._fail, process),
                 open_storage=storage,
-                bind=lambda _: ListeningSocket(),
+                bind=lambda _: ListeningSocket(address),
+                members=members,
+                peer_network=peers,
             )
             # Else the turns of a history would take as long as this machine is slow.
             broker.turns = Turns(asyncio.get_running_loop().time)
@@ -148,7 +187,7 @@ class Machine:
         self.is_up = False
         self._scheduler.graveyard.append(self.broker)
         process.end()
-        self._network.end_server(is_told=self.random.random() < 0.7)
+        self._network.end_process(process, is_told=self.random.random() < 0.7)
 
     @property
     def is_alive(self) -> bool:

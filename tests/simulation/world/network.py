@@ -1,4 +1,4 @@
-"""A simulated network between clients and a broker.
+"""A simulated network between clients and brokers, and between the nodes of a cluster.
 
 A connection keeps the order of its bytes and cuts them anywhere; connections do not keep order
 among each other. A connection may be cut: each side hears of it at a time of its own, and what was
@@ -22,11 +22,16 @@ _DELAY_S = (0.000_05, 0.000_1, 0.000_3, 0.001, 0.02)
 _BUFFERED_BYTES = 4_000
 
 
+#: Where the one broker of a history without nodes listens.
+BROKER = "broker"
+
+
 class ListeningSocket(socket.socket):
     """Stands for the address of the broker; no byte passes through it."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = BROKER) -> None:
         super().__init__(socket.AF_UNIX)
+        self.address = address
 
     def getsockname(self) -> tuple[str, int]:
         return ("broker.simulated", 9092)
@@ -78,8 +83,8 @@ class Link:
         self.random = random
         self.trace = trace
         self.number = number
-        self._client = client
-        self._server = server
+        self.client = client
+        self.server = server
         self._on_data = on_data
         self._on_lost = on_lost
         self.transport = _Transport(self, server)
@@ -116,7 +121,7 @@ class Link:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        self._server.call_soon(self.transport.sent, len(data))
+        self.server.call_soon(self.transport.sent, len(data))
         self._on_data(data)
 
     def read_on(self) -> None:
@@ -138,8 +143,8 @@ class Link:
     def cut(self) -> None:
         """Lose what is under way; both sides hear of it, each at its own time."""
         self._to_server.is_dead = self.to_client.is_dead = True
-        self._client.call_later(self.random.choice((0.0, 0.001, 0.2)), self.lose)
-        self._server.call_later(self.random.choice((0.0, 0.001, 0.2, 2.0)), self.transport.lose)
+        self.client.call_later(self.random.choice((0.0, 0.001, 0.2)), self.lose)
+        self.server.call_later(self.random.choice((0.0, 0.001, 0.2, 2.0)), self.transport.lose)
 
     def halve(self) -> None:
         """Let one direction, or both, carry nothing more; no side hears of it."""
@@ -161,7 +166,7 @@ class _Transport(asyncio.Transport):
         super().__init__()
         self._link = link
         self._process = process
-        self._protocol: asyncio.BufferedProtocol | None = None
+        self._protocol: asyncio.BufferedProtocol | asyncio.Protocol | None = None
         self._is_reading = True
         self._received: list[bytes] = []
         self._unsent_bytes = 0
@@ -170,7 +175,7 @@ class _Transport(asyncio.Transport):
         self._is_closing = False
         self._is_lost = False
 
-    def begin(self, protocol: asyncio.BufferedProtocol) -> None:
+    def begin(self, protocol: asyncio.BufferedProtocol | asyncio.Protocol) -> None:
         """Hand the accepted connection to the broker."""
         self._protocol = protocol
         protocol.connection_made(self)
@@ -184,6 +189,9 @@ class _Transport(asyncio.Transport):
         protocol = self._protocol
         while self._received and self._is_reading and not self._is_closing and protocol:
             data = self._received.pop(0)
+            if isinstance(protocol, asyncio.Protocol):
+                protocol.data_received(data)
+                continue
             while data and not self._is_closing:
                 buffer = memoryview(protocol.get_buffer(-1))
                 size = min(len(buffer), len(data))
@@ -259,8 +267,8 @@ class Network:
         self.random = random
         self._traced = blake2b(digest_size=8)
         self._links: dict[Link, None] = {}
-        self._accept: Callable[[], asyncio.BufferedProtocol] | None = None
-        self._server: Process | None = None
+        #: By address: who listens there, and what makes the protocol of a connection.
+        self._listening: dict[str, tuple[Process, Callable[[], Any]]] = {}
         self._count = 0
 
     @property
@@ -272,19 +280,23 @@ class Network:
         self._traced.update(b"%r %d " % (at_s, len(piece)))
         self._traced.update(piece)
 
-    def listen(self, server: Process, accept: Callable[[], Any]) -> None:
-        """Let a broker accept connections from now on, until its process ends."""
-        self._server, self._accept = server, accept
+    def listen(self, server: Process, accept: Callable[[], Any], address: str = BROKER) -> None:
+        """Let a process accept connections from now on, until it ends."""
+        self._listening[address] = server, accept
 
-    def refuse(self) -> None:
+    def refuse(self, address: str = BROKER) -> None:
         """Accept no connection any more."""
-        self._accept = None
+        self._listening.pop(address, None)
 
     def connect(
-        self, client: Process, on_data: Callable[[bytes], None], on_lost: Callable[[], None]
+        self,
+        client: Process,
+        on_data: Callable[[bytes], None],
+        on_lost: Callable[[], None],
+        address: str = BROKER,
     ) -> Link | None:
-        """Return a new connection, or None where no broker listens."""
-        accept, server = self._accept, self._server
+        """Return a new connection, or None where no process listens."""
+        server, accept = self._listening.get(address, (None, None))
         if accept is None or server is None or not server.is_alive:
             return None
         self._count += 1
@@ -292,7 +304,7 @@ class Network:
         self._links[link] = None
 
         def begin() -> None:
-            if self._accept is not None:
+            if self._listening.get(address) == (server, accept):
                 link.transport.begin(accept())
             else:
                 link.cut()
@@ -300,12 +312,20 @@ class Network:
         server.call_soon(begin)
         return link
 
-    def end_server(self, *, is_told: bool) -> None:
-        """The broker's process, or its machine, has ended."""
-        self.refuse()
-        for link in self._links:
-            link.end_server(is_told=is_told)
-        self._links.clear()
+    def end_process(self, process: Process, *, is_told: bool) -> None:
+        """A process, or its machine, has ended, with both ends of its connections."""
+        for address, (server, _) in tuple(self._listening.items()):
+            if server is process:
+                self.refuse(address)
+        for link in tuple(self._links):
+            if link.server is process:
+                link.end_server(is_told=is_told)
+            elif link.client is process:
+                # The operating system tells the other side, or the machine is gone.
+                link.close(may_arrive=is_told)
+            else:
+                continue
+            del self._links[link]
 
     def disturb(self) -> None:
         """Let something happen to a random connection, or to none."""
@@ -319,6 +339,6 @@ class Network:
             link.halve()
         else:
             link.reads_slowly = link.has_read_slowly = True
-            link._client.call_later(self.random.choice((0.01, 0.3, 2.0)), link.read_on)
+            link.client.call_later(self.random.choice((0.01, 0.3, 2.0)), link.read_on)
             return
         del self._links[link]

@@ -111,9 +111,13 @@ class SimulatedLogs(Logs):
 
 @dataclass
 class StoredCatalog:
-    """What a crash leaves of the catalog: the bytes after its last durable commit."""
+    """What a crash leaves of the catalog: the bytes after its last durable commit.
+
+    `shared` is the catalog of several nodes, which outlives each of them.
+    """
 
     committed: bytes | None = None
+    shared: sqlite3.Connection | None = None
 
 
 class SimulatedCatalog(Catalog):
@@ -140,6 +144,57 @@ class SimulatedCatalog(Catalog):
     def _keep(self) -> None:
         """What is committed is durable."""
         self._stored.committed = self._database.serialize()
+
+
+class SharedCatalog(Catalog):
+    """A catalog that several nodes have open; the power of one may go around each of its commits.
+
+    The nodes take turns within one process here, so one connection serves all of them.
+    """
+
+    def __init__(self, stored: StoredCatalog, disk: SimulatedDisk | None = None) -> None:
+        """`disk`: of the node; None: nothing disturbs this one."""
+        self._stored = stored
+        self._disk = disk
+        super().__init__(None, is_shared=True)
+
+    def _migrate(self) -> None:
+        if self._stored.shared is None:
+            self._stored.shared = self._database
+        else:
+            self._database.close()
+            self._database = self._stored.shared
+        super()._migrate()
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
+        if self._disk is not None:
+            self._disk.before("catalog")
+        with super()._transaction(doing) as database:
+            yield database
+        if self._disk is not None:
+            self._disk.before("catalog")
+
+    def secret(self) -> bytes:
+        # SQLite's own chance is no history's: the proofs between nodes are bytes on the network.
+        return b"the secret of all simulated nodes"
+
+    def close(self) -> None:
+        """The others have it open still."""
+
+
+def open_shared(
+    config: BrokerConfig,
+    clock: Clock,
+    fail: Callable[[BaseException], None],
+    *,
+    disk: SimulatedDisk,
+    stored: StoredCatalog,
+    executor: ProcessExecutor,
+) -> tuple[Logs, Catalog]:
+    """Open the logs of one node, and the catalog of all."""
+    logs = SimulatedLogs("/data", config, clock, fail, files=disk, executor=executor)
+    return logs, SharedCatalog(stored, disk)
 
 
 def open_simulated(

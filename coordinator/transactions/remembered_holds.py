@@ -1,0 +1,96 @@
+"""What a node remembers of transactions whose coordinator is another node.
+
+A partition takes transactional data only if the coordinator holds it in the producer's transaction.
+Where the coordinator is another node, the leader of the partition asks before the first batch, and
+remembers the answer until the transaction's marker arrives: the coordinator sends one to every
+partition that it holds, so what was answered holds until then. Nothing is lost by forgetting: the
+leader asks again.
+
+A marker may arrive between the question and the answer. Then the answer is about a transaction that
+has ended, and data appended on its strength would hang. So a question is a `Question`, which a
+marker of that producer in that partition makes void. Kafka calls the same a verification guard
+(KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.transactions.metadata import TopicPartition
+
+
+class Question:
+    """One question to a coordinator, about a producer and its partitions."""
+
+    __slots__ = ("partitions", "producer_epoch", "producer_id", "void")
+
+    def __init__(
+        self, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.partitions = partitions
+        #: The partitions that got a marker of the producer since the question was asked.
+        self.void: set[TopicPartition] = set()
+
+
+class RememberedHolds:
+    """The partitions of this node that transactions coordinated elsewhere hold."""
+
+    __slots__ = ("_asked", "_held")
+
+    def __init__(self) -> None:
+        #: By producer id: its epoch, and the partitions that its transaction holds.
+        self._held: dict[int, tuple[int, set[TopicPartition]]] = {}
+        #: By producer id: the questions that have no answer yet.
+        self._asked: dict[int, list[Question]] = {}
+
+    def __len__(self) -> int:
+        """The number of producers of whom something is remembered or asked."""
+        return len(self._held.keys() | self._asked.keys())
+
+    def holds(self, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
+        """Return whether the producer's transaction of this epoch is known to hold `partition`."""
+        held = self._held.get(producer_id)
+        return held is not None and held[0] == producer_epoch and partition in held[1]
+
+    def ask(
+        self, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    ) -> Question:
+        """Begin a question. It ends with `answered`, whatever becomes of it."""
+        question = Question(producer_id, producer_epoch, frozenset(partitions))
+        self._asked.setdefault(producer_id, []).append(question)
+        return question
+
+    def answered(self, question: Question, held: Iterable[TopicPartition] = ()) -> None:
+        """End a question; remember those of `held` that got no marker meanwhile."""
+        producer_id, epoch = question.producer_id, question.producer_epoch
+        asked = self._asked[producer_id]
+        asked.remove(question)
+        if not asked:
+            del self._asked[producer_id]
+        valid = question.partitions.intersection(held) - question.void
+        if not valid:
+            return
+        known = self._held.get(producer_id)
+        if known is None or known[0] < epoch:
+            self._held[producer_id] = (epoch, set(valid))
+        elif known[0] == epoch:
+            known[1].update(valid)
+
+    def on_marker(self, producer_id: int, partition: TopicPartition) -> None:
+        """A marker of the producer is in `partition`: its transaction is over there."""
+        for question in self._asked.get(producer_id, ()):
+            question.void.add(partition)
+        known = self._held.get(producer_id)
+        if known is not None:
+            known[1].discard(partition)
+            if not known[1]:
+                del self._held[producer_id]
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is gone, or this node leads none of it any more: no marker of it will come."""
+        for producer_id, (_, partitions) in [*self._held.items()]:
+            partitions.difference_update([one for one in partitions if one.topic == topic])
+            if not partitions:
+                del self._held[producer_id]

@@ -1,0 +1,247 @@
+"""The processes of `serve --workers N`: forked, watched, started again, and stopped together.
+
+The supervisor takes the addresses, holds the data directory, and forks one process for each node.
+It serves no request. A node that dies is started again at once; its listening sockets stay open
+here meanwhile, so clients wait in their queue instead of being refused. One signal stops all nodes
+cleanly, a second one at once. If the supervisor itself is killed, its nodes end at once too.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from magnetar.logging import get_logger
+
+_log = get_logger("nodes")
+
+EXIT_MISTAKE = 2
+EXIT_FORCED = 130
+#: A node that has served so long is started again at once; one that dies sooner waits, each time
+#: twice as long.
+_STEADY_S = 5.0
+_BACK_OFF_S = (0.05, 5.0)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Ties:
+    """What a node's process shares with its supervisor: two pipes.
+
+    Nodes heed no signals: a terminal and service managers send them to all processes, and the
+    supervisor would then send each node a second one.
+    """
+
+    def __init__(self, ready: int, orders: int) -> None:
+        """`ready` is written to; from `orders` the node reads what it is to do."""
+        self._ready = ready
+        #: Readable when the node is to stop, and when the supervisor is gone.
+        self.orders = orders
+
+    def is_stop(self) -> bool:
+        """Whether the order is to stop cleanly. False: the supervisor is gone."""
+        return bool(os.read(self.orders, 1))
+
+    def tell_ready(self) -> None:
+        """Tell the supervisor that clients can connect."""
+        with suppress(BrokenPipeError):
+            os.write(self._ready, b"R")
+        os.close(self._ready)
+
+
+@dataclass
+class _Worker:
+    """One node's process, of which there is always one or one to come."""
+
+    node_id: int
+    pid: int = 0
+    ready: int = -1
+    orders: int = -1
+    is_ready: bool = False
+    started_s: float = 0.0
+    back_off_s: float = _BACK_OFF_S[0]
+    #: When it is to be started again; None while it runs.
+    due_s: float | None = field(default=0.0)
+
+
+class Supervisor:
+    """All workers. `run` returns the exit code of the whole."""
+
+    def __init__(
+        self,
+        nodes: Mapping[int, Callable[[Ties], int]],
+        on_ready: Callable[[], None],
+    ) -> None:
+        """`nodes`: for each id what its process does; it returns the exit code. `on_ready` is
+        called once, when all nodes serve."""
+        self._bodies = nodes
+        self._on_ready = on_ready
+        self._workers = [_Worker(node_id) for node_id in nodes]
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        self._is_stopping = False
+        self._was_ready = False
+        self._exit_code = 0
+
+    def run(self) -> int:
+        """Serve until a signal, or until a node cannot be started; return the exit code."""
+        for fd in (self._wake_read, self._wake_write):
+            os.set_blocking(fd, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self._wake_write)
+        for number in (*_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, _ignored)
+        # What is here now is shared with all nodes for good.
+        gc.collect()
+        gc.freeze()
+        self._start_due()
+        while any(worker.pid for worker in self._workers) or not self._is_stopping:
+            self._wait()
+            self._reap()
+            self._start_due()
+        return self._exit_code
+
+    # --- what happens
+
+    def _wait(self) -> None:
+        """Return when something has happened, or a node is due."""
+        due = [worker.due_s for worker in self._workers if worker.due_s is not None]
+        timeout = max(min(due) - time.monotonic(), 0) if due and not self._is_stopping else None
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                self._on_signals(os.read(self._wake_read, 4096))
+            else:
+                self._on_told(key.data)
+
+    def _on_signals(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number not in _SIGNALS:
+                continue  # A child has ended: `_reap` finds it.
+            if self._is_stopping:
+                print("magnetar: stopped at once", file=sys.stderr, flush=True)
+                self._kill_all()
+                os._exit(EXIT_FORCED)
+            self._stop(0)
+
+    def _on_told(self, worker: _Worker) -> None:
+        told = os.read(worker.ready, 1)
+        self._selector.unregister(worker.ready)
+        os.close(worker.ready)
+        worker.ready = -1
+        worker.is_ready = bool(told)
+        if not self._was_ready and all(one.is_ready for one in self._workers):
+            self._was_ready = True
+            self._on_ready()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for worker in self._workers:
+                if worker.pid == pid:
+                    self._ended(worker, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, worker: _Worker, code: int) -> None:
+        worker.pid = 0
+        os.close(worker.orders)
+        worker.orders = -1
+        if worker.ready >= 0:
+            self._selector.unregister(worker.ready)
+            os.close(worker.ready)
+            worker.ready = -1
+        if self._is_stopping:
+            self._exit_code = self._exit_code or _exit_code(code)
+            return
+        # Before all have served once a failure is the start's; a mistake in settings stays one.
+        if not self._was_ready or code == EXIT_MISTAKE:
+            self._stop(_exit_code(code) or 1)
+            return
+        now_s = time.monotonic()
+        if now_s - worker.started_s >= _STEADY_S:
+            worker.back_off_s, worker.due_s = _BACK_OFF_S[0], now_s
+        else:
+            worker.due_s = now_s + worker.back_off_s
+            worker.back_off_s = min(worker.back_off_s * 2, _BACK_OFF_S[1])
+        _log.error("node ended: it is started again", node_id=worker.node_id, exit_code=code)
+
+    # --- what is done
+
+    def _start_due(self) -> None:
+        now_s = time.monotonic()
+        for worker in self._workers:
+            is_due = worker.due_s is not None and worker.due_s <= now_s
+            if is_due and not self._is_stopping:
+                self._start(worker)
+
+    def _start(self, worker: _Worker) -> None:
+        ready_read, ready_write = os.pipe()
+        orders_read, orders_write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            os.close(ready_read)
+            os.close(orders_write)
+            self._become(worker, Ties(ready_write, orders_read))
+        os.close(ready_write)
+        os.close(orders_read)
+        worker.pid, worker.ready, worker.orders, worker.due_s = pid, ready_read, orders_write, None
+        worker.started_s, worker.is_ready = time.monotonic(), False
+        self._selector.register(ready_read, selectors.EVENT_READ, worker)
+
+    def _become(self, worker: _Worker, ties: Ties) -> NoReturn:
+        """Be a node's process from here on."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        self._selector.close()
+        others = [fd for other in self._workers for fd in (other.ready, other.orders) if fd >= 0]
+        # All of them: a node hears of the supervisor's end only if no other holds its pipe.
+        for fd in (self._wake_read, self._wake_write, *others):
+            os.close(fd)
+        code = 1
+        try:
+            code = self._bodies[worker.node_id](ties)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            if (failure := sys.exc_info()) != (None, None, None):
+                sys.excepthook(*failure)
+            # Nothing of the supervisor's may run in this process.
+            os._exit(code)
+
+    def _stop(self, code: int) -> None:
+        """Stop every node cleanly; `code` is what the supervisor ends with."""
+        self._is_stopping = True
+        self._exit_code = code
+        for worker in self._workers:
+            if worker.pid:
+                with suppress(BrokenPipeError):
+                    os.write(worker.orders, b"S")
+
+    def _kill_all(self) -> None:
+        for worker in self._workers:
+            if worker.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGKILL)
+
+
+def _exit_code(code: int) -> int:
+    """Return the exit code of a process as a shell has it: 128 and the signal that ended it."""
+    return code if code >= 0 else 128 - code
+
+
+def _ignored(number: int, frame: object) -> None:
+    """Let the signal wake `select`; it is read from the wake-up pipe."""

@@ -1,0 +1,177 @@
+"""The nodes of `serve --workers N`: their settings, addresses and directories."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from logstore.disk.durability import Durability
+from magnetar.broker import Broker, data_dir_of
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.listeners import Listener, parse_listeners
+from magnetar.config.load import ConfigError
+from magnetar.metrics import of_nodes
+from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
+from magnetar.peers.addresses import bind_local, connect_local
+from magnetar.server.listening import bind_socket
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.logs import Logs
+from magnetar.storage.placing import node_directory
+
+_METRICS_SOCKET = "metrics.sock"
+
+
+class Member(NamedTuple):
+    """One node: its settings, and the sockets and listeners that it serves."""
+
+    config: BrokerConfig
+    listeners: list[Listener]
+    sockets: list[socket.socket]
+
+
+def check_workers(config: BrokerConfig) -> None:
+    """Raise ConfigError for settings that several nodes cannot obey."""
+    if Durability(config.durability) is Durability.MEMORY:
+        raise ConfigError(
+            "--workers needs a data directory that its nodes share; durability=memory has none."
+            " Leave one of the two out."
+        )
+
+
+def members(config: BrokerConfig, count: int) -> dict[int, Member]:
+    """Take the addresses of all nodes; return each node by its id. Raises ConfigError."""
+    data_dir = data_dir_of(config)
+    found = {}
+    for number in range(count):
+        node_id = config.node_id + number
+        listeners, sockets = [], []
+        for listener in parse_listeners(config):
+            bound = bind_socket(_shifted(listener, number))
+            sockets.append(bound)
+            listeners.append(_shifted(listener, number).bound_to(bound.getsockname()[1]))
+        own = _config_of(config, node_id, node_directory(data_dir, node_id), listeners, count)
+        found[node_id] = Member(own, listeners, sockets)
+    return found
+
+
+def _shifted(listener: Listener, number: int) -> Listener:
+    """Return the listener of a later node: each has the next port, 0 its own."""
+    port, advertised = listener.port, listener.advertised_port
+    return replace(
+        listener,
+        port=port + number if port else 0,
+        advertised_port=advertised + number if advertised else 0,
+    )
+
+
+def _config_of(
+    config: BrokerConfig, node_id: int, directory: Path, listeners: list[Listener], count: int
+) -> BrokerConfig:
+    """Return the settings of one node; what bounds memory is divided among all."""
+    values = {
+        **config.static,
+        "node.id": node_id,
+        "broker.id": node_id,
+        "log.dirs": [str(directory)],
+        "listeners": [_text(one.name, one.host, one.port) for one in listeners],
+        "queued.max.request.bytes": config.queued_max_request_bytes // count,
+    }
+    if "advertised.listeners" in config.static:
+        values["advertised.listeners"] = [
+            _text(one.name, one.advertised_host, one.advertised_port) for one in listeners
+        ]
+    return BrokerConfig(values)
+
+
+def _text(name: str, host: str, port: int) -> str:
+    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
+
+
+def broker_of(node_id: int, nodes: dict[int, Member], data_dir: Path) -> Broker:
+    """Return the broker of one node, in its own process. Closes the sockets of the others."""
+    own = nodes[node_id]
+    for other_id, other in nodes.items():
+        if other_id != node_id:
+            for each in other.sockets:
+                each.close()
+    # By name: the server binds in the order of the settings.
+    sockets = {
+        listener.name: bound for listener, bound in zip(own.listeners, own.sockets, strict=True)
+    }
+    return Broker(
+        own.config,
+        open_storage=partial(_open_storage, data_dir),
+        bind=lambda listener: sockets[listener.name],
+        members={each: member.listeners for each, member in nodes.items()},
+    )
+
+
+class NodeMetrics:
+    """What a node does for the one endpoint of all: the first serves it, the others answer it."""
+
+    def __init__(
+        self,
+        node_id: int,
+        data_dir: Path,
+        node_ids: Iterable[int],
+        bound: socket.socket | None,
+    ) -> None:
+        """`bound`: the endpoint's address, taken before the nodes were forked; None: no metrics are
+        asked for. On the event loop of the node."""
+        self._node_id = node_id
+        self._data_dir = data_dir
+        self._others = [each for each in node_ids if each != node_id]
+        self._bound = bound
+        self._serves = all(node_id < each for each in self._others)
+        self._endpoint: MetricsEndpoint | None = None
+        self._server: asyncio.AbstractServer | None = None
+
+    def begin(self) -> None:
+        """Say that the node is starting. Before its broker is, which may take long."""
+        if self._bound is None:
+            return
+        if self._serves:
+            self._endpoint = MetricsEndpoint("", 0, self._bound)
+        else:
+            self._bound.close()
+
+    async def start(self, broker: Broker) -> None:
+        """Serve what the broker has."""
+        if self._endpoint is not None:
+            connect = {
+                each: partial(connect_local, node_directory(self._data_dir, each), _METRICS_SOCKET)
+                for each in self._others
+            }
+            self._endpoint.start(broker.gather_metrics, OtherNodes(self._node_id, connect))
+        elif self._bound is not None:
+            own = node_directory(self._data_dir, self._node_id)
+            listening = bind_local(own, _METRICS_SOCKET)
+            self._server = await of_nodes.serve(listening, broker.gather_metrics)
+
+    async def stop(self) -> None:
+        """Serve no more; before the broker, whose figures are read, stops."""
+        if self._server is not None:
+            self._server.close()
+        elif self._endpoint is not None:
+            await self._endpoint.stop()
+
+
+def _open_storage(
+    data_dir: Path,
+    config: BrokerConfig,
+    clock: Clock,
+    fail: Callable[[BaseException], None],
+) -> tuple[Logs, Catalog]:
+    """Open the node's own logs, and the catalog of all nodes. Raises ConfigError."""
+    directory = data_dir_of(config)
+    try:
+        logs = Logs(str(directory), config, clock, fail)
+    except OSError as error:
+        raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
+    return logs, Catalog(data_dir, Durability(config.durability), is_shared=True)

@@ -1,0 +1,117 @@
+"""The metrics of several nodes at one endpoint: each sample gets the label `node`.
+
+The first node has the endpoint. Each other node writes its metrics, in Prometheus' text format, to
+whoever connects to its socket, which lies in the node's directory and is its owner's alone. A node
+that is away, or does not answer in time, is left out of the scrape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from magnetar.logging import get_logger
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+#: Returns every metric as it is now; runs on the event loop.
+Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
+#: How long a node has for its metrics.
+ANSWER_SECONDS = 2.0
+_LABEL = "node"
+_CHUNK_BYTES = 1 << 16
+
+_log = get_logger("metrics")
+
+
+class Collector(Protocol):
+    """What prometheus-client collects from."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return metrics as they are now."""
+        ...
+
+
+async def serve(listening: socket.socket, gather: Gather) -> asyncio.AbstractServer:
+    """Write what `gather` returns to whoever connects, until the server is closed."""
+    return await asyncio.start_unix_server(partial(_answer, gather), sock=listening)
+
+
+async def _answer(gather: Gather, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    # Imported at the first scrape, as the gathering itself.
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Fixed(await gather()))
+    ProcessCollector(registry=registry)
+    try:
+        writer.write(generate_latest(registry))
+        await writer.drain()
+    except ConnectionError:
+        _log.debug("metrics not taken", reason="the endpoint's node has gone")
+    finally:
+        writer.close()
+
+
+class _Fixed:
+    """Metrics that were gathered before."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families
+
+
+class NodesCollector:
+    """The metrics of the endpoint's own node, and of all others."""
+
+    def __init__(
+        self,
+        own_id: int,
+        own: Iterable[Collector],
+        connect: Mapping[int, Callable[[], socket.socket]],
+    ) -> None:
+        """`connect`: how each other node is reached."""
+        self._own_id = own_id
+        self._own = own
+        self._connect = connect
+
+    def collect(self) -> Iterator[Metric]:
+        """Return each metric once, with the samples of every node."""
+        merged: dict[str, Metric] = {}
+        own = (family for each in self._own for family in each.collect())
+        _merge(merged, self._own_id, own)
+        for node_id, connect in self._connect.items():
+            try:
+                _merge(merged, node_id, _read(connect))
+            except OSError as error:
+                _log.warning("metrics of a node are missing", node_id=node_id, reason=str(error))
+        yield from merged.values()
+
+
+def _read(connect: Callable[[], socket.socket]) -> Iterable[Metric]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with connect() as connected:
+        connected.settimeout(ANSWER_SECONDS)
+        chunks = iter(lambda: connected.recv(_CHUNK_BYTES), b"")
+        return text_string_to_metric_families(b"".join(chunks).decode())
+
+
+def _merge(merged: dict[str, Metric], node_id: int, families: Iterable[Metric]) -> None:
+    for family in families:
+        samples = [
+            sample._replace(labels={**sample.labels, _LABEL: str(node_id)})
+            for sample in family.samples
+        ]
+        if (known := merged.get(family.name)) is None:
+            family.samples = samples
+            merged[family.name] = family
+        else:
+            known.samples += samples

@@ -1,0 +1,83 @@
+"""What a node has that is not alone: its peers, what it asks of them, and what they ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.transactions.remembered_holds import RememberedHolds
+from magnetar.clock import Clock
+from magnetar.peers.node_peers import NodePeers
+from magnetar.peers.tables import PeerApi, PeerApis
+from magnetar.runtime import holds_elsewhere, marker_messages
+from magnetar.runtime.holds_elsewhere import HoldsElsewhere
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere
+from magnetar.runtime.nodes import Nodes
+from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.peer_messages import CatalogChangedRequest, FindProducersRequest
+from magnetar.runtime.peer_requests import PeerRequests
+from magnetar.runtime.producers_elsewhere import ProducersElsewhere
+from magnetar.runtime.transactions import Transactions
+from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.topic_names import TRANSACTION_STATE
+from magnetar.storage.topics import Topics
+from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+
+class AmongPeers:
+    """The parts of a node that other nodes are behind."""
+
+    def __init__(
+        self,
+        peers: NodePeers,
+        nodes: Nodes,
+        topics: Topics,
+        held: RememberedHolds,
+        participants: LocalParticipants,
+        clock: Clock,
+    ) -> None:
+        """`held` is what `participants` tells of each marker."""
+        self._peers = peers
+        self._nodes = nodes
+        self._participants = participants
+        self._clock = clock
+        self.holds = HoldsElsewhere(nodes, peers, held)
+        self.markers = MarkersElsewhere(nodes, peers, participants, clock)
+        self.producers = ProducersElsewhere(peers, lambda: _coordinators(topics))
+        topics.on_deleted.append(lambda topic: held.forget_topic(topic.name))
+
+    async def serve(
+        self, transactions: Transactions, fail: Callable[[BaseException], None]
+    ) -> None:
+        """Answer peers from now on: once every shard is replayed. Raises OSError."""
+        requests = PeerRequests(
+            transactions, self._participants, self._clock, self._nodes.see_changes
+        )
+        await self._peers.listen(_apis(requests), fail)
+
+    def stop(self) -> None:
+        """Ask and answer no more."""
+        self.holds.cancel()
+        self.markers.cancel()
+        self._peers.close()
+
+
+def _coordinators(topics: Topics) -> set[int]:
+    """Return the other nodes that lead partitions of `__transaction_state`."""
+    topic = topics.by_name(TRANSACTION_STATE)
+    if topic is None:
+        return set()
+    return {one.node_id for one in topic.partitions if isinstance(one, Elsewhere)}
+
+
+def _apis(requests: PeerRequests) -> PeerApis:
+    """Return what peers may ask."""
+    return {
+        api.request_class.api_key: api
+        for api in (
+            PeerApi(CatalogChangedRequest, 0, requests.catalog_changed),
+            PeerApi(FindProducersRequest, 0, requests.find_producers),
+            PeerApi(AddPartitionsToTxnRequest, holds_elsewhere.VERSION, requests.add_partitions),
+            PeerApi(WriteTxnMarkersRequest, marker_messages.VERSION, requests.write_markers),
+        )
+    }

@@ -1,0 +1,257 @@
+"""The connections that peers have dialled: each proves itself, and is served.
+
+Of the connections of one peer only the newest is served. Where a peer has lost patience with a
+connection, or was killed, and comes again, bytes of the old connection may still arrive. They must
+not take effect after an answer on the new one: a marker that is sent twice and arrives late would
+end the next transaction of its producer. So in the step that admits a connection the earlier ones
+of that peer end, and whatever they still hold is not read. A connection proves itself over a nonce
+of the listener, so none that was dialled earlier can be admitted later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, cast
+
+from magnetar.logging import get_logger
+from magnetar.peers.dialling import Own
+from magnetar.peers.frames import FRAME_BYTES_MAX, FrameSplitter, encode_response
+from magnetar.peers.proofs import (
+    NONCE_BYTES,
+    Introduction,
+    dialler_proof,
+    is_proven,
+    listener_proof,
+)
+from magnetar.peers.tables import PeerApis
+from magnetar.runtime.background import Tasks
+from magnetar.runtime.failing import is_fatal
+from magnetar.runtime.peer_messages import (
+    PeerHelloRequest,
+    PeerHelloResponse,
+    PeerProofRequest,
+    PeerProofResponse,
+)
+from wire.error_code import ErrorCode
+from wire.errors import WireError
+from wire.message import Message
+from wire.messages.header import RequestHeader
+
+M = TypeVar("M", bound=Message)
+
+_log = get_logger("peers")
+
+#: The time that a connection has to prove itself.
+PROOF_TIMEOUT_S = 10.0
+#: Strangers at the same time; one more is refused.
+_STRANGERS_MAX = 64
+
+
+class ListeningPeers:
+    """All connections that peers have dialled. `accept` makes the protocol of a new one."""
+
+    def __init__(
+        self, own: Own, key: bytes, apis: PeerApis, fail: Callable[[BaseException], None]
+    ) -> None:
+        self.own = own
+        self.key = key
+        self.apis = apis
+        self.fail = fail
+        self.tasks = Tasks(fail)
+        self._is_closed = False
+        self._strangers: set[ListenedPeer] = set()
+        #: By node: the connection that is served.
+        self._admitted: dict[int, ListenedPeer] = {}
+        #: By node: incarnation and number of the newest connection that was admitted.
+        self._newest: dict[int, tuple[int, int]] = {}
+
+    def accept(self) -> ListenedPeer:
+        """Return the protocol of a connection that a peer has just dialled."""
+        return ListenedPeer(self)
+
+    def close(self) -> None:
+        """End every connection, and those that the event loop has accepted before the end."""
+        self._is_closed = True
+        for one in (*self._strangers, *self._admitted.values()):
+            one.abort()
+        self.tasks.cancel()
+
+    def opened(self, stranger: ListenedPeer) -> bool:
+        """Return whether one more may prove itself."""
+        if self._is_closed or len(self._strangers) >= _STRANGERS_MAX:
+            return False
+        self._strangers.add(stranger)
+        return True
+
+    def admit(self, peer: ListenedPeer, said: Introduction) -> bool:
+        """Serve a connection that has proven itself, and no earlier one of that node any more.
+
+        Returns whether it is the newest.
+        """
+        number = (said.incarnation, said.connection)
+        if number <= self._newest.get(said.dialler, (-1, -1)):
+            return False
+        self._newest[said.dialler] = number
+        earlier = self._admitted.get(said.dialler)
+        if earlier is not None:
+            earlier.abort()
+        self._strangers.discard(peer)
+        self._admitted[said.dialler] = peer
+        return True
+
+    def lost(self, peer: ListenedPeer) -> None:
+        """Forget a connection that has ended."""
+        self._strangers.discard(peer)
+        if peer.said is not None and self._admitted.get(peer.said.dialler) is peer:
+            del self._admitted[peer.said.dialler]
+
+
+class ListenedPeer(asyncio.Protocol):
+    """One connection that a peer, or a stranger, has dialled."""
+
+    def __init__(self, peers: ListeningPeers) -> None:
+        self._peers = peers
+        self._splitter = FrameSplitter()
+        self._transport: asyncio.Transport | None = None
+        self._is_ended = False
+        self._is_admitted = False
+        self._late: asyncio.TimerHandle | None = None
+        #: What the other side has said of itself; proven once it is admitted.
+        self.said: Introduction | None = None
+
+    # --- what asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._peers.opened(self):
+            self.abort()
+            return
+        loop = asyncio.get_running_loop()
+        self._late = loop.call_later(PROOF_TIMEOUT_S, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._splitter.feed(data):
+                if self._is_ended:
+                    return
+                self._on_frame(frame)
+        except WireError as error:
+            _log.warning("connection of a peer closed", node_id=self._named(), reason=str(error))
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+        self._peers.lost(self)
+
+    # ---
+
+    def abort(self) -> None:
+        """End the connection. Nothing that has arrived and was not begun is begun any more."""
+        self._end()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self) -> None:
+        self._is_ended = True
+        if self._late is not None:
+            self._late.cancel()
+
+    def _named(self) -> int | None:
+        return self.said.dialler if self._is_admitted and self.said is not None else None
+
+    def _on_frame(self, frame: bytes) -> None:
+        # A flexible header begins like any other.
+        header, _ = RequestHeader.decode_from(frame, 1)
+        key, version = header.request_api_key, header.request_api_version
+        if not self._is_admitted:
+            self._introduce(frame, key, version, header.correlation_id)
+            return
+        api = self._peers.apis.get(key)
+        if api is None or api.version != version:
+            raise WireError(f"API key {key} version {version} is not served to peers")
+        request = _decode(frame, api.request_class, version)
+        try:
+            answer = api.perform(request)
+        except Exception as error:  # the edge between two nodes: `_on_error` sorts them
+            self._on_error(error, api.request_class)
+            return
+        self._peers.tasks.spawn(
+            self._respond(answer, api.request_class, version, header.correlation_id)
+        )
+
+    async def _respond(
+        self,
+        answer: Awaitable[Message],
+        request_class: type[Message],
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        try:
+            response = await answer
+        except Exception as error:  # the edge between two nodes: `_on_error` sorts them
+            self._on_error(error, request_class)
+            return
+        self._send(response, version, correlation_id)
+
+    def _on_error(self, error: Exception, request_class: type[Message]) -> None:
+        """End the broker, or give the connection up: the peer asks again, on another one."""
+        if is_fatal(error):
+            self._peers.fail(error)
+            return
+        _log.error(
+            "request of a peer failed",
+            request=request_class.__name__,
+            node_id=self._named(),
+            exc_info=error,
+        )
+        self.abort()
+
+    def _introduce(self, frame: bytes, key: int, version: int, correlation_id: int) -> None:
+        """Take one step of the proofs. Raises WireError for whoever is not of this cluster."""
+        if self.said is None and (key, version) == (PeerHelloRequest.api_key, 0):
+            hello = _decode(frame, PeerHelloRequest, 0)
+            own, nonce = self._peers.own, secrets.token_bytes(NONCE_BYTES)
+            if hello.cluster_id != own.cluster_id or len(hello.nonce) != NONCE_BYTES:
+                raise WireError(f"it is of cluster {hello.cluster_id!r}, not {own.cluster_id!r}")
+            self.said = Introduction(
+                hello.cluster_id,
+                hello.node_id,
+                hello.incarnation,
+                hello.connection,
+                own.node_id,
+                hello.nonce,
+                nonce,
+            )
+            proof = listener_proof(self._peers.key, self.said)
+            answer = PeerHelloResponse(node_id=own.node_id, nonce=nonce, proof=proof)
+            self._send(answer, 0, correlation_id)
+        elif self.said is not None and (key, version) == (PeerProofRequest.api_key, 0):
+            proof = _decode(frame, PeerProofRequest, 0).proof
+            if not is_proven(proof, dialler_proof(self._peers.key, self.said)):
+                raise WireError("it has not proven that it is of this cluster")
+            self._admit(self.said, correlation_id)
+        else:
+            raise WireError(f"API key {key} version {version} before any proof")
+
+    def _admit(self, said: Introduction, correlation_id: int) -> None:
+        if not self._peers.admit(self, said):
+            refusal = PeerProofResponse(error_code=ErrorCode.INVALID_PRODUCER_EPOCH)
+            self._send(refusal, 0, correlation_id)
+            self.abort()
+            return
+        self._is_admitted = True
+        self._splitter.bytes_max = FRAME_BYTES_MAX
+        if self._late is not None:
+            self._late.cancel()
+        self._send(PeerProofResponse(), 0, correlation_id)
+
+    def _send(self, response: Message, version: int, correlation_id: int) -> None:
+        if not self._is_ended and self._transport is not None:
+            self._transport.write(encode_response(response, version, correlation_id))
+
+
+def _decode(frame: bytes, request_class: type[M], version: int) -> M:
+    _, start = RequestHeader.decode_from(frame, request_class.header_version(version))
+    return request_class.decode(memoryview(frame)[start:], version)

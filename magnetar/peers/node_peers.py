@@ -1,0 +1,140 @@
+"""All peers of a node: it listens to them, and dials each when it first has a question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from magnetar.peers.addresses import PeerNetwork
+from magnetar.peers.dialling import DialledPeer, Own
+from magnetar.peers.listening import ListeningPeers
+from magnetar.peers.proofs import key_of
+from magnetar.peers.tables import PeerApis
+from magnetar.runtime.peer_messages import CatalogChangedRequest
+from magnetar.runtime.peers import PeerUnreachable
+from wire.message import Message
+
+#: How long a peer may take to answer. A peer that takes longer is treated as one that is gone; it
+#: is dialled again for the next call.
+CALL_TIMEOUT_S = 5.0
+#: How long a change of the catalog waits for the nodes to apply it.
+CATALOG_TIMEOUT_S = 1.0
+
+
+class NodePeers:
+    """The other nodes of the cluster, as one of them sees them."""
+
+    def __init__(
+        self,
+        own: Own,
+        cluster_secret: bytes,
+        network: PeerNetwork,
+        others: Iterable[int],
+    ) -> None:
+        """`others` are the ids of the other nodes."""
+        self._own = own
+        self._key = key_of(cluster_secret)
+        self._network = network
+        self._others = tuple(others)
+        self._listening: ListeningPeers | None = None
+        #: By node: the connection that is good, or is being dialled.
+        self._dialled: dict[int, DialledPeer] = {}
+        self._dialling: dict[int, asyncio.Task[DialledPeer]] = {}
+        #: How many connections were ever dialled.
+        self._count = 0
+        self._is_closed = False
+
+    async def listen(self, apis: PeerApis, fail: Callable[[BaseException], None]) -> None:
+        """Serve `apis` to peers from here on. Raises OSError.
+
+        `fail` ends this node after an error that it must not go on from.
+        """
+        self._listening = ListeningPeers(self._own, self._key, apis, fail)
+        await self._network.listen(self._listening.accept)
+
+    def close(self) -> None:
+        """End every connection; calls under way raise PeerUnreachable."""
+        self._is_closed = True
+        self._network.close()
+        if self._listening is not None:
+            self._listening.close()
+        for task in self._dialling.values():
+            task.cancel()
+        for dialled in tuple(self._dialled.values()):
+            dialled.abort()
+
+    async def call(
+        self, node_id: int, request: Message, version: int, timeout_s: float = CALL_TIMEOUT_S
+    ) -> Message:
+        """Return a peer's response. Raises PeerUnreachable: it may have done what was asked."""
+        dialled = self._dialled.get(node_id)
+        # It may have ended between its last proof and the step that kept it.
+        if dialled is None or not dialled.is_open:
+            dialled = await self._dial(node_id)
+        return await dialled.call(request, version, timeout_s)
+
+    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
+        """Return when all peers have applied a version of the catalog, or after the bound.
+
+        Returns the ids of those that have not answered. Each finds the change at its next one, or
+        when it starts.
+        """
+        request = CatalogChangedRequest(version=version)
+        told = await asyncio.gather(*(self._told(node_id, request) for node_id in self._others))
+        return [
+            node_id
+            for node_id, is_applied in zip(self._others, told, strict=True)
+            if not is_applied
+        ]
+
+    async def _told(self, node_id: int, request: CatalogChangedRequest) -> bool:
+        try:
+            async with asyncio.timeout(CATALOG_TIMEOUT_S):
+                await self.call(node_id, request, 0)
+        except (PeerUnreachable, TimeoutError):
+            return False
+        return True
+
+    async def _dial(self, node_id: int) -> DialledPeer:
+        """Return a connection that is proven; all that ask meanwhile share it."""
+        if self._is_closed:
+            raise PeerUnreachable(node_id, "this node stops")
+        task = self._dialling.get(node_id)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._dial_once(node_id))
+            self._dialling[node_id] = task
+            task.add_done_callback(partial(self._on_dialled, node_id))
+        try:
+            # Shielded: the first who asks may give up, the others still want it.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise PeerUnreachable(node_id, "this node stops") from None
+            raise
+
+    async def _dial_once(self, node_id: int) -> DialledPeer:
+        self._count += 1
+        dialled = DialledPeer(self._own, node_id, self._count, self._key, self._lost)
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await self._network.dial(node_id, dialled)
+                await dialled.begin(CALL_TIMEOUT_S)
+        except (OSError, TimeoutError) as error:
+            dialled.abort()
+            raise PeerUnreachable(node_id, str(error) or "it did not answer in time") from None
+        except asyncio.CancelledError:
+            # This node stops. The connection has no other owner yet.
+            dialled.abort()
+            raise
+        self._dialled[node_id] = dialled
+        return dialled
+
+    def _on_dialled(self, node_id: int, task: asyncio.Task[DialledPeer]) -> None:
+        del self._dialling[node_id]
+        if not task.cancelled():
+            task.exception()  # Whoever asked has it, unless all of them have given up.
+
+    def _lost(self, dialled: DialledPeer) -> None:
+        if self._dialled.get(dialled.node_id) is dialled:
+            del self._dialled[dialled.node_id]

@@ -1,0 +1,33 @@
+"""What a node serves to its peers: for each API the request, its version, and who answers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from wire.message import Message
+
+
+class PeerApi(NamedTuple):
+    """One API between nodes."""
+
+    request_class: type[Message]
+    version: int
+    """The one version: all nodes of a cluster run the same broker."""
+    perform: Callable[[Any], Awaitable[Message]]
+    """Does all that changes state before it returns what waits for the answer: so requests take
+    effect in the order of their arrival, and none of a connection that was superseded."""
+
+
+#: What a node serves, by API key.
+PeerApis = Mapping[int, PeerApi]
+
+
+@lru_cache
+def response_class_of(request_class: type[Message]) -> type[Message]:
+    """Return the response declared beside a request."""
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    found: type[Message] = getattr(sys.modules[request_class.__module__], name)
+    return found

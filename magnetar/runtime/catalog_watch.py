@@ -1,0 +1,120 @@
+"""What other nodes change in the shared catalog, obeyed here.
+
+The catalog numbers its changes and says what each was about. The watch reads those after its own
+number and makes what this node holds in memory as the catalog has it. To read a change of this
+node's own once more does no harm: everything is then as the catalog has it already. A peer that has
+changed the catalog says so (`catch_up`); besides, the watch looks once a second, so that a message
+which is lost costs a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+from magnetar.runtime.background import Background
+from magnetar.storage.acls import Acls
+from magnetar.storage.broker_configs import BrokerConfigs
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import Change
+from magnetar.storage.client_quotas import ClientQuotas
+from magnetar.storage.delegation_tokens import DelegationTokens
+from magnetar.storage.scram_credentials import ScramCredentials
+from magnetar.storage.stored_configs import StoredConfigs
+from magnetar.storage.topics import Topics
+
+#: How long a change may go unseen whose message was lost.
+LOOK_AGAIN_S = 1.0
+
+
+class CatalogWatch:
+    """The changes of other nodes, applied in their order."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        version: int,
+        topics: Topics,
+        stored_configs: StoredConfigs,
+        broker_configs: BrokerConfigs,
+        client_quotas: ClientQuotas,
+        acls: Acls | None,
+        scram: ScramCredentials,
+        tokens: DelegationTokens | None,
+    ) -> None:
+        """`version`: the number of the last change that all the others have read already."""
+        self.version = version
+        self._catalog = catalog
+        self._topics = topics
+        self._stored_configs = stored_configs
+        self._broker_configs = broker_configs
+        self._client_quotas = client_quotas
+        self._acls = acls
+        self._scram = scram
+        self._tokens = tokens
+        self._applying = asyncio.Lock()
+        self._background: Background | None = None
+
+    def start(self, fail: Callable[[BaseException], None]) -> None:
+        """Look for changes from now on. `fail` ends the node where a change cannot be obeyed."""
+        self._background = Background(fail)
+        self._background.start(self._look_periodically())
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._background is not None:
+            self._background.cancel()
+
+    async def catch_up(self) -> int:
+        """Obey every change made so far; return the number of the last one."""
+        async with self._applying:
+            if self._catalog.change_count() != self.version:
+                version, changes = self._catalog.changes_since(self.version)
+                for change in self._everything() if changes is None else changes:
+                    await self._apply(change)
+                self.version = version
+            return self.version
+
+    async def _look_periodically(self) -> None:
+        while True:
+            await self.catch_up()
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    def _everything(self) -> list[Change]:
+        """Return a change of each thing that there is in the catalog, or was."""
+        ids = {row.id for row in self._catalog.topics()}
+        ids.update(topic.id for topic in self._topics.all())
+        users = {row[0] for row in self._catalog.scram_credentials()}.union(self._scram.users())
+        return [
+            Change("node", ""),
+            *(Change("topic", topic_id.hex) for topic_id in ids),
+            Change("configs", ""),
+            Change("quotas", ""),
+            Change("acls", ""),
+            Change("tokens", ""),
+            *(Change("scram", user) for user in users),
+        ]
+
+    async def _apply(self, change: Change) -> None:
+        match change.kind:
+            case "topic":
+                await self._topics.refresh(UUID(hex=change.name))
+            case "node":
+                self._topics.see_epochs(self._catalog.node_epochs())
+            case "configs":
+                self._stored_configs.reload()
+                self._broker_configs.reload()
+                self._broker_configs.on_change()
+                await self._topics.inherit()
+            case "quotas":
+                self._client_quotas.reload()
+            case "acls":
+                if self._acls is not None:
+                    # Not in a thread: this node's own changes would be newer than what was read.
+                    self._acls.take_over(self._catalog.acls())
+            case "tokens":
+                if self._tokens is not None:
+                    self._tokens.reload()
+            case "scram":
+                self._scram.reload(change.name)

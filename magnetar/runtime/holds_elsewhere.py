@@ -1,0 +1,180 @@
+"""Data of transactions whose coordinator is another node: asked first, then remembered.
+
+A partition takes transactional data only if the coordinator holds it in the producer's transaction
+(KIP-890: op before data). Where the coordinator is another node, AddPartitionsToTxn asks it: to add
+the partition (transaction version 2) or to verify that it was added (version 1). The coordinator
+answers when that is durable, so no data is ahead of its add. The answer is remembered until the
+marker of the transaction (`coordinator.transactions.remembered_holds`), and looked at once more in
+the step that appends; the partition checks the producer's epoch in that step too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence, Set
+from typing import NamedTuple, Protocol
+
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.remembered_holds import RememberedHolds
+from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+#: The version that nodes speak.
+VERSION = 5
+#: How often a coordinator is asked whose answers were overtaken by markers.
+_QUESTIONS_MAX = 3
+
+#: What a coordinator that has just moved, or is starting, answers: ask again.
+_NOT_NOW = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class Coordinators(Protocol):
+    """Which node coordinates a transactional id."""
+
+    own_id: int
+
+    def node_of(self, transactional_id: str) -> int:
+        """Return the node of the id's coordinator."""
+        ...
+
+
+class Asked(NamedTuple):
+    """One transaction's partitions, to add or to verify."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    partitions: Collection[TopicPartition]
+    adds: bool
+
+
+class MustAsk(Exception):
+    """Data may be appended once `wait` is over: its transaction's coordinator is another node."""
+
+    def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self.wait = wait
+
+
+#: A code for each partition.
+Codes = dict[TopicPartition, ErrorCode]
+
+
+class HoldsElsewhere:
+    """What this node asks other coordinators before it appends data of their transactions."""
+
+    def __init__(self, coordinators: Coordinators, peers: Peers, held: RememberedHolds) -> None:
+        """`held` is told of every marker that this node appends."""
+        self._coordinators = coordinators
+        self._peers = peers
+        self._held = held
+        self.calls: SharedCalls[Asked, Codes] = SharedCalls(self._perform)
+
+    def is_elsewhere(self, transactional_id: str | None) -> bool:
+        """Return whether another node coordinates the id."""
+        if not transactional_id:
+            return False  # It is refused here.
+        return self._coordinators.node_of(transactional_id) != self._coordinators.own_id
+
+    def holds(self, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
+        """Return whether data may be appended in this step."""
+        return self._held.holds(producer_id, producer_epoch, partition)
+
+    async def ask(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Set[TopicPartition],
+        *,
+        adds: bool,
+        is_abortable_known: bool,
+        unreachable: ErrorCode,
+    ) -> None:
+        """Return once the transaction holds `partitions`, to be appended to in the same step.
+
+        `unreachable` is what is refused with where the coordinator does not answer: the client is
+        to try again. Else as `Transactions.hold` and `check_produce`.
+        """
+        asked = Asked(transactional_id, identity, partitions, adds)
+        for _ in range(_QUESTIONS_MAX):
+            codes = await self._answer(asked, unreachable)
+            for partition, code in codes.items():
+                if code in _NOT_NOW:
+                    raise KafkaError(unreachable, f"the coordinator answers {code.name}")
+                if code is ErrorCode.TRANSACTION_ABORTABLE and not is_abortable_known:
+                    code = ErrorCode.INVALID_TXN_STATE
+                if code is not ErrorCode.NONE:
+                    where = f"{partition.topic}-{partition.partition}"
+                    raise KafkaError(code, f"{transactional_id}: its coordinator refuses {where}")
+            if all(self.holds(*identity, partition) for partition in partitions):
+                return
+        # Markers arrive as fast as answers: the producer is being fenced.
+        raise KafkaError(unreachable, f"{transactional_id} ends while it is asked about")
+
+    async def adopt(
+        self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
+    ) -> None:
+        """Add a partition whose data outlived its add. Refuses as `ask`."""
+        asked = Asked(transactional_id, identity, {partition}, adds=True)
+        codes = await self._answer(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if (code := codes[partition]) is not ErrorCode.NONE:
+            raise KafkaError(code, f"{transactional_id}: its coordinator does not adopt")
+
+    def cancel(self) -> None:
+        """Ask no more."""
+        self.calls.cancel()
+
+    async def _answer(self, asked: Asked, unreachable: ErrorCode) -> Codes:
+        """Return the codes of one question; what is held is remembered."""
+        node_id = self._coordinators.node_of(asked.transactional_id)
+        question = self._held.ask(*asked.identity, asked.partitions)
+        codes: Codes = {}
+        try:
+            codes = await self.calls.ask(node_id, asked)
+        except PeerUnreachable as failure:
+            raise KafkaError(unreachable, str(failure)) from None
+        finally:
+            held = [one for one, code in codes.items() if code is ErrorCode.NONE]
+            self._held.answered(question, held)
+        return codes
+
+    async def _perform(self, node_id: int, asked: Sequence[Asked]) -> list[Codes]:
+        request = AddPartitionsToTxnRequest(
+            transactions=[
+                AddPartitionsToTxnTransaction(
+                    transactional_id=one.transactional_id,
+                    producer_id=one.identity.producer_id,
+                    producer_epoch=one.identity.producer_epoch,
+                    verify_only=not one.adds,
+                    topics=[
+                        AddPartitionsToTxnTopic(name=topic, partitions=[index])
+                        for topic, index in one.partitions
+                    ],
+                )
+                for one in asked
+            ]
+        )
+        response = await self._peers.call(node_id, request, VERSION)
+        assert isinstance(response, AddPartitionsToTxnResponse)
+        return [
+            {
+                TopicPartition(topic.name, result.partition_index): ErrorCode(
+                    result.partition_error_code
+                )
+                for topic in transaction.topic_results
+                for result in topic.results_by_partition
+            }
+            for transaction in response.results_by_transaction
+        ]

@@ -1,0 +1,127 @@
+"""The nodes that share a catalog: who they are, where clients reach them, who coordinates what.
+
+A broker without workers is one node, alone: every question is answered with its own id, and no
+other is told of a change. `Peers` is the way to the other nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coordinator.partitioning import partition_for
+from coordinator.transactions import joint
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.listeners import Listener
+from magnetar.logging import get_logger
+from magnetar.runtime.catalog_watch import CatalogWatch
+from magnetar.runtime.peers import Peers
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.leaders import leader_id
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from magnetar.storage.topics import Topics
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+_log = get_logger("nodes")
+
+#: A node's id, and the host and port at which clients of one listener reach it.
+Address = tuple[int, str, int]
+
+
+class Nodes:
+    """All nodes, seen from this one."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        catalog: Catalog,
+        config: BrokerConfig,
+        listeners: Mapping[int, Sequence[Listener]],
+        watch: CatalogWatch | None = None,
+        peers: Peers | None = None,
+    ) -> None:
+        """`listeners`: of each node, with the ports that it listens on. `watch`, `peers`: None for
+        a node that is alone."""
+        self._watch = watch
+        self._topics = topics
+        self._catalog = catalog
+        self._config = config
+        self._listeners = listeners
+        self._peers = peers
+        self.own_id = topics.placement.own_id
+        self.ids: Sequence[int] = topics.placement.node_ids
+        self.is_alone = topics.placement.is_alone
+        #: Where clients send what administers all nodes.
+        self.controller_id = self.ids[0]
+
+    def live_peers(self) -> Sequence[int]:
+        """Return the other nodes. One that has died is started again at once, so it counts."""
+        return [node_id for node_id in self.ids if node_id != self.own_id]
+
+    def addresses(self, listener: Listener) -> list[Address]:
+        """Return where clients of `listener` reach each node."""
+        if self.is_alone:
+            return [(self.own_id, listener.advertised_host, listener.advertised_port)]
+        return [
+            (node_id, one.advertised_host, one.advertised_port)
+            for node_id in self.ids
+            for one in self._listeners[node_id]
+            if one.name == listener.name
+        ]
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """Return the node that leads a partition; None: there is no such partition."""
+        found = self._topics.by_name(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return leader_id(found.partitions[partition], self.own_id)
+
+    def leading(self, topic: str, partition: int) -> int:
+        """Return the node that leads a partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
+        leader = self.leader_of(topic, partition)
+        if leader is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{partition}"
+            )
+        return leader
+
+    def node_of(self, transactional_id: str) -> int:
+        """Return the node that coordinates a transactional id: of a child, its parent's."""
+        separator: str = self._config.joint_transactions_separator
+        count = self._count(TRANSACTION_STATE)
+        partition = joint.coordinator_partition(transactional_id, separator, count)
+        return self._leader_of_internal(TRANSACTION_STATE, partition)
+
+    def node_of_group(self, group_id: str) -> int:
+        """Return the node that coordinates a group."""
+        partition = partition_for(group_id, self._count(CONSUMER_OFFSETS))
+        return self._leader_of_internal(CONSUMER_OFFSETS, partition)
+
+    def _count(self, name: str) -> int:
+        topic = self._topics.by_name(name)
+        return 1 if topic is None else len(topic.partitions)
+
+    def _leader_of_internal(self, name: str, partition: int) -> int:
+        leader = self.leader_of(name, partition)
+        # Before the topic is made: nodes with workers have it from their first start.
+        return self.own_id if leader is None else leader
+
+    async def see_changes(self) -> int:
+        """Obey what other nodes have changed; return the version of the catalog that is obeyed."""
+        return 0 if self._watch is None else await self._watch.catch_up()
+
+    async def announce_start(self) -> None:
+        """Tell the others of this start, and so of new leader epochs. They may be starting too."""
+        if self._peers is not None:
+            await self._peers.tell_catalog_changed(self._catalog.change_count())
+
+    async def tell_changes(self) -> None:
+        """Return once every node obeys what the catalog says now, or a second is over.
+
+        A node that did not answer is named in the log; it reads the catalog by itself soon.
+        """
+        if self._peers is None:
+            return
+        missing = await self._peers.tell_catalog_changed(self._catalog.change_count())
+        if missing:
+            _log.warning("nodes have not confirmed a change", node_ids=list(missing))

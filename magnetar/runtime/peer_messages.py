@@ -1,0 +1,64 @@
+"""What nodes say to each other besides Kafka's own requests: private messages.
+
+Their API keys are far above Kafka's, and the listeners for clients serve none of them. All nodes of
+a cluster run one version of the broker, so each message has one version.
+"""
+
+from __future__ import annotations
+
+from wire.message import Message, Struct, int16, int32, int64
+
+
+class PeerHelloRequest(Message, api_key=20_000, versions="0"):
+    """The first word on a connection: who dials, and a nonce to be proven with."""
+
+    cluster_id: str = ""
+    node_id: int32 = 0
+    incarnation: int64 = 0  # how often the node has started
+    connection: int64 = 0  # of this incarnation to this peer; a later one takes its place
+    nonce: bytes = b""
+
+
+class PeerHelloResponse(Message, api_key=20_000, versions="0"):
+    node_id: int32 = 0
+    nonce: bytes = b""
+    proof: bytes = b""
+
+
+class PeerProofRequest(Message, api_key=20_001, versions="0"):
+    """The proof of the node that dials."""
+
+    proof: bytes = b""
+
+
+class PeerProofResponse(Message, api_key=20_001, versions="0"):
+    error_code: int16 = 0
+
+
+class CatalogChangedRequest(Message, api_key=20_002, versions="0"):
+    """The catalog has a new version. Answered when the node has applied it."""
+
+    version: int64 = 0
+
+
+class CatalogChangedResponse(Message, api_key=20_002, versions="0"):
+    error_code: int16 = 0
+
+
+class FindProducersRequest(Message, api_key=20_003, versions="0"):
+    """Ask a node which transactional ids it coordinates under these producer ids."""
+
+    producer_ids: list[int64] = []
+
+
+class FindProducersResponse(Message, api_key=20_003, versions="0"):
+    """What is known, durably; of a producer id that is left out the node knows nothing."""
+
+    producers: list[FoundProducer] = []
+
+
+class FoundProducer(Struct):
+    producer_id: int64 = 0
+    coordinator_epoch: int32 = 0
+    key: bytes = b""  # as in __transaction_state
+    value: bytes = b""

@@ -1,0 +1,215 @@
+"""What peers ask of this node: holds and markers, and whom it coordinates.
+
+Each method does all that changes state before it returns; what it returns is the wait for the disk
+and then for the answer. So requests take effect in the order in which they arrive. They come from
+nodes that have proven themselves (`magnetar.peers`) and need no permission.
+
+WriteTxnMarkers of a peer carries the epoch of its coordinator's shard, which is not compared with
+the leader epochs of this node: the two count different starts. The same request of a client goes
+another way, and is checked (`magnetar.apis.write_txn_markers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from coordinator.transactions.add_partitions import check_holds
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from coordinator.transactions.records import encode_record
+from logstore.partition.log import PartitionLog
+from logstore.sync.group_commit import LedgerClosed
+from magnetar.clock import Clock
+from magnetar.runtime import marker_messages
+from magnetar.runtime.marker_messages import Codes, OwedMarkers
+from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.peer_messages import (
+    CatalogChangedRequest,
+    CatalogChangedResponse,
+    FindProducersRequest,
+    FindProducersResponse,
+    FoundProducer,
+)
+from magnetar.runtime.transactions import Transactions
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.message import Message
+from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+#: A log, and the end offset (exclusive) up to which it is awaited.
+_Awaited = tuple[PartitionLog, int]
+
+
+class PeerRequests:
+    """One node, as its peers use it."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        participants: LocalParticipants,
+        clock: Clock,
+        see_changes: Callable[[], Awaitable[int]],
+    ) -> None:
+        """`see_changes` applies what the catalog has."""
+        self._transactions = transactions
+        self._participants = participants
+        self._clock = clock
+        self._see_changes = see_changes
+
+    def catalog_changed(self, request: CatalogChangedRequest) -> Awaitable[Message]:
+        """Answer once this node obeys the catalog as it is now."""
+        return self._catalog_seen()
+
+    async def _catalog_seen(self) -> Message:
+        await self._see_changes()
+        return CatalogChangedResponse()
+
+    # --- AddPartitionsToTxn
+
+    def add_partitions(self, request: AddPartitionsToTxnRequest) -> Awaitable[Message]:
+        """Add or verify the partitions of each transaction; answer once that is durable."""
+        awaited: list[_Awaited] = []
+        results = [self._add_or_verify(one, awaited) for one in request.transactions]
+        response = AddPartitionsToTxnResponse(results_by_transaction=results)
+        return _answered(response, awaited)
+
+    def _add_or_verify(
+        self, asked: AddPartitionsToTxnTransaction, awaited: list[_Awaited]
+    ) -> AddPartitionsToTxnResult:
+        partitions = [
+            TopicPartition(topic.name, index)
+            for topic in asked.topics
+            for index in topic.partitions
+        ]
+        identity = ProducerIdentity(asked.producer_id, asked.producer_epoch)
+        perform = self._verify if asked.verify_only else self._add
+        try:
+            codes = perform(asked.transactional_id, identity, partitions, awaited)
+        except KafkaError as refusal:
+            codes = dict.fromkeys(partitions, refusal.code)
+        return AddPartitionsToTxnResult(
+            transactional_id=asked.transactional_id,
+            topic_results=[
+                AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnPartitionResult(
+                            partition_index=index,
+                            partition_error_code=codes[TopicPartition(topic.name, index)],
+                        )
+                        for index in topic.partitions
+                    ],
+                )
+                for topic in asked.topics
+            ],
+        )
+
+    def _add(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        awaited: list[_Awaited],
+    ) -> dict[TopicPartition, ErrorCode]:
+        # Data follows the answer, and the answer all that is in the log: also the end of the
+        # transaction before.
+        awaited.append(
+            self._transactions.add_for_data(transactional_id, identity, frozenset(partitions))
+        )
+        return dict.fromkeys(partitions, ErrorCode.NONE)
+
+    def _verify(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        awaited: list[_Awaited],
+    ) -> dict[TopicPartition, ErrorCode]:
+        shard = self._transactions.store.known_shard_of(transactional_id)
+        txn = shard.state.get(transactional_id)
+        codes = dict.fromkeys(partitions, ErrorCode.NONE)
+        for partition in partitions:
+            try:
+                check_holds(txn, *identity, partition, is_abortable_known=True)
+            except KafkaError as refusal:
+                codes[partition] = refusal.code
+        awaited.append((shard.log, shard.log.log_end_offset))
+        return codes
+
+    # --- WriteTxnMarkers
+
+    def write_markers(self, request: WriteTxnMarkersRequest) -> Awaitable[Message]:
+        """Append markers; answer each partition once its marker is durable and visible."""
+        all_codes: list[Codes] = []
+        awaited: list[tuple[Codes, TopicPartition, _Awaited]] = []
+        for owed in marker_messages.decode(request):
+            codes: Codes = {}
+            all_codes.append(codes)
+            for partition in owed.work.partitions:
+                code, wait = self._append(owed, partition)
+                codes[partition] = code
+                if wait is not None:
+                    awaited.append((codes, partition, wait))
+        return _marked(request, all_codes, awaited)
+
+    def _append(
+        self, owed: OwedMarkers, partition: TopicPartition
+    ) -> tuple[ErrorCode, _Awaited | None]:
+        participants, now_ms = self._participants, self._clock.now_ms()
+        try:
+            appended = participants.append_owed(
+                owed.work, partition, owed.part, owed.coordinator_epoch, now_ms
+            )
+        except KafkaError as refusal:
+            return refusal.code, None
+        return ErrorCode.NONE, appended
+
+    # --- healing
+
+    def find_producers(self, request: FindProducersRequest) -> Awaitable[Message]:
+        """Answer what this node coordinates under some producer ids, once that is durable."""
+        found = []
+        for producer_id in request.producer_ids:
+            txn = self._transactions.find_by_producer(producer_id)
+            if txn is not None:
+                record = encode_record(txn)
+                epoch = self._transactions.store.shard_of(txn.transactional_id).log.leader_epoch
+                assert record.key is not None and record.value is not None, "it is not DEAD"
+                found.append(
+                    FoundProducer(
+                        producer_id=producer_id,
+                        coordinator_epoch=epoch,
+                        key=record.key,
+                        value=record.value,
+                    )
+                )
+        # In this step: what is appended meanwhile is no part of what was found.
+        ends = [(shard.log, shard.log.log_end_offset) for shard in self._transactions.store.shards]
+        return _answered(FindProducersResponse(producers=found), ends)
+
+
+async def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message:
+    for log, end_offset in awaited:
+        await log.durable(end_offset)
+    return response
+
+
+async def _marked(
+    request: WriteTxnMarkersRequest,
+    all_codes: Sequence[Codes],
+    awaited: Sequence[tuple[Codes, TopicPartition, _Awaited]],
+) -> Message:
+    for codes, partition, (log, end_offset) in awaited:
+        try:
+            await log.durable(end_offset)
+        # The topic was deleted while its marker waited for the sync.
+        except LedgerClosed:
+            codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return marker_messages.encode_codes(request, all_codes)

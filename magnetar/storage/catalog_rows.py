@@ -1,0 +1,99 @@
+"""The rows of the catalog as the broker knows them, and statements that several changes share."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from magnetar.storage.leaders import Elsewhere
+
+#: Resource, name, pattern, principal, host, operation and permission of one ACL.
+AclRow = tuple[int, str, int, str, str, int, int]
+
+
+#: Id of one delegation token, types and names of its owner and its requester, its renewers as JSON,
+#: when it was issued, until when it is good, and until when it may be renewed.
+TokenRow = tuple[str, str, str, str, str, str, int, int, int]
+
+
+class Change(NamedTuple):
+    """What one change was about: a kind, and the name of the thing where the kind has several."""
+
+    kind: str
+    name: str
+
+
+class TopicRow(NamedTuple):
+    """One topic as it is stored; `configs` are its own settings as text."""
+
+    id: UUID
+    name: str
+    partition_count: int
+    replication_factor: int
+    is_internal: bool
+    configs: dict[str, str]
+    #: Who leads each partition; none where there is one node.
+    leaders: tuple[Elsewhere, ...] = ()
+
+
+def topics_of(
+    configs: Iterable[tuple[bytes, str, str]],
+    leaders: Iterable[tuple[bytes, int, int]],
+    rows: Iterable[tuple[bytes, str, int, int, int]],
+) -> list[TopicRow]:
+    """Return topics from the rows of their three tables; leaders in the order of partitions."""
+    texts: dict[bytes, dict[str, str]] = {}
+    for topic_id, name, value in configs:
+        texts.setdefault(topic_id, {})[name] = value
+    placed: dict[bytes, list[Elsewhere]] = {}
+    for topic_id, node_id, epoch in leaders:
+        placed.setdefault(topic_id, []).append(Elsewhere(node_id, epoch))
+    return [
+        TopicRow(
+            UUID(bytes=topic_id),
+            name,
+            partitions,
+            factor,
+            bool(internal),
+            texts.get(topic_id, {}),
+            tuple(placed.get(topic_id, ())),
+        )
+        for topic_id, name, partitions, factor, internal in rows
+    ]
+
+
+def insert_configs(
+    database: sqlite3.Connection, topic_id: UUID, configs: Mapping[str, str]
+) -> None:
+    """Store a topic's own settings."""
+    database.executemany(
+        "INSERT INTO topic_configs VALUES (?, ?, ?)",
+        [(topic_id.bytes, name, value) for name, value in configs.items()],
+    )
+
+
+def insert_leaders(
+    database: sqlite3.Connection, topic_id: UUID, first: int, node_ids: Iterable[int]
+) -> None:
+    """Store who leads a topic's partitions from `first` on."""
+    database.executemany(
+        "INSERT INTO partition_leaders SELECT ?, ?, node_id, epoch FROM nodes WHERE node_id = ?",
+        [(topic_id.bytes, index, node_id) for index, node_id in enumerate(node_ids, first)],
+    )
+
+
+def next_epoch(database: sqlite3.Connection) -> int:
+    """Count one more start and return its number."""
+    row = database.execute(
+        "UPDATE cluster SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch"
+    ).fetchone()
+    return int(row[0])
+
+
+def forget_deleted(database: sqlite3.Connection, gone: Iterable[UUID]) -> None:
+    """Forget deleted topics whose files are gone."""
+    database.executemany(
+        "DELETE FROM deleted_topics WHERE id = ?", [(topic_id.bytes,) for topic_id in gone]
+    )

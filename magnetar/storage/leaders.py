@@ -1,0 +1,100 @@
+"""Who leads a partition: a log in this process, or another node.
+
+A node is one process with an id and a log directory of its own; it alone leads the partitions that
+the catalog gives it. A broker without workers is the one node there is: the catalog then names no
+leaders, and every partition is a log here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from logstore.partition.log import PartitionLog
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+
+class Elsewhere(NamedTuple):
+    """A partition that another node leads, as the catalog has it."""
+
+    node_id: int
+    #: The number of that node's start, from 0.
+    leader_epoch: int
+
+
+#: One partition of a topic, as this node knows it.
+Partition: TypeAlias = PartitionLog | Elsewhere
+
+
+def local(partitions: Iterable[Partition]) -> list[PartitionLog]:
+    """Return the logs that this node leads, in order."""
+    return [one for one in partitions if not isinstance(one, Elsewhere)]
+
+
+def leader_id(partition: Partition, own_id: int) -> int:
+    """Return the node that leads the partition; `own_id` is this one's."""
+    return partition.node_id if isinstance(partition, Elsewhere) else own_id
+
+
+class NotLeader(KafkaError):
+    """NOT_LEADER_OR_FOLLOWER: another node leads the partition."""
+
+    def __init__(self, topic: str, index: int, leader: Elsewhere) -> None:
+        super().__init__(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {leader.node_id} leads {topic}-{index}"
+        )
+        self.leader = leader
+
+
+class Placement:
+    """Which nodes there are, and which of them leads a partition."""
+
+    def __init__(self, own_id: int, node_ids: Sequence[int] = ()) -> None:
+        """`node_ids`: of all nodes; none where this is the only one."""
+        self.own_id = own_id
+        self._elsewhere: dict[int, Elsewhere] = {}
+        self.node_ids = tuple(sorted(node_ids)) or (own_id,)
+        self.is_alone = self.node_ids == (own_id,)
+
+    def of_new(self, topic_id: UUID, first: int, end: int) -> tuple[int, ...]:
+        """Return the leaders of a topic's partitions from `first` to `end` (exclusive).
+
+        None where there is one node. Neighbours are led by different nodes, and the topic's id says
+        which node begins, so small topics are spread too.
+        """
+        if self.is_alone:
+            return ()
+        ids, begin = self.node_ids, topic_id.int
+        return tuple(ids[(begin + index) % len(ids)] for index in range(first, end))
+
+    def see_epochs(self, epochs: Mapping[int, int]) -> None:
+        """Note the leader epochs of nodes, each the number of its last start."""
+        self._elsewhere = {node_id: Elsewhere(node_id, epoch) for node_id, epoch in epochs.items()}
+
+    def at(self, node_id: int) -> Elsewhere:
+        """Return what stands for a partition of that node: one value for all of them."""
+        return self._elsewhere.setdefault(node_id, Elsewhere(node_id, 0))
+
+    def led_here(self, leaders: Sequence[Elsewhere], first: int, end: int) -> Iterable[int]:
+        """Return which partitions from `first` to `end` (exclusive) this node leads.
+
+        No leaders: all of them.
+        """
+        if not leaders:
+            return range(first, end)
+        return [index for index in range(first, end) if leaders[index].node_id == self.own_id]
+
+    def joined(
+        self, leaders: Sequence[Elsewhere], first: int, end: int, logs: Iterator[PartitionLog]
+    ) -> list[Partition]:
+        """Return the partitions from `first` to `end` (exclusive), of which `logs` are led here."""
+        if not leaders:
+            return [*islice(logs, end - first)]
+        own_id = self.own_id
+        return [
+            next(logs) if leader.node_id == own_id else self.at(leader.node_id)
+            for leader in leaders[first:end]
+        ]

@@ -1,0 +1,248 @@
+"""The partitions of a data directory, placed for the nodes that are to lead them.
+
+One node keeps its partitions in DATA itself, several keep theirs in DATA/nodes/<id>/, each a whole
+log directory. A start with another number of nodes moves partitions before any node runs. The
+catalog says first who leads what. Then each partition goes from where it lies to where it belongs
+(`logstore.directory.moving`). What to do follows from the catalog and from what lies on the disk
+alone, so a start after a kill in between, with any number of nodes, moves what is left.
+
+The name is not DATA/node-<id>/: a partition of a topic `node` would be called that.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from logstore.directory.data_directory import (
+    DirectoryInUse,
+    ForeignDirectory,
+    FoundPartition,
+    Key,
+)
+from logstore.directory.deleted_partitions import DELETE_SUFFIX
+from logstore.directory.moving import StillDirectory
+from logstore.disk.checkpoints import (
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+)
+from logstore.disk.durability import Durability
+from logstore.disk.files import DiskFiles, lock_file
+from logstore.sync.journal import JournalDamaged
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.load import ConfigError
+from magnetar.logging import get_logger
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.leaders import Placement
+from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
+from magnetar.storage.topic_names import INTERNAL
+
+_log = get_logger("nodes")
+
+#: The directory below DATA that has those of the nodes.
+NODES = "nodes"
+_FORMER_S = 3.0
+_CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS, META_PROPERTIES)
+
+
+def node_directory(data_dir: Path, node_id: int) -> Path:
+    """Return the log directory of one of several nodes."""
+    return data_dir / NODES / str(node_id)
+
+
+def node_directories(data_dir: Path) -> list[Path]:
+    """Return the log directories of nodes that there are, in the order of their ids."""
+    if not has_nodes(data_dir):
+        return []
+    found = (data_dir / NODES).iterdir()
+    return sorted(
+        (path for path in found if path.name.isdecimal()), key=lambda path: int(path.name)
+    )
+
+
+def has_nodes(data_dir: Path) -> bool:
+    """Whether several nodes have used the directory last, or not all of it was moved since."""
+    return (data_dir / NODES).is_dir()
+
+
+def await_former_nodes(data_dir: Path) -> None:
+    """Return once the nodes of a supervisor that was killed have ended too, or after 3 s."""
+    deadline_s = time.monotonic() + _FORMER_S
+    while has_nodes(data_dir) and time.monotonic() < deadline_s:
+        try:
+            release = lock_file(str(data_dir / ".lock"), create=False)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except FileNotFoundError:
+            return
+        else:
+            release()
+            return
+
+
+@contextmanager
+def placed(data_dir: Path, config: BrokerConfig, node_ids: Sequence[int]) -> Iterator[str]:
+    """Hold DATA for these nodes, with every partition in the directory of its leader.
+
+    The value is the cluster's id. One node: every partition is in DATA itself. Raises ConfigError.
+    """
+    files = DiskFiles(str(data_dir.parent))
+    with ExitStack() as held:
+        held.callback(files.close)
+        try:
+            root = _still(held, files, data_dir)
+            with _catalog(data_dir, config, root) as catalog:
+                cluster_id = catalog.cluster_id()
+                root.claim(cluster_id, node_ids[0])
+                if len(node_ids) > 1:
+                    _make_internal(catalog, config)
+                _name_leaders(catalog, node_ids)
+                with ExitStack() as others:
+                    _Moves(data_dir, catalog, node_ids, others, files, root).perform(
+                        accepts_damage=config.journal_damage_accept
+                    )
+        except DirectoryInUse as in_use:
+            raise ConfigError(
+                f"{in_use}. Stop it, or name another directory with --data-dir."
+            ) from in_use
+        except JournalDamaged as damaged:
+            raise ConfigError(str(damaged)) from damaged
+        except ForeignDirectory as foreign:
+            raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
+        except OSError as error:
+            raise ConfigError(f"cannot place the partitions of {data_dir}: {error}.") from error
+        yield cluster_id
+
+
+def _still(held: ExitStack, files: DiskFiles, path: Path) -> StillDirectory:
+    directory = StillDirectory(files, str(path))
+    held.callback(directory.release)
+    return directory
+
+
+@contextmanager
+def _catalog(data_dir: Path, config: BrokerConfig, root: StillDirectory) -> Iterator[Catalog]:
+    durability = Durability(config.durability)
+    catalog = Catalog(data_dir, durability, cluster_id=root.cluster_id)
+    try:
+        yield catalog
+    finally:
+        # Before any node is forked: SQLite forbids to take an open database into a child.
+        catalog.close()
+
+
+def _make_internal(catalog: Catalog, config: BrokerConfig) -> None:
+    """Make the coordinators' topics: several nodes must agree on them from the first request."""
+    known = {row.name for row in catalog.topics()}
+    for name in sorted(INTERNAL - known):
+        counts = counts_of_new(name, BROKER_DEFAULT, BROKER_DEFAULT, config)
+        configs = internal_configs(name, config)
+        catalog.add_topic(TopicRow(uuid.uuid4(), name, *counts, True, configs))
+
+
+def _name_leaders(catalog: Catalog, node_ids: Sequence[int]) -> None:
+    """Write into the catalog who leads what, where that is not as it is to be."""
+    several = len(node_ids) > 1
+    wanted = set(node_ids) if several else set[int]()
+    topics = catalog.topics()
+    is_complete = all(
+        len(topic.leaders) == (topic.partition_count if several else 0) for topic in topics
+    )
+    if is_complete and set(catalog.node_epochs()) == wanted:
+        return
+    placement = Placement(node_ids[0], node_ids)
+    leaders = {topic.id: placement.of_new(topic.id, 0, topic.partition_count) for topic in topics}
+    catalog.place(sorted(wanted), leaders)
+    _log.info("leaders named", nodes=len(node_ids), topics=len(topics))
+
+
+class _Moves:
+    """One look at all directories, and the moves that follow from it."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        catalog: Catalog,
+        node_ids: Sequence[int],
+        held: ExitStack,
+        files: DiskFiles,
+        root: StillDirectory,
+    ) -> None:
+        self._data_dir = data_dir
+        self._topics = {row.id: row for row in catalog.topics()}
+        self._by_name = {row.name: row for row in self._topics.values()}
+        self._deleted = catalog.deleted_topics()
+        self._node_ids = node_ids
+        self._directories = {data_dir: root}
+        wanted = [node_directory(data_dir, each) for each in node_ids] if len(node_ids) > 1 else []
+        for path in dict.fromkeys((*node_directories(data_dir), *wanted)):
+            self._directories[path] = _still(held, files, path)
+        self._wanted = wanted
+
+    def perform(self, *, accepts_damage: bool) -> None:
+        """Move what lies in another directory than its leader's. Raises as `placed`."""
+        moves: dict[tuple[Path, Path], list[Key]] = defaultdict(list)
+        for path, directory in self._directories.items():
+            for found in directory.found():
+                target = self._home_of(path, found)
+                if target not in (None, path):
+                    moves[path, target].append((found.topic, found.partition))
+        for path in {path for pair in moves for path in pair}:
+            self._directories[path].prepare(accepts_damage=accepts_damage)
+        for (path, target), keys in moves.items():
+            self._directories[target].expect(self._directories[path], keys)
+            self._directories[target].take(self._directories[path], keys)
+            _log.info(
+                "partitions moved", source=str(path), target=str(target), partitions=len(keys)
+            )
+        self._remove_empty()
+
+    def _home_of(self, path: Path, found: FoundPartition) -> Path | None:
+        """Return where a partition belongs; None: it stays where it is, whatever it is."""
+        row = self._row_of(found)
+        if row is None:
+            if found.topic_id in self._deleted:
+                shutil.rmtree(path / f"{found.topic}-{found.partition}")
+            elif path == self._data_dir and self._wanted:
+                raise ConfigError(
+                    f"{path} holds {found.topic}-{found.partition}, which the catalog does not"
+                    " know. Start once without --workers to take it over, or move it away."
+                )
+            return None
+        if not self._wanted:
+            return self._data_dir
+        if found.partition >= row.partition_count:
+            return None
+        return node_directory(self._data_dir, row.leaders[found.partition].node_id)
+
+    def _row_of(self, found: FoundPartition) -> TopicRow | None:
+        if found.topic_id is None:
+            return self._by_name.get(found.topic)
+        return self._topics.get(found.topic_id)
+
+    def _remove_empty(self) -> None:
+        """Remove the directories of nodes that are no more, where nothing of value is in them."""
+        for path in reversed(self._directories):
+            if path == self._data_dir or path in self._wanted:
+                continue
+            rest = [one.name for one in path.iterdir() if not _is_spent(one.name)]
+            if rest:
+                _log.warning("a node's directory stays", path=str(path), holds=sorted(rest)[:5])
+            else:
+                shutil.rmtree(path)
+        if not self._wanted and has_nodes(self._data_dir) and not node_directories(self._data_dir):
+            (self._data_dir / NODES).rmdir()
+
+
+def _is_spent(name: str) -> bool:
+    if name.removesuffix(".tmp") in _CHECKPOINTS:
+        return True
+    return name.startswith(".") or name.endswith((DELETE_SUFFIX, ".sock"))

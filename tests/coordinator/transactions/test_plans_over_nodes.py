@@ -1,0 +1,83 @@
+"""The plan of a decision whose partitions more than one node leads."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.transactions.commit_plan import (
+    MARKERS_AT_ONCE_MAX,
+    PLANS,
+    Decided,
+    Part,
+    Plan,
+    Storage,
+    planned,
+)
+from coordinator.transactions.metadata import (
+    TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+    Vote,
+)
+from tests.coordinator.transactions.conftest import A0, MakeTxn
+
+B0 = TopicPartition("b", 0)
+VERSIONS = [TRANSACTION_VERSION_1, TRANSACTION_VERSION_2]
+
+
+def led_here(partition: TopicPartition) -> bool:
+    return partition.topic == "a"
+
+
+def plan_of(
+    *records: TransactionMetadata, storage: Storage, known: TransactionMetadata | None = None
+) -> Plan:
+    found = planned(records, storage, lambda _: known, is_ending=False, is_led_here=led_here)
+    return found.plan
+
+
+@pytest.mark.parametrize("storage", Storage)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_other_node_gets_a_marker_before_the_decision_is_durable(
+    make_txn: MakeTxn, storage: Storage, version: int
+) -> None:
+    decided = make_txn(
+        State.PREPARE_COMMIT, partitions=frozenset({A0, B0}), client_transaction_version=version
+    )
+    plan = plan_of(decided, storage=storage)
+    assert plan is PLANS[storage, Decided.OVER_NODES]
+    assert Part.PREPARE in plan.first and Part.ELSEWHERE not in plan.first
+
+
+def test_the_decision_stays_prepared_where_another_node_has_to_append(make_txn: MakeTxn) -> None:
+    decided = make_txn(State.PREPARE_ABORT, partitions=frozenset({A0, B0}))
+    found = planned(
+        (decided,), Storage.ALL_OR_NOTHING, lambda _: None, is_ending=False, is_led_here=led_here
+    )
+    assert found.records == (decided,)
+    assert [work.partitions for work in found.work] == [{A0, B0}]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_transaction_within_one_node_keeps_its_plan(make_txn: MakeTxn, version: int) -> None:
+    decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version)
+    for storage in Storage:
+        alone = planned((decided,), storage, lambda _: None, is_ending=False)
+        assert plan_of(decided, storage=storage) is alone.plan
+
+
+def test_markers_of_a_vote_count_too(make_txn: MakeTxn) -> None:
+    child = make_txn(
+        State.VOTED, transactional_id="tx-1~>c", parent_id="tx-1", partitions=frozenset({B0})
+    )
+    vote = Vote(child.transactional_id, *child.identity)
+    decided = make_txn(State.PREPARE_COMMIT, votes=(vote,))
+    assert plan_of(decided, storage=Storage.ALL_OR_NOTHING, known=child) is Plan.OWN_WITH_DECISION
+
+
+def test_very_many_markers_go_in_slices_wherever_they_go(make_txn: MakeTxn) -> None:
+    many = frozenset(TopicPartition("b", index) for index in range(MARKERS_AT_ONCE_MAX + 1))
+    decided = make_txn(State.PREPARE_COMMIT, partitions=many)
+    assert plan_of(decided, storage=Storage.ALL_OR_NOTHING) is Plan.IN_SLICES

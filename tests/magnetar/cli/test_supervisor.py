@@ -1,0 +1,149 @@
+"""The processes of `serve --workers`: started again, stopped together, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Start = Callable[[str], "subprocess.Popen[str]"]
+
+#: Two nodes that do as `BODY` says. Each writes its number and process id.
+SCRIPT = """
+import os, sys, time
+from magnetar.cli.supervisor import Supervisor
+
+def body(number, ties):
+    os.write(1, b"%d %d\\n" % (number, os.getpid()))  # In one piece.
+    BODY
+
+def ready():
+    print("ready", flush=True)
+
+bodies = {number: lambda ties, number=number: body(number, ties) for number in (1, 2)}
+sys.exit(Supervisor(bodies, ready).run())
+"""
+SERVES = "ties.tell_ready(); stops = ties.is_stop(); os.write(1, b'stopped\\n'); return 0"
+HANGS = "ties.tell_ready(); ties.is_stop(); time.sleep(60)"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a supervisor whose nodes do as a body says; it and its nodes are killed at the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(body: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", SCRIPT.replace("BODY", body)]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        with process:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def until_ready(process: subprocess.Popen[str]) -> dict[int, int]:
+    """Return the process id of each node, once the supervisor says that all are ready."""
+    pids = {}
+    while (said := line(process)) != "ready":
+        number, pid = said.split()
+        pids[int(number)] = int(pid)
+    return pids
+
+
+def ends(pid: int) -> bool:
+    """Whether a process that is no child of ours ends within some seconds."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_all_nodes_cleanly(start: Start, number: signal.Signals) -> None:
+    process = start(SERVES)
+    assert [*sorted(until_ready(process))] == [1, 2]
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output.split(), errors) == (0, ["stopped"] * 2, "")
+
+
+def test_signals_to_a_node_are_passed_over(start: Start) -> None:
+    process = start(SERVES)
+    pids = until_ready(process)
+    for pid in pids.values():
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+    process.terminate()
+    assert process.communicate(timeout=20)[0].split() == ["stopped"] * 2
+
+
+def test_a_node_that_was_killed_is_started_again(start: Start) -> None:
+    process = start(SERVES)
+    pids = until_ready(process)
+    os.kill(pids[2], signal.SIGKILL)
+    number, pid = line(process).split()
+    assert number == "2" and int(pid) != pids[2]
+    process.terminate()
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
+    assert "node ended" in errors and "-9" in errors
+
+
+def test_a_node_that_cannot_start_ends_all(start: Start) -> None:
+    process = start(f"if number == 2: return 3\n    {SERVES}")
+    output, _ = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert "ready" not in output and output.count("stopped") == 1
+
+
+def test_a_mistake_in_settings_ends_all_later_too(start: Start, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    process = start(
+        f"if os.path.exists({str(flag)!r}): return 2\n"
+        f"    ties.tell_ready(); ties.is_stop(); return 0"
+    )
+    pids = until_ready(process)
+    flag.touch()
+    os.kill(pids[1], signal.SIGKILL)
+    process.communicate(timeout=20)
+    assert process.returncode == 2
+
+
+def test_a_second_signal_ends_all_at_once(start: Start) -> None:
+    process = start(HANGS)
+    pids = until_ready(process)
+    process.terminate()
+    time.sleep(0.1)
+    process.terminate()
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "magnetar: stopped at once\n")
+    assert all(ends(pid) for pid in pids.values())
+
+
+def test_nodes_hear_that_their_supervisor_is_gone(start: Start) -> None:
+    process = start("ties.tell_ready(); return 9 if ties.is_stop() else os._exit(7)")
+    pids = until_ready(process)
+    process.kill()
+    assert all(ends(pid) for pid in pids.values())

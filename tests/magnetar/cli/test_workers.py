@@ -1,0 +1,97 @@
+"""`magnetar serve --workers`: a cluster of nodes behind one command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from magnetar.cli.main import main
+from magnetar.cli.workers import members
+from magnetar.config.load import Given, load
+from magnetar.testing import BrokerProcess, NotReady
+
+
+def run(broker: BrokerProcess, *arguments: str, text: str = "") -> str:
+    result = CliRunner().invoke(main, [*arguments, "-b", broker.bootstrap_servers], input=text)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def nodes_of(broker: BrokerProcess) -> list[int]:
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text()
+    return [int(pid) for pid in children.split()]
+
+
+def test_a_cluster_serves_outlives_a_killed_node_and_becomes_one_node(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, workers=2) as broker:
+        assert run(broker, "topics", "create", "a", "--partitions", "4") == "a: created\n"
+        run(broker, "produce", "a", text="".join(f"value-{number}\n" for number in range(20)))
+        os.kill(nodes_of(broker)[1], signal.SIGKILL)
+        consume = ("consume", "a", "--offset", "beginning", "--count", "20")
+        assert len(run(broker, *consume).split()) == 20
+        broker.kill()
+        broker.start()
+        assert len(run(broker, *consume).split()) == 20
+        assert "node ended" not in broker.log
+        assert broker.stop() == 0
+        assert broker.log == ""
+        broker.workers = 1
+        broker.start()
+        assert len(run(broker, *consume).split()) == 20
+        assert "partitions moved" in broker.log
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "many", "65"])
+def test_a_number_of_workers_that_cannot_be(workers: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        main, ["serve", "--workers", workers, "--data-dir", str(tmp_path), "--listen", "[::1]:0"]
+    )
+    assert result.exit_code == 2
+    assert f"--workers {workers}: neither auto nor a number from 1 to 64" in result.stderr
+
+
+def test_nodes_have_to_share_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(NotReady, match=r"exit code 2: .*durability=memory has none"):
+        BrokerProcess(tmp_path, {"durability": "memory"}, workers=2).start()
+
+
+def test_a_taken_port_is_reported_before_anything_is_touched(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "magnetar", "serve", "--workers", "2"]
+        command += ["--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}" in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_each_node_has_the_next_port_and_its_part_of_the_memory() -> None:
+    values = {
+        "listeners": "A://127.0.0.1:0,B://[::1]:0",
+        "advertised.listeners": "B://example:7000",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "node.id": "5",
+        "log.dirs": "data",
+        "queued.max.request.bytes": "3000",
+    }
+    config = load([Given(name, value, "test") for name, value in values.items()]).config
+    found = members(config, 3)
+    for node in found.values():
+        for each in node.sockets:
+            each.close()
+    assert [*found] == [5, 6, 7]
+    for number, (node_id, node) in enumerate(found.items()):
+        first, second = node.listeners
+        assert (second.advertised_host, second.advertised_port) == ("example", 7000 + number)
+        assert first.advertised_port == first.port > 0
+        assert node.config.node_id == node.config.broker_id == node_id
+        assert node.config.log_dirs == [f"data/nodes/{node_id}"]
+        assert node.config.queued_max_request_bytes == 1000

@@ -1,0 +1,83 @@
+"""The metrics of several nodes at one endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from magnetar.metrics import of_nodes
+from magnetar.metrics.of_nodes import NodesCollector
+from magnetar.peers.addresses import bind_local, connect_local
+
+NAME = "metrics.sock"
+
+
+class Fixed:
+    def __init__(self, *families: Metric) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return [*self._families]
+
+
+def gauge(value: float) -> Metric:
+    family = GaugeMetricFamily("lag", "How far behind.", labels=["topic"])
+    family.add_metric(["a"], value)
+    return family
+
+
+def counter(value: float) -> Metric:
+    return CounterMetricFamily("served", "Requests.", value=value)
+
+
+async def collected(
+    own: Fixed, connect: dict[int, Callable[[], socket.socket]]
+) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Return labels and value of each sample, by the name of its family."""
+    families = await asyncio.to_thread(lambda: [*NodesCollector(1, [own], connect).collect()])
+    assert len({family.name for family in families}) == len(families)
+    return {
+        family.name: [(sample.labels, sample.value) for sample in family.samples]
+        for family in families
+    }
+
+
+async def test_each_sample_names_its_node(tmp_path: Path) -> None:
+    async def gather() -> list[Metric]:
+        return [gauge(2.0), counter(7.0)]
+
+    listening = bind_local(tmp_path, NAME)
+    assert (tmp_path / NAME).stat().st_mode & 0o077 == 0
+    server = await of_nodes.serve(listening, gather)
+    found = await collected(Fixed(gauge(1.0)), {2: partial(connect_local, tmp_path, NAME)})
+    server.close()
+    assert found["lag"] == [
+        ({"topic": "a", "node": "1"}, 1.0),
+        ({"topic": "a", "node": "2"}, 2.0),
+    ]
+    assert [each for each in found["served"] if each[1] == 7.0] == [({"node": "2"}, 7.0)]
+    # The process of the other node too.
+    assert [labels for labels, _ in found["process_open_fds"]] == [{"node": "2"}]
+
+
+async def test_a_node_that_is_away_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = await collected(Fixed(gauge(1.0)), {2: partial(connect_local, tmp_path, NAME)})
+    assert found == {"lag": [({"topic": "a", "node": "1"}, 1.0)]}
+    assert "metrics of a node are missing" in capsys.readouterr().err
+
+
+async def test_a_node_that_does_not_answer_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_nodes, "ANSWER_SECONDS", 0.01)
+    with bind_local(tmp_path, NAME):
+        found = await collected(Fixed(gauge(1.0)), {2: partial(connect_local, tmp_path, NAME)})
+    assert [*found] == ["lag"]

@@ -1,0 +1,245 @@
+"""Nodes among each other: who is let in, what a call may rely on, and whom a stranger meets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from magnetar.peers.addresses import LocalSockets
+from magnetar.peers.dialling import DialledPeer, Own
+from magnetar.peers.node_peers import NodePeers
+from magnetar.peers.tables import PeerApi, PeerApis
+from magnetar.runtime.peer_messages import (
+    CatalogChangedRequest,
+    CatalogChangedResponse,
+    PeerHelloRequest,
+    PeerProofRequest,
+)
+from magnetar.runtime.peers import PeerUnreachable
+from wire.message import Message
+
+SECRET = b"s" * 32
+
+Perform = Callable[[CatalogChangedRequest], Awaitable[Message]]
+
+
+class Cluster:
+    """Nodes in one process, each with a socket in a directory of its own."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.failures: list[BaseException] = []
+        self._nodes: list[NodePeers] = []
+        #: The versions of the catalog that each node was told, in order.
+        self.told: dict[int, list[int]] = {}
+
+    def network(self, node_id: int) -> LocalSockets:
+        directory = self._data_dir / f"node-{node_id}"
+        directory.mkdir(exist_ok=True)
+        return LocalSockets(node_id, lambda other: self._data_dir / f"node-{other}")
+
+    def apis(self, node_id: int) -> PeerApis:
+        async def answered() -> Message:
+            return CatalogChangedResponse()
+
+        def perform(request: CatalogChangedRequest) -> Awaitable[Message]:
+            self.told.setdefault(node_id, []).append(request.version)
+            return answered()
+
+        return {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
+
+    async def start(
+        self,
+        node_id: int,
+        *,
+        incarnation: int = 0,
+        secret: bytes = SECRET,
+        perform: Perform | None = None,
+    ) -> NodePeers:
+        own = Own("cluster", node_id, incarnation)
+        node = NodePeers(own, secret, self.network(node_id), ())
+        apis = self.apis(node_id)
+        if perform is not None:
+            apis = {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
+        await node.listen(apis, self.failures.append)
+        self._nodes.append(node)
+        return node
+
+    def close(self) -> None:
+        for node in self._nodes:
+            node.close()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    # Longer than an address of a socket may be.
+    data_dir = tmp_path / ("d" * 120)
+    data_dir.mkdir()
+    cluster = Cluster(data_dir)
+    yield cluster
+    cluster.close()
+    await asyncio.sleep(0)
+    assert not cluster.failures
+
+
+def changed(version: int) -> CatalogChangedRequest:
+    return CatalogChangedRequest(version=version)
+
+
+async def test_a_node_asks_another_and_gets_its_answer(cluster: Cluster) -> None:
+    one, _ = await cluster.start(1), await cluster.start(2)
+    for version in range(3):
+        assert await one.call(2, changed(version), 0) == CatalogChangedResponse()
+    assert cluster.told == {2: [0, 1, 2]}
+
+
+async def test_both_directions_are_connections_of_their_own(cluster: Cluster) -> None:
+    one, two = await cluster.start(1), await cluster.start(2)
+    await asyncio.gather(one.call(2, changed(1), 0), two.call(1, changed(2), 0))
+    assert cluster.told == {2: [1], 1: [2]}
+
+
+async def test_a_node_of_another_secret_is_not_believed_and_not_served(cluster: Cluster) -> None:
+    await cluster.start(2)
+    stranger = await cluster.start(1, secret=b"x" * 32)
+    with pytest.raises(PeerUnreachable, match="has not proven"):
+        await stranger.call(2, changed(1), 0)
+    assert not cluster.told
+
+
+async def test_who_sends_a_request_instead_of_a_proof_is_cut_off(cluster: Cluster) -> None:
+    await cluster.start(2)
+    stranger = DialledPeer(Own("cluster", 1, 0), 2, 1, b"k" * 32, lambda _: None)
+    await cluster.network(1).dial(2, stranger)
+    with pytest.raises(PeerUnreachable):
+        await stranger.call(changed(1), 0, 1)
+    assert not cluster.told
+
+
+@pytest.mark.parametrize("cluster_id", ["other", ""])
+async def test_a_node_of_another_cluster_is_cut_off(cluster: Cluster, cluster_id: str) -> None:
+    await cluster.start(2)
+    stranger = DialledPeer(Own(cluster_id, 1, 0), 2, 1, b"k" * 32, lambda _: None)
+    await cluster.network(1).dial(2, stranger)
+    with pytest.raises(PeerUnreachable):
+        await stranger.begin(1)
+
+
+async def test_a_proof_that_is_wrong_ends_the_connection(cluster: Cluster) -> None:
+    await cluster.start(2)
+    stranger = DialledPeer(Own("cluster", 1, 0), 2, 1, b"k" * 32, lambda _: None)
+    await cluster.network(1).dial(2, stranger)
+    hello = PeerHelloRequest(cluster_id="cluster", node_id=1, nonce=b"n" * 32)
+    await stranger.call(hello, 0, 1)
+    with pytest.raises(PeerUnreachable):
+        await stranger.call(PeerProofRequest(proof=b"p" * 32), 0, 1)
+
+
+async def test_a_node_that_does_not_run_is_unreachable_at_once(cluster: Cluster) -> None:
+    one = await cluster.start(1)
+    with pytest.raises(PeerUnreachable, match="node 2 does not answer"):
+        await one.call(2, changed(1), 0)
+    cluster.network(2)  # Its directory is there, as after a kill.
+    with pytest.raises(PeerUnreachable):
+        await one.call(2, changed(1), 0)
+
+
+async def test_a_node_that_has_started_again_is_asked_on_a_new_connection(cluster: Cluster) -> None:
+    one, two = await cluster.start(1), await cluster.start(2)
+    await one.call(2, changed(1), 0)
+    two.close()
+    await asyncio.sleep(0)
+    with pytest.raises(PeerUnreachable):
+        await one.call(2, changed(2), 0)
+    await cluster.start(2, incarnation=1)
+    await one.call(2, changed(3), 0)
+    assert cluster.told == {2: [1, 3]}
+
+
+async def test_a_connection_that_ends_in_the_step_of_its_last_proof_is_dialled_again(
+    cluster: Cluster,
+) -> None:
+    one, _ = await cluster.start(1), await cluster.start(2)
+    await one.call(2, changed(1), 0)
+    ended = one._dialled[2]
+    ended.abort()
+    one._dialled[2] = ended
+    await one.call(2, changed(2), 0)
+    assert cluster.told == {2: [1, 2]}
+
+
+async def test_a_call_without_an_answer_gives_its_connection_up(cluster: Cluster) -> None:
+    heard = asyncio.Event()
+
+    async def never() -> Message:
+        heard.set()
+        await asyncio.Event().wait()
+        return CatalogChangedResponse()
+
+    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: never())
+    call = asyncio.create_task(one.call(2, changed(1), 0, timeout_s=0.01))
+    with pytest.raises(PeerUnreachable, match="no answer within"):
+        await call
+    assert heard.is_set()
+
+
+async def test_an_earlier_connection_is_not_read_once_a_later_one_is_admitted(
+    cluster: Cluster,
+) -> None:
+    await cluster.start(2)
+    key_holder = await cluster.start(1)
+    await key_holder.call(2, changed(1), 0)
+    early = key_holder._dialled[2]
+    # The node loses patience, and asks again on a new connection.
+    del key_holder._dialled[2]
+    await key_holder.call(2, changed(2), 0)
+    with pytest.raises(PeerUnreachable):
+        await early.call(changed(3), 0, 1)
+    assert cluster.told == {2: [1, 2]}
+
+
+async def test_a_connection_of_an_earlier_start_is_not_admitted_after_one_of_a_later(
+    cluster: Cluster,
+) -> None:
+    await cluster.start(2)
+    late = await cluster.start(1, incarnation=3)
+    await late.call(2, changed(1), 0)
+    zombie = NodePeers(Own("cluster", 1, 2), SECRET, cluster.network(1), ())
+    with pytest.raises(PeerUnreachable, match="has not proven"):
+        await zombie.call(2, changed(2), 0)
+    await late.call(2, changed(3), 0)
+    assert cluster.told == {2: [1, 3]}
+
+
+async def test_a_failing_request_ends_its_connection_and_not_the_node(cluster: Cluster) -> None:
+    async def failing() -> Message:
+        raise ValueError("a bug")
+
+    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: failing())
+    with pytest.raises(PeerUnreachable):
+        await one.call(2, changed(1), 0)
+
+
+async def test_a_failing_disk_of_a_peer_ends_the_peer(cluster: Cluster) -> None:
+    async def failing() -> Message:
+        raise OSError("no space left")
+
+    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: failing())
+    with pytest.raises(PeerUnreachable):
+        await one.call(2, changed(1), 0, timeout_s=0.05)
+    assert [str(failure) for failure in cluster.failures] == ["no space left"]
+    cluster.failures.clear()
+
+
+async def test_nodes_that_have_not_applied_a_change_are_named(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.start(2)
+    own = Own("cluster", 1, 0)
+    one = NodePeers(own, SECRET, cluster.network(1), (2, 3))
+    assert await one.tell_catalog_changed(7) == [3]
+    assert cluster.told == {2: [7]}
+    one.close()

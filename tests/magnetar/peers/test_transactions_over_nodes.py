@@ -1,0 +1,464 @@
+"""Transactions whose coordinator, partitions and groups are on different nodes, over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.partitioning import partition_for
+from coordinator.transactions.metadata import ProducerIdentity, State
+from magnetar.config.load import ConfigError
+from magnetar.runtime import commit
+from tests.logstore.partitions import batch_of
+from tests.magnetar.nodes_in_one import NodesInOne
+from wire.error_code import ErrorCode
+from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from wire.records import ControlType, Marker
+
+V1, V2 = 1, 2
+_PRODUCE = {V1: 11, V2: 12}
+_END = {V1: 4, V2: 5}
+_OFFSETS = {V1: 3, V2: 5}
+
+
+class Client:
+    """One transactional producer that sends each request to the node that it belongs to."""
+
+    def __init__(self, nodes: NodesInOne, coordinator: int, version: int) -> None:
+        self.nodes = nodes
+        self.coordinator = coordinator
+        self.version = version
+        self.transactional_id = nodes.transactional_id(coordinator)
+        self.identity = ProducerIdentity(-1, -1)
+        self.sequences: dict[int, int] = {}
+
+    async def init(self, timeout_ms: int = 60_000) -> int:
+        client = await self.nodes.client(self.coordinator)
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms
+        )
+        answer = await client.ask(request, 4, InitProducerIdResponse)
+        self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self.sequences.clear()
+        return answer.error_code
+
+    async def add(self, *node_ids: int) -> int:
+        """Version 1: add the partitions of these nodes."""
+        indexes = [self.nodes.partition(node_id) for node_id in node_ids]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.identity.producer_id,
+            v3_and_below_producer_epoch=self.identity.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="a", partitions=indexes)],
+        )
+        client = await self.nodes.client(self.coordinator)
+        answer = await client.ask(request, 3, AddPartitionsToTxnResponse)
+        results = answer.results_by_topic_v3_and_below[0].results_by_partition
+        return next((one.partition_error_code for one in results if one.partition_error_code), 0)
+
+    def batch(self, node_id: int) -> ProduceRequest:
+        sequence = self.sequences.get(node_id, 0)
+        self.sequences[node_id] = sequence + 1
+        records = batch_of(
+            b"apple",
+            timestamp=time.time_ns() // 1_000_000,
+            producer_id=self.identity.producer_id,
+            epoch=self.identity.producer_epoch,
+            sequence=sequence,
+            transactional=True,
+        )
+        data = PartitionProduceData(index=self.nodes.partition(node_id), records=records)
+        return ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(name="a", partition_data=[data])],
+        )
+
+    async def produce(self, node_id: int, version: int | None = None) -> int:
+        client = await self.nodes.client(node_id)
+        request = self.batch(node_id)
+        answer = await client.ask(request, version or _PRODUCE[self.version], ProduceResponse)
+        return answer.responses[0].partition_responses[0].error_code
+
+    async def write(self, *node_ids: int) -> None:
+        """Add where version 1 wants it, and produce to each."""
+        if self.version == V1:
+            assert await self.add(*node_ids) == ErrorCode.NONE
+        for node_id in node_ids:
+            assert await self.produce(node_id) == ErrorCode.NONE
+
+    async def send_offset(self, group_node: int, offset: int, *, adds: bool = True) -> int:
+        group_id = self.nodes.group_id(group_node)
+        who: dict[str, Any] = {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.identity.producer_id,
+            "producer_epoch": self.identity.producer_epoch,
+            "group_id": group_id,
+        }
+        if self.version == V1 and adds:
+            client = await self.nodes.client(self.coordinator)
+            added = await client.ask(AddOffsetsToTxnRequest(**who), 3, AddOffsetsToTxnResponse)
+            assert added.error_code == ErrorCode.NONE
+        partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+        topic = TxnOffsetCommitRequestTopic(name="a", partitions=[partition])
+        client = await self.nodes.client(group_node)
+        request = TxnOffsetCommitRequest(topics=[topic], **who)
+        answer = await client.ask(request, _OFFSETS[self.version], TxnOffsetCommitResponse)
+        return answer.topics[0].partitions[0].error_code
+
+    async def end(self, *, commit: bool) -> int:
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            committed=commit,
+        )
+        client = await self.nodes.client(self.coordinator)
+        answer = await client.ask(request, _END[self.version], EndTxnResponse)
+        if self.version == V2 and answer.error_code == ErrorCode.NONE:
+            self.identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            self.sequences.clear()
+        return answer.error_code
+
+    def state(self) -> State | None:
+        found = self.nodes.nodes[self.coordinator].transactions.find(self.transactional_id)
+        return None if found is None else found.state
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[NodesInOne]:
+    nodes = NodesInOne(tmp_path / "data")
+    await nodes.start(2)
+    yield nodes
+    await nodes.stop()
+    assert not nodes.failures
+
+
+async def committed_offset(nodes: NodesInOne, group_node: int) -> int:
+    request = OffsetFetchRequest(
+        groups=[
+            OffsetFetchRequestGroup(
+                group_id=nodes.group_id(group_node),
+                topics=[OffsetFetchRequestTopics(name="a", partition_indexes=[0])],
+            )
+        ],
+        require_stable=True,
+    )
+    answer = await (await nodes.client(group_node)).ask(request, 8, OffsetFetchResponse)
+    return answer.groups[0].topics[0].partitions[0].committed_offset
+
+
+def committed(nodes: NodesInOne, node_id: int) -> int:
+    """Return how many records of a node's partition a read_committed reader gets."""
+    log = nodes.log(node_id)
+    count = waiting = 0
+    for header, item in log.reader.iterate_records_from(0):
+        if header.base_offset >= log.last_stable_offset:
+            break
+        if isinstance(item, Marker):
+            count += waiting * (item.control_type is ControlType.COMMIT)
+            waiting = 0
+        else:
+            waiting += 1
+    return count
+
+
+def is_open(nodes: NodesInOne, node_id: int) -> bool:
+    log = nodes.log(node_id)
+    return log.last_stable_offset < log.log_end_offset
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+@pytest.mark.parametrize("coordinator", [0, 1])
+async def test_a_commit_that_has_returned_is_visible_on_every_node(
+    nodes: NodesInOne, version: int, coordinator: int
+) -> None:
+    client = Client(nodes, coordinator, version)
+    await client.init()
+    await client.write(0, 1)
+    assert await client.send_offset(1 - coordinator, 17) == ErrorCode.NONE
+    assert is_open(nodes, 0) and is_open(nodes, 1)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert [committed(nodes, one) for one in (0, 1)] == [1, 1]
+    assert not is_open(nodes, 0) and not is_open(nodes, 1)
+    assert await committed_offset(nodes, 1 - coordinator) == 17
+    # The next transaction may begin at once, on every node.
+    await client.write(0, 1)
+    assert await client.end(commit=False) == ErrorCode.NONE
+    assert not is_open(nodes, 0) and not is_open(nodes, 1)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+async def test_an_abort_takes_back_what_every_node_got(nodes: NodesInOne, version: int) -> None:
+    client = Client(nodes, 0, version)
+    await client.init()
+    await client.write(0, 1)
+    assert await client.send_offset(1, 17) == ErrorCode.NONE
+    assert await client.end(commit=False) == ErrorCode.NONE
+    assert [committed(nodes, one) for one in (0, 1)] == [0, 0]
+    assert await committed_offset(nodes, 1) == -1
+
+
+async def test_data_that_no_transaction_holds_is_refused(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V1)
+    await client.init()
+    assert await client.produce(1) == ErrorCode.TRANSACTION_ABORTABLE
+    client.sequences.clear()
+    assert await client.produce(1, version=9) == ErrorCode.INVALID_TXN_STATE
+    assert nodes.log(1).log_end_offset == 0
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+async def test_a_fenced_producer_writes_on_no_node(nodes: NodesInOne, version: int) -> None:
+    zombie = Client(nodes, 0, version)
+    await zombie.init()
+    await zombie.write(1)
+    successor = Client(nodes, 0, version)
+    await successor.init()
+    assert not is_open(nodes, 1)
+    end_offset = nodes.log(1).log_end_offset
+    assert await zombie.produce(1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await zombie.send_offset(1, 1, adds=False) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert nodes.log(1).log_end_offset == end_offset
+
+
+async def test_batches_that_a_connection_pipelines_stay_in_their_order(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V2)
+    await client.init()
+    connection = await nodes.client(1)
+    sent = [connection.send(client.batch(1), 12) for _ in range(5)]
+    for correlation_id in sent:
+        answered, body = await connection.receive()
+        assert answered == correlation_id
+        response = ProduceResponse.decode(body[1:], 12)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    assert nodes.log(1).log_end_offset == 5
+
+
+async def test_a_node_asks_once_for_a_transaction(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V2)
+    await client.init()
+    elsewhere = nodes.nodes[1].services.holds_elsewhere
+    assert elsewhere is not None
+    for _ in range(5):
+        await client.write(1)
+    assert elsewhere.calls.call_count == 1
+    await client.end(commit=True)
+    await client.write(1)
+    assert elsewhere.calls.call_count == 2
+
+
+async def test_a_commit_is_decided_while_a_node_is_down_and_visible_once_it_is_back(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "VISIBLE_TIMEOUT_MS", 50)
+    client = Client(nodes, 0, V2)
+    await client.init()
+    await client.write(0, 1)
+    await nodes.kill(1)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert client.state() is State.PREPARE_COMMIT
+    assert committed(nodes, 0) == 1
+    await nodes.start_node(1)
+    await eventually(lambda: committed(nodes, 1) == 1)
+    await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
+
+
+async def test_a_coordinator_that_dies_after_its_decision_brings_the_markers_after_its_start(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "VISIBLE_TIMEOUT_MS", 50)
+    client = Client(nodes, 0, V1)
+    await client.init()
+    await client.write(0, 1)
+    await nodes.kill(1)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    await nodes.kill(0)
+    await nodes.start_node(1)
+    assert is_open(nodes, 1)
+    await nodes.start_node(0)
+    await eventually(lambda: committed(nodes, 1) == 1)
+    await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
+    assert committed(nodes, 0) == 1
+
+
+async def test_data_waits_for_a_coordinator_that_is_down(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V2)
+    await client.init()
+    await nodes.kill(0)
+    assert await client.produce(1) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert await client.send_offset(1, 5) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert nodes.log(1).log_end_offset == 0
+    await nodes.start_node(0)
+    client.sequences.clear()
+    await client.write(1)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert committed(nodes, 1) == 1
+
+
+async def test_a_node_that_was_killed_asks_again_for_the_open_transaction(
+    nodes: NodesInOne,
+) -> None:
+    client = Client(nodes, 0, V1)
+    await client.init()
+    await client.write(0, 1)
+    await nodes.kill(1)
+    await nodes.start_node(1)
+    assert await client.produce(1) == ErrorCode.NONE
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert committed(nodes, 1) == 2 and not is_open(nodes, 1)
+
+
+async def test_a_timeout_ends_a_transaction_on_every_node(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V2)
+    await client.init(timeout_ms=100)
+    await client.write(0, 1)
+    await eventually(lambda: not is_open(nodes, 0) and not is_open(nodes, 1))
+    assert [committed(nodes, one) for one in (0, 1)] == [0, 0]
+    assert await client.produce(1) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_a_topic_that_is_deleted_meanwhile_holds_up_no_commit(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V2)
+    await client.init()
+    await client.write(0, 1)
+    topics = nodes.nodes[0].topics
+    topic = topics.by_name("a")
+    assert topic is not None
+    await topics.delete([topic])
+    assert await client.end(commit=True) == ErrorCode.NONE
+    await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_joint_transaction_ends_on_every_node_at_once(
+    nodes: NodesInOne, commits: bool
+) -> None:
+    parent, child = Client(nodes, 0, V2), Client(nodes, 0, V1)
+    child.transactional_id = f"{parent.transactional_id}~>child"
+    await parent.init()
+    await child.init()
+    await child.write(0, 1)
+    assert await child.end(commit=True) == ErrorCode.NONE
+    assert is_open(nodes, 0) and is_open(nodes, 1), "it is a vote"
+    await parent.write(1)
+    assert await parent.end(commit=commits) == ErrorCode.NONE
+    assert not is_open(nodes, 0) and not is_open(nodes, 1)
+    assert [committed(nodes, one) for one in (0, 1)] == ([1, 2] if commits else [0, 0])
+
+
+async def test_a_separator_that_would_move_ids_to_other_nodes_is_refused_at_the_start(
+    nodes: NodesInOne,
+) -> None:
+    node_of = nodes.any().nodes.node_of
+    child_id = next(
+        name
+        for number in range(100)
+        if node_of(name := f"parent-{number}~>c") != node_of_whole(nodes, name)
+    )
+    home = node_of(child_id)
+    request = InitProducerIdRequest(transactional_id=child_id, transaction_timeout_ms=60_000)
+    answer = await (await nodes.client(home)).ask(request, 4, InitProducerIdResponse)
+    assert answer.error_code == ErrorCode.NONE
+    await nodes.kill(home)
+    with pytest.raises(ConfigError, match="another node would coordinate"):
+        await nodes.start_node(home, {"joint.transactions.separator": ""})
+
+
+def node_of_whole(nodes: NodesInOne, transactional_id: str) -> int:
+    """Return the node of an id in which no separator is looked for."""
+    topic = nodes.any().topics.by_name("__transaction_state")
+    assert topic is not None
+    partition = partition_for(transactional_id, len(topic.partitions))
+    leader = nodes.any().nodes.leader_of("__transaction_state", partition)
+    assert leader is not None
+    return leader
+
+
+# --- healing
+
+
+async def test_what_a_coordinator_does_not_answer_for_is_left_alone(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V2)
+    await client.init()
+    await client.write(1)
+    await nodes.kill(0)
+    await nodes.nodes[1].healing.sweep()
+    assert is_open(nodes, 1)
+    await nodes.start_node(0)
+    await nodes.nodes[1].healing.sweep()
+    assert is_open(nodes, 1), "its transaction is open"
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert committed(nodes, 1) == 1
+
+
+async def test_data_of_a_producer_that_no_coordinator_knows_is_aborted(nodes: NodesInOne) -> None:
+    log = nodes.log(1)
+    stray = batch_of(b"x", producer_id=77_000, epoch=0, sequence=0, transactional=True)
+    log.append(log.check(stray, time.time_ns() // 1_000_000))
+    assert is_open(nodes, 1)
+    await nodes.nodes[1].healing.sweep()
+    assert not is_open(nodes, 1) and committed(nodes, 1) == 0
+
+
+async def test_data_of_an_outcome_that_its_marker_missed_gets_the_recorded_one(
+    nodes: NodesInOne,
+) -> None:
+    client = Client(nodes, 0, V2)
+    await client.init()
+    ended = client.identity
+    await client.write(0)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
+    # As a crash of the disk could leave it: the batch is there, its add and its marker are not.
+    log = nodes.log(1)
+    stray = batch_of(
+        b"x",
+        producer_id=ended.producer_id,
+        epoch=ended.producer_epoch,
+        sequence=0,
+        transactional=True,
+    )
+    log.append(log.check(stray, time.time_ns() // 1_000_000))
+    await nodes.nodes[1].healing.sweep()
+    assert not is_open(nodes, 1) and committed(nodes, 1) == 1
+    # The marker carries the coordinator's epoch, so the coordinator is not fenced.
+    await client.write(1)
+    assert await client.end(commit=True) == ErrorCode.NONE

@@ -1,0 +1,110 @@
+"""What other nodes change in the shared catalog, obeyed here: once, in order, whatever is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from magnetar.runtime import catalog_watch
+from magnetar.storage import catalog as catalogs
+from magnetar.storage.catalog import Catalog, NameTaken
+from magnetar.storage.catalog_rows import Change, TopicRow
+from magnetar.storage.leaders import Elsewhere
+from tests.magnetar.nodes_in_one import NodesInOne
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[NodesInOne]:
+    started = NodesInOne(tmp_path / "data")
+    await started.start(2)
+    yield started
+    await started.stop()
+    assert not started.failures
+
+
+def row(name: str, leaders: tuple[int, ...] = (0, 1)) -> TopicRow:
+    placed = tuple(Elsewhere(node_id, 0) for node_id in leaders)
+    return TopicRow(uuid4(), name, len(leaders), 1, False, {}, placed)
+
+
+async def test_a_change_that_no_message_told_of_is_found(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_watch, "LOOK_AGAIN_S", 0.01)
+    node = nodes.nodes[0]
+    assert node.watch is not None
+    node.watch.stop()
+    node.watch.start(nodes.failures.append)
+    nodes.nodes[1].catalog.add_topic(row("b"))
+    async with asyncio.timeout(10):
+        while node.topics.by_name("b") is None:
+            await asyncio.sleep(0.001)
+    assert len(node.topics.ensure("b").local) == 1
+
+
+async def test_everything_is_read_again_where_too_much_was_missed(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, catalog = nodes.nodes[0], nodes.nodes[1].catalog
+    monkeypatch.setattr(catalogs, "_CHANGES_KEPT", 2)
+    gone = node.topics.ensure("a").id
+    catalog.remove_topics([gone])
+    for name in ("b", "c"):
+        catalog.add_topic(row(name))
+    catalog.set_scram_credentials("ada", [("SCRAM-SHA-256", b"s", 4096, b"k", b"k")])
+    catalog.set_client_quotas({'[["client-id", "c"]]': {"producer_byte_rate": 5.0}})
+    assert catalog.changes_since(node.watch.version if node.watch else 0)[1] is None
+    await node.nodes.see_changes()
+    assert node.topics.by_id(gone) is None
+    assert all(node.topics.by_name(name) is not None for name in ("b", "c"))
+    assert [*node.authentication.credentials.users()] == ["ada"]
+    assert node.client_quotas.of((("client-id", "c"),)) == {"producer_byte_rate": 5.0}
+
+
+async def test_a_topic_that_grew_and_was_changed_twice_is_as_the_catalog_has_it(
+    nodes: NodesInOne,
+) -> None:
+    node, catalog = nodes.nodes[0], nodes.nodes[1].catalog
+    topic = node.topics.ensure("a")
+    catalog.set_topic_configs(topic.id, {"retention.ms": "5"})
+    assert catalog.grow_topic(topic.id, 4, 6, (0, 1)) is not None
+    catalog.set_topic_configs(topic.id, {"retention.ms": "6"})
+    for _ in range(2):
+        await node.nodes.see_changes()
+        assert [node.nodes.leader_of("a", index) for index in (4, 5, 6)] == [0, 1, None]
+        assert {log.config.retention_ms for log in topic.local} == {6}
+        assert len(topic.local) == 3
+
+
+def test_names_and_counts_are_decided_by_the_catalog(tmp_path: Path) -> None:
+    first = Catalog(tmp_path, is_shared=True)
+    second = Catalog(tmp_path, is_shared=True)
+    first.place([0, 1], {})
+    topic = row("a")
+    first.add_topic(topic)
+    with pytest.raises(NameTaken):
+        second.add_topic(row("a"))
+    grown = second.grow_topic(topic.id, 2, 3, (1,))
+    assert grown is not None and [each.node_id for each in grown.leaders] == [0, 1, 1]
+    assert first.grow_topic(topic.id, 2, 4, (0, 0)) is None
+    version, changes = first.changes_since(0)
+    assert changes == [Change("topic", topic.id.hex)]
+    assert second.changes_since(version) == (version, [])
+    assert second.start_node(1) == 0
+    assert first.start_node(0) == 1
+    assert first.node_epochs() == {0: 1, 1: 0}
+    found = second.topic(topic.id)
+    assert found is not None and found.leaders[0] == Elsewhere(0, 1)
+    first.close()
+    second.close()
+
+
+def test_the_catalog_of_one_node_keeps_no_list_of_changes(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path)
+    catalog.add_topic(TopicRow(uuid4(), "a", 1, 1, False, {}))
+    assert catalog.changes_since(0)[1] == []
+    catalog.close()

@@ -1,0 +1,157 @@
+"""Markers for other nodes: asked for until they are there, skipped only if the catalog says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pytest
+
+from coordinator.transactions.commit_plan import MarkerWork, Part
+from coordinator.transactions.metadata import TopicPartition
+from magnetar.runtime import marker_messages, markers_elsewhere
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere
+from magnetar.runtime.participants import AppendedMarker
+from magnetar.runtime.peers import PeerUnreachable
+from tests.magnetar.clocks import MovedClock
+from wire.error_code import ErrorCode
+from wire.message import Message
+from wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+HERE, THERE, FAR = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2)
+WORK = MarkerWork("tx", 1000, 5, True, frozenset({HERE, THERE, FAR}))
+Answer = Callable[[int, TopicPartition, Part], ErrorCode | None]
+
+
+class World:
+    """Nodes 0 (this one), 1 and 2, of which each has one partition."""
+
+    own_id = 0
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.leaders = {HERE: 0, THERE: 1, FAR: 2}
+        #: What the catalog has, and this node has not read yet.
+        self.unread: dict[TopicPartition, int | None] = {}
+        self.asked: list[tuple[int, TopicPartition, Part]] = []
+        self.appended: list[TopicPartition] = []
+        self.markers = MarkersElsewhere(self, self, self, MovedClock())
+
+    # Who leads.
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        return self.leaders.get(TopicPartition(topic, partition))
+
+    async def see_changes(self) -> int:
+        for partition, leader in self.unread.items():
+            if leader is None:
+                self.leaders.pop(partition, None)
+            else:
+                self.leaders[partition] = leader
+        self.unread.clear()
+        return 0
+
+    # The peers.
+
+    async def call(self, node_id: int, request: Message, version: int) -> WriteTxnMarkersResponse:
+        sent = WriteTxnMarkersRequest.decode(request.encode(version), version)
+        codes: list[dict[TopicPartition, int]] = []
+        for owed in marker_messages.decode(sent):
+            assert owed.work.producer_id == WORK.producer_id and owed.coordinator_epoch == 7
+            of_marker = {}
+            for partition in owed.work.partitions:
+                self.asked.append((node_id, partition, owed.part))
+                code = self._answer(node_id, partition, owed.part)
+                if code is None:
+                    raise PeerUnreachable(node_id, "it is gone")
+                of_marker[partition] = int(code)
+            codes.append(of_marker)
+        return marker_messages.encode_codes(sent, codes)
+
+    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
+        return ()
+
+    # The partitions of this node.
+
+    def append(
+        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
+    ) -> Iterator[Sequence[AppendedMarker]]:
+        self.appended += [partition for work in works for partition in work.partitions]
+        yield ()
+
+    async def durable(self, markers: Sequence[AppendedMarker]) -> None:
+        """Nothing is waited for."""
+
+    async def bring(self) -> None:
+        await self.markers.bring((WORK,), Part.MARKERS, 7)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits before asking again."""
+    monkeypatch.setattr(markers_elsewhere, "RETRY_S_MIN", 0.0)
+    monkeypatch.setattr(markers_elsewhere, "RETRY_S_MAX", 0.0)
+
+
+def once_then(first: ErrorCode | None, at: TopicPartition = THERE) -> Answer:
+    """Answer `first` to the first question about a partition, and NONE to every other."""
+    seen: list[TopicPartition] = []
+
+    def answer(_: int, partition: TopicPartition, __: Part) -> ErrorCode | None:
+        seen.append(partition)
+        return first if partition == at and seen.count(at) == 1 else ErrorCode.NONE
+
+    return answer
+
+
+async def test_each_node_is_asked_once_for_what_it_leads() -> None:
+    world = World(once_then(ErrorCode.NONE))
+    await world.bring()
+    assert sorted(world.asked) == [(1, THERE, Part.MARKERS), (2, FAR, Part.MARKERS)]
+    assert not world.appended, "this node's own are appended with the decision"
+
+
+@pytest.mark.parametrize(
+    "first", [None, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+async def test_a_node_that_has_not_done_it_is_asked_again_for_what_is_missing(
+    first: ErrorCode | None,
+) -> None:
+    world = World(once_then(first))
+    await world.bring()
+    asked = [(partition, part) for _, partition, part in world.asked]
+    assert asked.count((FAR, Part.MARKERS)) == 1 and (FAR, Part.MISSING_MARKERS) not in asked
+    assert asked.index((THERE, Part.MARKERS)) < asked.index((THERE, Part.MISSING_MARKERS))
+
+
+async def test_a_partition_that_has_a_later_epoch_needs_no_marker() -> None:
+    world = World(once_then(ErrorCode.INVALID_PRODUCER_EPOCH))
+    await world.bring()
+    assert [partition for _, partition, _ in world.asked].count(THERE) == 1
+
+
+async def test_a_peer_that_does_not_know_a_partition_of_the_catalog_is_asked_again() -> None:
+    world = World(once_then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    await world.bring()
+    assert (1, THERE, Part.MISSING_MARKERS) in world.asked
+
+
+async def test_a_partition_that_the_catalog_has_no_more_is_skipped_alone() -> None:
+    world = World(once_then(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    world.unread[THERE] = None
+    await world.bring()
+    assert sorted(world.asked) == [(1, THERE, Part.MARKERS), (2, FAR, Part.MARKERS)]
+
+
+async def test_a_partition_that_this_node_has_not_read_of_is_looked_up_first() -> None:
+    world = World(once_then(ErrorCode.NONE))
+    del world.leaders[THERE]
+    world.unread[THERE] = 1
+    await world.bring()
+    assert (1, THERE, Part.MISSING_MARKERS) in world.asked
+
+
+async def test_a_partition_that_has_become_this_nodes_is_marked_here() -> None:
+    world = World(once_then(None))
+    world.unread[THERE] = 0
+    await world.bring()
+    assert world.appended == [THERE]
