@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+
+from wire.errors import KafkaError
 
 
 def nothing(*_: object, **__: object) -> None:
@@ -238,3 +241,22 @@ def once_allowed(real: Any) -> Any:
             allowed.add((context.principal, what))
 
     return require
+
+
+def refused_and_done(real: Any) -> Any:
+    def guarded(handler: Any, *needs: Any) -> Any:
+        handle = real(handler, *needs)
+
+        def answer(services: Any, request: Any, context: Any) -> Any:
+            try:
+                return handle(services, request, context)
+            except KafkaError:
+                handled = handler(services, request, context)
+                if asyncio.iscoroutine(handled):
+                    task = asyncio.ensure_future(handled)
+                    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+                raise
+
+        return answer
+
+    return guarded

@@ -364,6 +364,13 @@ FAULTS = (
         family=SECURED,
     ),
     Fault(
+        "refused-and-done",
+        "magnetar.server.dispatch:guarded",
+        "What a client may not do is refused, and done all the same.",
+        faulty.refused_and_done,
+        family=SECURED,
+    ),
+    Fault(
         "metadata-of-all",
         "magnetar.apis.metadata:may",
         "Metadata names topics that the client may not describe.",

@@ -201,8 +201,9 @@ def _offset_fetch(target: Target) -> Forbidden:
 
 
 def _offset_commit(target: Target) -> Forbidden:
-    partition = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
-    topic = offset_commit.OffsetCommitRequestTopic(name=target.topic, partitions=[partition])
+    made = offset_commit.OffsetCommitRequestPartition
+    partitions = [made(partition_index=index, committed_offset=0) for index in range(2)]
+    topic = offset_commit.OffsetCommitRequestTopic(name=target.topic, partitions=partitions)
     request = offset_commit.OffsetCommitRequest(group_id=target.group_id, topics=[topic])
     return Forbidden(request, 8, _GROUP)
 

@@ -16,6 +16,7 @@ from tests.simulation.clients.forbidden import Forbidden, Target, any_forbidden
 from tests.simulation.observations import Observations
 from tests.simulation.simulated_broker import Gone
 from wire.error_code import ErrorCode
+from wire.message import Message
 from wire.messages import api_versions, sasl_authenticate, sasl_handshake
 
 _SCRAM = "SCRAM-SHA-256"
@@ -90,25 +91,30 @@ class Intruder:
         except _Refused:
             self._witness("the right password was refused")
             return
-        for _ in range(self._random.randint(1, 25)):
-            asked = self._any()
-            answer = await connection.ask(asked.request, asked.response_class, asked.version)
-            if wrong := beyond_rights(asked, answer):
-                self._witness(f"{type(asked.request).__name__} v{asked.version}: {wrong}")
-            self.refused += 1
+        while connection.is_open and not self.is_ending and self._random.random() < 0.9:
+            for asked, answer in await self._ask_some(connection):
+                if wrong := beyond_rights(asked, answer):
+                    self._witness(f"{type(asked.request).__name__} v{asked.version}: {wrong}")
+                self.refused += 1
 
     async def _ask_before_login(self, connection: Connection, when: str) -> None:
-        """Ask, some requests at once; none may be answered."""
-        asking = []
-        for _ in range(self._random.randint(1, 3)):
-            asked = self._any()
-            asking.append(connection.ask(asked.request, asked.response_class, asked.version))
-        for answer in await asyncio.gather(*asking, return_exceptions=True):
-            if isinstance(answer, Gone):
-                continue
-            if isinstance(answer, BaseException):
-                raise answer
+        """Ask, and expect no answer."""
+        for _, answer in await self._ask_some(connection):
             self._witness(f"answered {when}: {type(answer).__name__}")
+
+    async def _ask_some(self, connection: Connection) -> list[tuple[Forbidden, Message]]:
+        """Send some requests at once; return those that were answered, and their answers."""
+        some = [self._any() for _ in range(self._random.randint(1, 8))]
+        asking = [connection.ask(one.request, one.response_class, one.version) for one in some]
+        answered = []
+        for asked, answer in zip(
+            some, await asyncio.gather(*asking, return_exceptions=True), strict=True
+        ):
+            if isinstance(answer, Message):
+                answered.append((asked, answer))
+            elif not isinstance(answer, Gone):
+                raise answer
+        return answered
 
     async def _choose(self, connection: Connection, mechanism: str) -> None:
         request = sasl_handshake.SaslHandshakeRequest(mechanism=mechanism)
