@@ -32,7 +32,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Brok
     with ExitStack() as stack:
         started: dict[str, Broker] = {}
         for kind in ("magnetar", "kafka"):
-            started[kind] = make_broker(kind, tmp_path_factory.mktemp(kind))
+            # One node: each of several has its part of a quota, and these clients talk to one.
+            started[kind] = make_broker(kind, tmp_path_factory.mktemp(kind), workers=1)
             stack.callback(started[kind].stop)
             started[kind].start()
             create_topic(started[kind].bootstrap, "quotas")
