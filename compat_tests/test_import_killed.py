@@ -7,6 +7,7 @@ stop. Its consumer goes on at magnetar, as the member that it was.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
