@@ -54,10 +54,6 @@ class Nodes:
         #: Where clients send what administers all nodes.
         self.controller_id = self.ids[0]
 
-    def live_peers(self) -> Sequence[int]:
-        """Return the other nodes. One that has died is started again at once, so it counts."""
-        return [node_id for node_id in self.ids if node_id != self.own_id]
-
     def addresses(self, listener: Listener) -> list[Address]:
         """Return where clients of `listener` reach each node."""
         if self.is_alone:
