@@ -83,8 +83,10 @@ OpenStorage: TypeAlias = Callable[
 ]
 
 
-#: Makes the way of markers to partitions, of topics, groups and turns.
-MakeParticipants: TypeAlias = Callable[[Topics, Groups, Turns], LocalParticipants]
+#: Makes the way of markers to partitions. The last argument is None for a node that is alone.
+MakeParticipants: TypeAlias = Callable[
+    [Topics, Groups, Turns, RememberedHolds | None], LocalParticipants
+]
 
 
 def open_directory(
@@ -247,7 +249,7 @@ class Broker:
         self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = self._own_participants()
+        participants = self._make_participants(self.topics, self.groups, self.turns, self._held)
         among = self.among_peers = self._among_peers(participants)
         self.transactions = Transactions(
             self.topics,
@@ -292,12 +294,6 @@ class Broker:
             await among.serve(self.transactions, self.fail)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
-
-    def _own_participants(self) -> LocalParticipants:
-        parts = (self.topics, self.groups, self.turns)
-        if self._held is None:
-            return self._make_participants(*parts)
-        return LocalParticipants(*parts, self._held)
 
     def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""

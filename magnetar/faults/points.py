@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from coordinator.transactions.commit_plan import MarkerWork, Part
+from coordinator.transactions.remembered_holds import RememberedHolds
 from magnetar.faults.rules import DECIDED, MARKING
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import AppendedMarker, LocalParticipants
@@ -24,10 +25,11 @@ class CrashingParticipants(LocalParticipants):
         topics: Topics,
         groups: Groups,
         turns: Turns,
+        held: RememberedHolds | None,
         reached: Callable[[str, Set[str]], None],
     ) -> None:
         """`reached` is called at each point, with the transactional ids; it may not return."""
-        super().__init__(topics, groups, turns)
+        super().__init__(topics, groups, turns, held)
         self._reached = reached
 
     def append(
