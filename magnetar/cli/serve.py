@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
@@ -70,18 +70,31 @@ def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -
     `compose` makes the broker, on its event loop: a test's broker has other parts.
     """
     logging.configure(flags.log_level, flags.log_format)
-    try:
+
+    def serve() -> int:
         config = configure(flags)
         if (count := _worker_count(flags.workers)) > 1:
             return _serve_nodes(config, count)
-        with asyncio.Runner(loop_factory=_event_loop) as runner:
-            runner.run(_serve(config, compose))
+        return _run(lambda: _serve(config, compose))
+
+    return _exit_code(serve)
+
+
+def _exit_code(serve: Callable[[], int]) -> int:
+    """Return the exit code of `serve`; print why it could not go on."""
+    try:
+        return serve()
     except ConfigError as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE
     except (OSError, StorageFailure) as failure:
         print(f"magnetar: fatal: {failure}", file=sys.stderr)
         return EXIT_FAILURE
+
+
+def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    with asyncio.Runner(loop_factory=_event_loop) as runner:
+        runner.run(serve())
     return EXIT_OK
 
 
@@ -164,16 +177,7 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
 
 def _run_node(make_broker: Callable[[], Broker], ties: Ties, metrics: NodeMetrics) -> int:
     """Serve as one of several nodes until a signal; return the exit code."""
-    try:
-        with asyncio.Runner(loop_factory=_event_loop) as runner:
-            runner.run(_serve_node(make_broker(), ties, metrics))
-    except ConfigError as mistake:
-        print(f"magnetar: error: {mistake}", file=sys.stderr)
-        return EXIT_MISTAKE
-    except (OSError, StorageFailure) as failure:
-        print(f"magnetar: fatal: {failure}", file=sys.stderr)
-        return EXIT_FAILURE
-    return EXIT_OK
+    return _exit_code(lambda: _run(lambda: _serve_node(make_broker(), ties, metrics)))
 
 
 async def _serve_node(broker: Broker, ties: Ties, metrics: NodeMetrics) -> None:
