@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -108,6 +109,21 @@ def _segment_ms(config: TopicConfig) -> int:
     return config.segment_ms
 
 
+@contextmanager
+def as_config_errors() -> Iterator[None]:
+    """Turn what makes a data directory unusable into a ConfigError that says what to do."""
+    try:
+        yield
+    except DirectoryInUse as in_use:
+        raise ConfigError(
+            f"{in_use}. Stop it, or name another directory with --data-dir."
+        ) from in_use
+    except JournalDamaged as damaged:
+        raise ConfigError(str(damaged)) from damaged
+    except ForeignDirectory as foreign:
+        raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
+
+
 class Logs:
     """The logs of all partitions. Holds the data directory's lock until `close`."""
 
@@ -145,7 +161,7 @@ class Logs:
         self.unreadable_reads = 0
         #: The partitions that had one, which are told of. As many as there are partitions, at most.
         self._unreadable: set[tuple[str, int]] = set()
-        try:
+        with as_config_errors():
             self._directory = LogDirectory(
                 path,
                 files,
@@ -157,12 +173,6 @@ class Logs:
                 on_stray=_tell_stray,
                 accepts_journal_damage=config.journal_damage_accept,
             )
-        except DirectoryInUse as in_use:
-            raise ConfigError(
-                f"{in_use}. Stop it, or name another directory with --data-dir."
-            ) from in_use
-        except JournalDamaged as damaged:
-            raise ConfigError(str(damaged)) from damaged
         _tell_replayed(self._directory.replayed)
 
     def _on_unreadable(self, key: tuple[str, int], error: OSError) -> None:
@@ -201,11 +211,9 @@ class Logs:
 
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Write the directory's owner into it. Raises ConfigError where it has another owner."""
-        try:
+        with as_config_errors():
             # A copied directory under another catalog would mix the topics of two clusters.
             self._directory.claim(cluster_id=cluster_id, node_id=node_id)
-        except ForeignDirectory as foreign:
-            raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
 
     def found(self) -> list[FoundPartition]:
         """Return the partitions that lie in the directory, known to the catalog or not."""

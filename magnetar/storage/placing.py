@@ -20,8 +20,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from logstore.directory.data_directory import (
-    DirectoryInUse,
-    ForeignDirectory,
     FoundPartition,
     Key,
 )
@@ -35,13 +33,13 @@ from logstore.disk.checkpoints import (
 )
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, lock_file
-from logstore.sync.journal import JournalDamaged
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Placement
+from magnetar.storage.logs import as_config_errors
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
 from magnetar.storage.topic_names import INTERNAL
 
@@ -98,28 +96,32 @@ def placed(data_dir: Path, config: BrokerConfig, node_ids: Sequence[int]) -> Ite
     with ExitStack() as held:
         held.callback(files.close)
         try:
-            root = _still(held, files, data_dir)
-            with _catalog(data_dir, config, root) as catalog:
-                cluster_id = catalog.cluster_id()
-                root.claim(cluster_id, node_ids[0])
-                if len(node_ids) > 1:
-                    _make_internal(catalog, config)
-                _name_leaders(catalog, node_ids)
-                with ExitStack() as others:
-                    _Moves(data_dir, catalog, node_ids, others, files, root).perform(
-                        accepts_damage=config.journal_damage_accept
-                    )
-        except DirectoryInUse as in_use:
-            raise ConfigError(
-                f"{in_use}. Stop it, or name another directory with --data-dir."
-            ) from in_use
-        except JournalDamaged as damaged:
-            raise ConfigError(str(damaged)) from damaged
-        except ForeignDirectory as foreign:
-            raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
+            with as_config_errors():
+                root = _still(held, files, data_dir)
+                cluster_id = _place(data_dir, config, node_ids, files, root)
         except OSError as error:
             raise ConfigError(f"cannot place the partitions of {data_dir}: {error}.") from error
         yield cluster_id
+
+
+def _place(
+    data_dir: Path,
+    config: BrokerConfig,
+    node_ids: Sequence[int],
+    files: DiskFiles,
+    root: StillDirectory,
+) -> str:
+    """Move every partition to its leader's directory; return the cluster's id."""
+    with _catalog(data_dir, config, root) as catalog, ExitStack() as others:
+        cluster_id = catalog.cluster_id()
+        root.claim(cluster_id, node_ids[0])
+        if len(node_ids) > 1:
+            make_internal(catalog, config)
+        name_leaders(catalog, node_ids)
+        _Moves(data_dir, catalog, node_ids, others, files, root).perform(
+            accepts_damage=config.journal_damage_accept
+        )
+        return cluster_id
 
 
 def _still(held: ExitStack, files: DiskFiles, path: Path) -> StillDirectory:
@@ -139,7 +141,7 @@ def _catalog(data_dir: Path, config: BrokerConfig, root: StillDirectory) -> Iter
         catalog.close()
 
 
-def _make_internal(catalog: Catalog, config: BrokerConfig) -> None:
+def make_internal(catalog: Catalog, config: BrokerConfig) -> None:
     """Make the coordinators' topics: several nodes must agree on them from the first request."""
     known = {row.name for row in catalog.topics()}
     for name in sorted(INTERNAL - known):
@@ -148,7 +150,7 @@ def _make_internal(catalog: Catalog, config: BrokerConfig) -> None:
         catalog.add_topic(TopicRow(uuid.uuid4(), name, *counts, True, configs))
 
 
-def _name_leaders(catalog: Catalog, node_ids: Sequence[int]) -> None:
+def name_leaders(catalog: Catalog, node_ids: Sequence[int]) -> None:
     """Write into the catalog who leads what, where that is not as it is to be."""
     several = len(node_ids) > 1
     wanted = set(node_ids) if several else set[int]()

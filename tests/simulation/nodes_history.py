@@ -22,7 +22,7 @@ from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.commit import VISIBLE_TIMEOUT_MS
-from magnetar.storage.placing import _make_internal, _name_leaders
+from magnetar.storage.placing import make_internal, name_leaders
 from tests.simulation.checker import judge
 from tests.simulation.clients.connection import Connection
 from tests.simulation.clients.idempotent_producer import IdempotentProducer
@@ -108,8 +108,8 @@ class _Nodes:
     def make_catalog(self) -> None:
         """Make the catalog as the supervisor of workers does before it forks them."""
         catalog = SharedCatalog(self._stored)
-        _make_internal(catalog, BrokerConfig(dict(_internal_settings())))
-        _name_leaders(catalog, [*self.machines])
+        make_internal(catalog, BrokerConfig(dict(_internal_settings())))
+        name_leaders(catalog, [*self.machines])
 
     def connect(self, name: str, node_id: int, *, may_arrive_late: bool = True) -> Connection:
         node = self.machines[node_id].node
