@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from magnetar.client.cluster import Client
 from magnetar.client.errors import check
-from magnetar.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
+from magnetar.security.acls import (
+    Acl,
+    AclFilter,
+    Operation,
+    Pattern,
+    Permission,
+    Resource,
+    acl_of,
+)
 from wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from wire.messages.delete_acls import (
     DeleteAclsFilter,
@@ -92,12 +100,12 @@ def _acl(
     acl: AclDescription | DeleteAclsMatchingAcl,
 ) -> Acl:
     """Return the rule that an answer has: what it is about, and what it says."""
-    return Acl(
-        Resource(resource.resource_type),
+    return acl_of(
+        resource.resource_type,
         resource.resource_name,
-        Pattern(resource.pattern_type),
+        resource.pattern_type,
         acl.principal,
         acl.host,
-        Operation(acl.operation),
-        Permission(acl.permission_type),
+        acl.operation,
+        acl.permission_type,
     )

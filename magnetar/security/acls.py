@@ -141,6 +141,27 @@ class Acl(NamedTuple):
         )
 
 
+def acl_of(
+    resource: int,
+    name: str,
+    pattern: int,
+    principal: str,
+    host: str,
+    operation: int,
+    permission: int,
+) -> Acl:
+    """Return a rule of these codes. Raises ValueError for one that there is not."""
+    return Acl(
+        Resource(resource),
+        name,
+        Pattern(pattern),
+        principal,
+        host,
+        Operation(operation),
+        Permission(permission),
+    )
+
+
 def make_acl(
     resource: int,
     name: str,
@@ -152,15 +173,7 @@ def make_acl(
 ) -> Acl:
     """Return a rule of the codes that a request has. Raises InvalidAcl."""
     try:
-        acl = Acl(
-            Resource(resource),
-            name,
-            Pattern(pattern),
-            principal,
-            host,
-            Operation(operation),
-            Permission(permission),
-        )
+        acl = acl_of(resource, name, pattern, principal, host, operation, permission)
     except ValueError as unknown:
         raise InvalidAcl(str(unknown)) from None
     if acl.resource is Resource.ANY or acl.pattern in (Pattern.ANY, Pattern.MATCH):

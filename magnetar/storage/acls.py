@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import starmap
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.security import AuthorizationConfig
-from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
+from magnetar.security.acls import Acl, acl_of
 from magnetar.security.authorizer import Authorizer
 from magnetar.security.principal import parse_principal
 from magnetar.storage.catalog import Catalog
@@ -30,7 +31,7 @@ class Acls:
         self.version = 0
         self._catalog = catalog
         # A dict in place of a set: rules are described in the order in which they were made.
-        self._acls = dict.fromkeys(map(_read, catalog.acls()))
+        self._acls = dict.fromkeys(starmap(acl_of, catalog.acls()))
         self.authorizer = Authorizer(
             self._acls,
             _super_users(settings.super_users),
@@ -50,7 +51,7 @@ class Acls:
 
     def take_over(self, rows: Iterable[AclRow]) -> None:
         """Make these the rules, as the catalog has them: another node may have changed them."""
-        stored = dict.fromkeys(map(_read, rows))
+        stored = dict.fromkeys(starmap(acl_of, rows))
         new = [acl for acl in stored if acl not in self._acls]
         gone = [acl for acl in self._acls if acl not in stored]
         self._acls = stored
@@ -83,19 +84,6 @@ def load_acls(config: BrokerConfig, catalog: Catalog) -> Acls | None:
             f" {STANDARD_AUTHORIZER}."
         )
     return Acls(config, catalog)
-
-
-def _read(row: AclRow) -> Acl:
-    resource, name, pattern, principal, host, operation, permission = row
-    return Acl(
-        Resource(resource),
-        name,
-        Pattern(pattern),
-        principal,
-        host,
-        Operation(operation),
-        Permission(permission),
-    )
 
 
 def _super_users(text: str) -> list[str]:
