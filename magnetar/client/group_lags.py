@@ -6,18 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.errors import check
+from magnetar.client.group_offsets import committed_in, fetch_offsets
 from magnetar.client.partitions import LATEST, READ_COMMITTED, list_offsets
 from wire.error_code import ErrorCode
-from wire.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-)
-
-#: OffsetFetch asks for several groups from 8 on (KIP-709); from 10 on it names topic ids.
-_FETCH_GROUPS_SINCE = 8
-_NAMES_UNTIL = 9
 
 
 @dataclass(frozen=True)
@@ -99,32 +90,12 @@ def known_leaders(client: Client, names: Collection[str]) -> dict[TopicPartition
 def _committed(
     client: Client, node_id: int, group_ids: Sequence[str]
 ) -> dict[str, dict[TopicPartition, int]]:
-    request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in group_ids]
-    )
-    response = client.retry_transient(
-        lambda: client.call(
-            request,
-            OffsetFetchResponse,
-            node_id=node_id,
-            at_least=_FETCH_GROUPS_SINCE,
-            at_most=_NAMES_UNTIL,
-        ),
-        lambda response: response.groups[0].error_code if response.groups else ErrorCode.NONE,
-    )
     found = {}
-    for group in response.groups:
+    for group in fetch_offsets(client, node_id, group_ids):
         # Each user may describe some groups.
-        if group.error_code in (
+        if group.error_code not in (
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
             ErrorCode.GROUP_ID_NOT_FOUND,
         ):
-            continue
-        check(group.error_code, f"the offsets of group {group.group_id!r}")
-        found[group.group_id] = {
-            (topic.name, each.partition_index): each.committed_offset
-            for topic in group.topics
-            for each in topic.partitions
-            if each.committed_offset >= 0
-        }
+            found[group.group_id] = committed_in(group)
     return found

@@ -30,6 +30,7 @@ from wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 )
 
 #: OffsetFetch asks for several groups from 8 on (KIP-709); from 10 on it names topic ids.
@@ -99,8 +100,17 @@ def to_current(bounds: Bounds) -> int:
 
 def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, int]:
     """Return the group's committed offsets, without those of open transactions."""
-    node_id = client.group_coordinator_of(group_id)
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
+    (group,) = fetch_offsets(client, client.group_coordinator_of(group_id), [group_id])
+    return committed_in(group)
+
+
+def fetch_offsets(
+    client: Client, node_id: int, group_ids: Sequence[str]
+) -> list[OffsetFetchResponseGroup]:
+    """Return what the coordinator of these groups, at least one, answers of each."""
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in group_ids]
+    )
     response = client.retry_transient(
         lambda: client.call(
             request,
@@ -109,10 +119,14 @@ def committed_offsets(client: Client, group_id: str) -> dict[TopicPartition, int
             at_least=_FETCH_GROUPS_SINCE,
             at_most=_NAMES_UNTIL,
         ),
-        lambda response: response.groups[0].error_code,
+        lambda response: response.groups[0].error_code if response.groups else ErrorCode.NONE,
     )
-    (group,) = response.groups
-    check(group.error_code, f"the offsets of group {group_id!r}")
+    return response.groups
+
+
+def committed_in(group: OffsetFetchResponseGroup) -> dict[TopicPartition, int]:
+    """Return the committed offsets of one group's answer. Raises Refused."""
+    check(group.error_code, f"the offsets of group {group.group_id!r}")
     return {
         (topic.name, each.partition_index): each.committed_offset
         for topic in group.topics

@@ -13,7 +13,9 @@ from magnetar.client.group_offsets import committed_offsets
 from magnetar.client.partitions import LATEST, list_offsets
 from wire.error_code import ErrorCode
 from wire.errors import WireError
+from wire.messages import share_group_describe
 from wire.messages.consumer_group_describe import (
+    Assignment,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
@@ -237,11 +239,7 @@ def _consumer_group(group: DescribedConsumerGroup, node_id: int) -> Group:
             each.instance_id,
             each.client_id,
             each.client_host,
-            sorted(
-                (topic.topic_name, index)
-                for topic in each.assignment.topic_partitions
-                for index in topic.partitions
-            ),
+            assigned_by_broker(each.assignment),
         )
         for each in group.members
     ]
@@ -254,6 +252,17 @@ def _consumer_group(group: DescribedConsumerGroup, node_id: int) -> Group:
         node_id,
         group.group_epoch,
         sorted(members, key=lambda member: member.member_id),
+    )
+
+
+def assigned_by_broker(
+    assignment: Assignment | share_group_describe.Assignment,
+) -> list[TopicPartition]:
+    """Return the partitions that the broker has given to a member, in order."""
+    return sorted(
+        (topic.topic_name, index)
+        for topic in assignment.topic_partitions
+        for index in topic.partitions
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from magnetar.client.cluster import Client, TopicPartition
 from magnetar.client.errors import ClientError, check
-from magnetar.client.groups import Group, Member
+from magnetar.client.groups import Group, Member, assigned_by_broker
 from wire.error_code import ErrorCode
 from wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -60,11 +60,7 @@ def describe_share_groups(client: Client, group_ids: Sequence[str]) -> dict[str,
                     None,
                     each.client_id,
                     each.client_host,
-                    sorted(
-                        (topic.topic_name, index)
-                        for topic in each.assignment.topic_partitions
-                        for index in topic.partitions
-                    ),
+                    assigned_by_broker(each.assignment),
                 )
                 for each in group.members
             ]
