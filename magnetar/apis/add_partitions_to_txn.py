@@ -23,6 +23,7 @@ from magnetar.apis.authorization import require
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
+from magnetar.runtime.add_messages import encode_codes, partitions_of
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -30,11 +31,9 @@ from magnetar.storage.topic_names import INTERNAL
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
@@ -75,11 +74,7 @@ async def _answer(
     services: Services, transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Add or verify one transaction's partitions; return the code of each."""
-    partitions = [
-        TopicPartition(topic.name, partition)
-        for topic in transaction.topics
-        for partition in topic.partitions
-    ]
+    partitions = partitions_of(transaction.topics)
     # Brokers, which send version 4 and later, add the coordinators' topics too; clients may not.
     codes = _refused(services, partitions, context)
     # All or nothing: a transaction that holds half of its partitions would hide the mistake.
@@ -115,7 +110,9 @@ async def _answer(
                 refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
             )
             codes = dict.fromkeys(partitions, code)
-    return _results(transaction.topics, codes)
+    # What has no code yet was added.
+    all_codes = dict.fromkeys(partitions, ErrorCode.NONE) | codes
+    return encode_codes(transaction.topics, all_codes)
 
 
 def _refused(
@@ -140,23 +137,3 @@ def _refused(
     if refused:
         return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
     return refused
-
-
-def _results(
-    topics: list[AddPartitionsToTxnTopic], codes: Codes
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=partition,
-                    partition_error_code=codes.get(
-                        TopicPartition(topic.name, partition), ErrorCode.NONE
-                    ),
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]

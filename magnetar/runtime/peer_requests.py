@@ -20,6 +20,7 @@ from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.runtime import marker_messages
+from magnetar.runtime.add_messages import encode_codes, partitions_of
 from magnetar.runtime.marker_messages import Codes, OwedMarkers
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.peer_messages import (
@@ -34,11 +35,9 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
 from wire.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
-    AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
 from wire.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -83,11 +82,7 @@ class PeerRequests:
     def _add_or_verify(
         self, asked: AddPartitionsToTxnTransaction, awaited: list[_Awaited]
     ) -> AddPartitionsToTxnResult:
-        partitions = [
-            TopicPartition(topic.name, index)
-            for topic in asked.topics
-            for index in topic.partitions
-        ]
+        partitions = partitions_of(asked.topics)
         identity = ProducerIdentity(asked.producer_id, asked.producer_epoch)
         perform = self._verify if asked.verify_only else self._add
         try:
@@ -96,19 +91,7 @@ class PeerRequests:
             codes = dict.fromkeys(partitions, refusal.code)
         return AddPartitionsToTxnResult(
             transactional_id=asked.transactional_id,
-            topic_results=[
-                AddPartitionsToTxnTopicResult(
-                    name=topic.name,
-                    results_by_partition=[
-                        AddPartitionsToTxnPartitionResult(
-                            partition_index=index,
-                            partition_error_code=codes[TopicPartition(topic.name, index)],
-                        )
-                        for index in topic.partitions
-                    ],
-                )
-                for topic in asked.topics
-            ],
+            topic_results=encode_codes(asked.topics, codes),
         )
 
     def _add(

@@ -1,0 +1,37 @@
+"""AddPartitionsToTxn: partitions and their codes, as lists of topics have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from coordinator.transactions.metadata import TopicPartition
+from wire.error_code import ErrorCode
+from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+
+
+def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    """Return the partitions that a transaction asks for, in order."""
+    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def encode_codes(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """Return the results of `topics`: each of their partitions has its code."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=codes[TopicPartition(topic.name, index)],
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
