@@ -14,6 +14,7 @@ from magnetar import logging
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
 from magnetar.runtime import turns
+from magnetar.storage.topics import CATALOG
 from tests.magnetar.clocks import MovedClock
 from wire.message import Message
 from wire.messages.header import RequestHeader
@@ -154,3 +155,16 @@ async def connect() -> AsyncIterator[Callable[[Broker], Awaitable[RawClient]]]:
 async def client(broker: Broker, connect: Callable[[Broker], Awaitable[RawClient]]) -> RawClient:
     """A raw connection to `broker`."""
     return await connect(broker)
+
+
+@pytest.fixture
+def catalog_is_free(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Changes of the catalog that requests wait for are made while this is set, not at first."""
+    is_free = asyncio.Event()
+
+    async def when_free(work: Callable[..., Any], *arguments: Any) -> Any:
+        await is_free.wait()
+        return work(*arguments)
+
+    monkeypatch.setattr(CATALOG, "run", when_free)
+    return is_free

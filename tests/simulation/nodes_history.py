@@ -29,11 +29,17 @@ from tests.simulation.clients.idempotent_producer import IdempotentProducer
 from tests.simulation.clients.reached_nodes import ReachedNodes, Routes
 from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.topics import create_topics
+from tests.simulation.ending import (
+    all_partitions,
+    committed_values,
+    extent_of,
+    name_of_last_reader,
+    read_all,
+)
 from tests.simulation.history import Outcome, check_nodes
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.observations import Fetched, Observations, Seen
+from tests.simulation.observations import Observations
 from tests.simulation.planted_faults import check_plant, planted
-from tests.simulation.simulated_broker import Gone
 from tests.simulation.whole_history import Client, Verdict
 from tests.simulation.workers import AGAIN, TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.entropy import seeded_entropy
@@ -226,31 +232,14 @@ class _Nodes:
         await asyncio.gather(*works)
 
     async def _read_all(self, is_committed: bool) -> None:
-        partitions = [
-            TopicPartition(name, index)
-            for name, (count, _) in TOPICS.items()
-            for index in range(count)
-        ]
-        name = f"the end{' (committed)' if is_committed else ''}"
-        for reader in self._readers(name, partitions, is_committed=is_committed):
-            while True:
-                try:
-                    await reader.read_to_the_end()
-                    break
-                except Gone:
-                    await asyncio.sleep(0.1)
-        for partition in partitions:
-            self.observations.final[partition, is_committed] = _records(
-                self.observations.fetched, name, partition
-            )
+        counts = {name: count for name, (count, _) in TOPICS.items()}
+        name = name_of_last_reader(is_committed=is_committed)
+        readers = self._readers(name, all_partitions(counts), is_committed=is_committed)
+        await read_all(readers, counts, self.observations, is_committed=is_committed)
 
     def verdict(self) -> Verdict:
         observations = self.observations
-        committed = {
-            partition: [str(one.value) for one in records]
-            for (partition, is_committed), records in observations.final.items()
-            if is_committed
-        }
+        committed = committed_values(observations)
         brokers = [machine.broker for machine in self.machines.values() if machine.broker]
         witnesses = [
             *judge(observations, {}),
@@ -267,11 +256,8 @@ class _Nodes:
             self.seed,
             witnesses,
             self.network.trace_hash,
-            (
-                sum(one.offset >= 0 for one in observations.sent),
-                sum(one.ended_s < float("inf") for one in observations.history.transactions),
-                len(observations.fetched),
-                sum(machine.incarnations for machine in self.machines.values()),
+            extent_of(
+                observations, sum(machine.incarnations for machine in self.machines.values())
             ),
         )
 
@@ -317,15 +303,6 @@ def _returned(seen: Observations) -> dict[tuple[TopicPartition, int], tuple[floa
             if found:
                 returned[partition, min(found)] = (one.ended_s, one.name)
     return returned
-
-
-def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> list[Seen]:
-    return [
-        record
-        for one in fetched
-        if one.reader == reader and one.partition == partition
-        for record in one.records
-    ]
 
 
 def tell(seed: int, plant: str = "") -> Verdict:

@@ -29,11 +29,17 @@ from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.topics import create_topics
 from tests.simulation.clients.warden import Warden
 from tests.simulation.damage import partitions_of, told_of, unexcused, unexcused_failures
+from tests.simulation.ending import (
+    all_partitions,
+    committed_values,
+    extent_of,
+    name_of_last_reader,
+    read_all,
+)
 from tests.simulation.history import check_seen
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.observations import Fetched, Observations, Seen
+from tests.simulation.observations import Observations
 from tests.simulation.planted_faults import AILING, SECURED, check_plant, family_of, planted
-from tests.simulation.simulated_broker import Gone
 from tests.simulation.workers import TARGETS, TIMEOUT_MS, Worker
 from tests.simulation.world.entropy import seeded_entropy
 from tests.simulation.world.log_lines import LogLines, recorded_logs
@@ -253,31 +259,14 @@ class _Whole:
             self.observations.topics = set(await self.warden.topics())
 
     async def _read_all(self, is_committed: bool) -> None:
-        partitions = [
-            TopicPartition(name, index)
-            for name, (count, _) in self.topics.items()
-            for index in range(count)
-        ]
-        name = f"the end{' (committed)' if is_committed else ''}"
-        reader = self._reader(name, partitions, is_committed=is_committed)
-        while True:
-            try:
-                await reader.read_to_the_end()
-                break
-            except Gone:
-                await asyncio.sleep(0.1)
-        for partition in partitions:
-            self.observations.final[partition, is_committed] = _records(
-                self.observations.fetched, name, partition
-            )
+        counts = {name: count for name, (count, _) in self.topics.items()}
+        name = name_of_last_reader(is_committed=is_committed)
+        reader = self._reader(name, all_partitions(counts), is_committed=is_committed)
+        await read_all([reader], counts, self.observations, is_committed=is_committed)
 
     def verdict(self) -> Verdict:
         observations = self.observations
-        committed = {
-            partition: [str(one.value) for one in records]
-            for (partition, is_committed), records in observations.final.items()
-            if is_committed
-        }
+        committed = committed_values(observations)
         broker = self.machine.broker
         witnesses = [
             *judge(observations, KEPT),
@@ -295,12 +284,7 @@ class _Whole:
             self.seed,
             witnesses,
             self.network.trace_hash,
-            (
-                sum(one.offset >= 0 for one in observations.sent),
-                sum(one.ended_s < float("inf") for one in observations.history.transactions),
-                len(observations.fetched),
-                self.machine.incarnations,
-            ),
+            extent_of(observations, self.machine.incarnations),
         )
 
     def _refused_streams(self) -> list[str]:
@@ -310,15 +294,6 @@ class _Whole:
     def _failures(self) -> list[BaseException]:
         failures = self.machine.failures
         return list(unexcused_failures(failures)) if self.ailments is not None else failures
-
-
-def _records(fetched: list[Fetched], reader: str, partition: TopicPartition) -> list[Seen]:
-    return [
-        record
-        for one in fetched
-        if one.reader == reader and one.partition == partition
-        for record in one.records
-    ]
 
 
 def tell(seed: int, plant: str = "", family: str = "") -> Verdict:

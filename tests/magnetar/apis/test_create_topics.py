@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
-
 from magnetar.broker import Broker
-from magnetar.storage.topics import CATALOG
 from wire.error_code import ErrorCode
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
@@ -17,15 +14,8 @@ Connect = Callable[[Broker], Awaitable[Any]]
 
 
 async def test_a_topic_that_is_told_to_exist_is_found(
-    broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, connect: Connect, catalog_is_free: asyncio.Event
 ) -> None:
-    is_free = asyncio.Event()
-
-    async def when_free(work: Callable[..., Any], *arguments: Any) -> Any:
-        await is_free.wait()
-        return work(*arguments)
-
-    monkeypatch.setattr(CATALOG, "run", when_free)
     topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1)
     request = CreateTopicsRequest(topics=[topic])
     lost, retrying = await connect(broker), await connect(broker)
@@ -34,7 +24,7 @@ async def test_a_topic_that_is_told_to_exist_is_found(
         for each in (lost, retrying)
     ]
     done, _ = await asyncio.wait(creations, timeout=0.1)
-    is_free.set()
+    catalog_is_free.set()
     assert not done, "the topic is in no catalog yet"
     codes = [(await each).topics[0].error_code for each in creations]
     assert sorted(codes) == [ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS]

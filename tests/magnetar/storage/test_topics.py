@@ -331,15 +331,8 @@ async def test_others_are_served_while_a_large_topic_is_made_grown_and_deleted(
 
 
 async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, catalog_is_free: asyncio.Event
 ) -> None:
-    is_free = asyncio.Event()
-
-    async def when_free(work: Callable[..., Any], *arguments: Any) -> Any:
-        await is_free.wait()
-        return work(*arguments)
-
-    monkeypatch.setattr(CATALOG, "run", when_free)
     topics = broker.topics
     row = topics.check_creation("a", 50, 1, {})
     creation = asyncio.ensure_future(topics.create_in_turns(row))
@@ -351,9 +344,9 @@ async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
         topics.ensure("a")
     assert refused.value.code is ErrorCode.LEADER_NOT_AVAILABLE
     assert topics.by_name("a") is None
-    is_free.set()
+    catalog_is_free.set()
     topic = await creation
-    is_free.clear()
+    catalog_is_free.clear()
     deletion, again = (asyncio.ensure_future(topics.delete([topic])) for _ in range(2))
     await asyncio.sleep(0.01)
     assert topics.by_name("a") is topic, "its deletion is not durable yet"
@@ -363,7 +356,7 @@ async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
     with pytest.raises(KafkaError) as refused:
         topics.reconfigure(topic, {})
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    is_free.set()
+    catalog_is_free.set()
     assert (await deletion, await again) == ([topic], [])
 
 
