@@ -9,8 +9,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -317,6 +317,27 @@ def make_broker(
     if kind == "magnetar":
         return MagnetarBroker(directory, settings, protocols, workers)
     return KafkaBroker(directory, settings, protocols)
+
+
+@contextmanager
+def started_when_asked(
+    make: Callable[[str], Broker], prepare: Callable[[Broker], None] | None = None
+) -> Iterator[Callable[[str], Broker]]:
+    """Yield what returns the broker of a kind: made, started and prepared when asked for first."""
+    started: dict[str, Broker] = {}
+    with ExitStack() as stack:
+
+        def get(kind: str) -> Broker:
+            if kind not in started:
+                broker = make(kind)
+                stack.callback(broker.stop)
+                broker.start()
+                if prepare is not None:
+                    prepare(broker)
+                started[kind] = broker
+            return started[kind]
+
+        yield get
 
 
 @contextmanager

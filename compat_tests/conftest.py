@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import Broker, make_broker, started_when_asked
 from compat_tests.scheduling import UnitScheduling, in_order
 from compat_tests.secured import certificates, secured
 from tools.reference_kafka import ReferenceUnavailable, fetch
@@ -88,17 +88,7 @@ def jars() -> Path:
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Broker]]:
     """Return the session's broker of a kind, started at its first use."""
-    started: dict[str, Broker] = {}
-    with ExitStack() as stack:
-
-        def get(kind: str) -> Broker:
-            if kind not in started:
-                broker = make_broker(kind, tmp_path_factory.mktemp(kind))
-                stack.callback(broker.stop)
-                broker.start()
-                started[kind] = broker
-            return started[kind]
-
+    with started_when_asked(lambda kind: make_broker(kind, tmp_path_factory.mktemp(kind))) as get:
         yield get
 
 

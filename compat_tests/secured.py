@@ -6,13 +6,12 @@ PLAINTEXT stays open: the tests administer by it, as User:ANONYMOUS, a super use
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import Broker, make_broker, started_when_asked
 from magnetar.testing.certificates import COMMON_NAME, ORGANIZATION, KeyPair, make, named
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -72,19 +71,10 @@ def secured_brokers(
     def brokers(
         tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
     ) -> Iterator[Callable[[str], Broker]]:
-        started: dict[str, Broker] = {}
-        with ExitStack() as stack:
+        def make(kind: str) -> Broker:
+            return secured_broker(kind, tmp_path_factory.mktemp(kind), certificates, settings)
 
-            def get(kind: str) -> Broker:
-                if kind not in started:
-                    directory = tmp_path_factory.mktemp(kind)
-                    broker = secured_broker(kind, directory, certificates, settings)
-                    stack.callback(broker.stop)
-                    broker.start()
-                    prepare(broker)
-                    started[kind] = broker
-                return started[kind]
-
+        with started_when_asked(make, prepare) as get:
             yield get
 
     return brokers

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from compat_tests.brokers import KAFKA_OPTIONS, Broker, KafkaBroker, make_broker
+from compat_tests.brokers import KAFKA_OPTIONS, Broker, KafkaBroker, make_broker, started_when_asked
 from compat_tests.raw import Closed, Connection
 from compat_tests.token_server import AUDIENCE, CLIENT, ISSUER, LASTS_S, SECRET, TokenServer
 from magnetar.client import Client
@@ -114,26 +113,19 @@ def brokers(
     tmp_path_factory: pytest.TempPathFactory, issuer: TokenServer
 ) -> Iterator[Callable[[str], Broker]]:
     """Return the module's broker of a kind, started at first."""
-    started: dict[str, Broker] = {}
-    with ExitStack() as stack:
 
-        def get(kind: str) -> Broker:
-            if kind not in started:
-                directory = tmp_path_factory.mktemp(kind)
-                settings = settings_for(issuer, tmp_path_factory.mktemp("secrets"))
-                broker = make_broker(kind, directory, settings, [PROTOCOL])
-                if isinstance(broker, KafkaBroker):
-                    options = (*KAFKA_OPTIONS, f"{ALLOWED}={issuer.base}/jwks")
-                    broker.use(
-                        ReferenceKafka(
-                            broker.port, directory, broker.settings, options, broker.listeners
-                        )
-                    )
-                stack.callback(broker.stop)
-                broker.start()
-                started[kind] = broker
-            return started[kind]
+    def make(kind: str) -> Broker:
+        directory = tmp_path_factory.mktemp(kind)
+        settings = settings_for(issuer, tmp_path_factory.mktemp("secrets"))
+        broker = make_broker(kind, directory, settings, [PROTOCOL])
+        if isinstance(broker, KafkaBroker):
+            options = (*KAFKA_OPTIONS, f"{ALLOWED}={issuer.base}/jwks")
+            broker.use(
+                ReferenceKafka(broker.port, directory, broker.settings, options, broker.listeners)
+            )
+        return broker
 
+    with started_when_asked(make) as get:
         yield get
 
 
