@@ -105,7 +105,7 @@ def _prepare(broker: Broker) -> None:
             _log_in(broker).close()
             return
         except ConnectionError:
-            time.sleep(0.05)
+            time.sleep(0.05)  # Kafka knows the new user a moment after its answer.
 
 
 def _create_acls(broker: Broker) -> None:

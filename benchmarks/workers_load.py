@@ -56,7 +56,7 @@ def _microseconds_each(broker: MagnetarBroker, count: int, work: Callable[[int],
 
 def _pss_mb(broker: MagnetarBroker) -> float:
     """Return the proportional memory of a node, the mean of all."""
-    time.sleep(_REST_S)
+    time.sleep(_REST_S)  # What a start leaves to do is not a node at rest.
     kilobytes = [
         int(line.split()[1])
         for pid in _pids(broker)

@@ -143,7 +143,7 @@ class Browser:
             if words in seen:
                 return seen
             assert time.monotonic() < deadline, f"{words!r} never came: {seen}"
-            time.sleep(_ASKED_EVERY_S)
+            time.sleep(_ASKED_EVERY_S)  # The page changes by itself; a browser tells no more.
 
     def overflow(self) -> int:
         """Return how many pixels of the page lie beside the window."""

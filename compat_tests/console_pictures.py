@@ -34,7 +34,7 @@ def main() -> None:
         try:
             with console(broker.bootstrap) as address:
                 kept = shop(broker.bootstrap)
-                time.sleep(_SAMPLES_S)
+                time.sleep(_SAMPLES_S)  # The console takes samples of lag meanwhile.
                 take(address, directory)
                 del kept
         finally:
@@ -55,7 +55,7 @@ def take(address: str, directory: Path) -> None:
             browser.script(f"document.cookie = 'magnetar-theme={theme}; path=/'")
             browser.go(path)
             # The live page has morphed once, and the chart is drawn.
-            time.sleep(3)
+            time.sleep(3)  # Live parts and drawings come after the page.
             picture = directory / f"console-{name}.png"
             browser.picture(picture, _HEIGHT_MAX)
             with Image.open(picture) as image:

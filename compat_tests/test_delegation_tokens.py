@@ -155,7 +155,7 @@ def test_acls_say_who_sees_and_makes_the_tokens_of_others(
     assert (made.principal_name, made.token_requester_principal_name) == ("ada", "bob")
 
 
-def test_a_token_that_is_over_is_removed_and_lets_nobody_in(
+def test_a_token_that_is_over_is_removed_and_lets_no_client_in(
     secured: Broker, certificates: Certificates, connect: Connect, tmp_path: Path
 ) -> None:
     ada = connect("ada")

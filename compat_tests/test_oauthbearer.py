@@ -224,7 +224,7 @@ def test_a_session_ends_with_its_token_and_is_renewed_before_that_by_a_new_one(
         # A session that has ended is closed at its next request.
         while time.monotonic() < deadline:
             client.metadata([])
-            time.sleep(0.2)
+            time.sleep(0.2)  # The first token expires meanwhile.
 
 
 def librdkafka(broker: Broker, **more: Any) -> AdminClient:

@@ -1,7 +1,7 @@
 """An endpoint of OAuth: a file, or an address of HTTPS, read in bounded time and memory.
 
 Everything here blocks: a broker calls it in a thread. HTTP without TLS is for this machine alone.
-Whoever stands between could hand out keys of their own, or read a client's secret. Redirects are
+A machine in between could hand out keys of its own, or read a client's secret. Redirects are
 not followed: they would leave the address that was named.
 """
 

@@ -73,7 +73,7 @@ class Administrator(threading.Thread):
                     self.faults.append(f"the administrator was told otherwise: {what}")
                 return
             except (KafkaException, TimeoutError):
-                time.sleep(0.2)
+                time.sleep(0.2)  # The broker is killed, or its disk is full: asked again.
         self.faults.append(f"the administrator has no answer for {_LOOKS_FOR_S:.0f} s: {what}")
 
     def _partitions(self, topic: str) -> int:

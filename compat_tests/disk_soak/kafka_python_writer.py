@@ -34,7 +34,7 @@ def run(job: BulkJob) -> None:
         acknowledged.tell_now_and_then()
         due = max(due, time.monotonic() - 1) + 1 / job.records_per_s
         while number - acknowledged.count > UNACKNOWLEDGED_MAX or time.monotonic() < due:
-            time.sleep(0.02)
+            time.sleep(0.02)  # It is not due, or too much is unacknowledged.
             acknowledged.tell_now_and_then()
         sent = producer.send(job.topic, value_of(stream, number), partition=job.partition)
         sent.add_callback(lambda _, number=number: acknowledged.note(number))

@@ -102,7 +102,7 @@ class Bulk:
         while any(lost(self.written, found) for found in self.found):
             if time.monotonic() > deadline:
                 break
-            time.sleep(1)
+            time.sleep(1)  # The readers go on reading.
         for reader in self.readers:
             reader.stop()
         faults = []
@@ -223,7 +223,7 @@ def _disturb(
     kills, told_at = 0, began_at
     kill_at = began_at + KILL_EVERY_S
     while (elapsed_s := time.monotonic() - began_at) < duration_s:
-        time.sleep(_TICK_S)
+        time.sleep(_TICK_S)  # The clients work.
         if broker.returncode is not None:
             raise BrokerFailed(f"it ended by itself with {broker.returncode}")
         memory.sample(elapsed_s, broker.pid)

@@ -4,7 +4,7 @@ Versions 1-3.  2: flexible.  3: who asked for each of them (KIP-373).
 
 An owner and the renewers see theirs, with the HMACs that prove them. Another client needs DESCRIBE
 on the token, or DESCRIBE_TOKENS on its owner; what it may not see is left out. The owners of a
-request stand for renewers too, and an empty list for nobody. The client must have logged in, and
+request stand for renewers too; an empty list finds no token. The client must have logged in, and
 not by a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 """
 

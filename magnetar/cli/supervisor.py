@@ -201,7 +201,7 @@ class Supervisor:
         self._selector.register(ready_read, selectors.EVENT_READ, worker)
 
     def _become(self, worker: _Worker, ties: Ties) -> NoReturn:
-        """Be a node's process from here on."""
+        """Go on as the process of a node."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number in _SIGNALS:

@@ -141,7 +141,7 @@ def _screen(is_live: bool) -> Iterator[Callable[[float], bool]]:
 
 
 def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
+    time.sleep(seconds)  # Until the next look: no key can be asked for here.
     return False
 
 

@@ -29,7 +29,7 @@ LOOKBACK = 4
 #: So near to the end a group's log is looked into, for so long in each sample.
 _NEAR_OFFSETS = 5000
 _COUNTING_S = 0.25
-#: Nobody has looked for so long: the thread ends, and the next look starts another.
+#: After so long without a visitor the thread ends; the next visit starts another.
 _UNSEEN_S_MAX = 1800.0
 
 

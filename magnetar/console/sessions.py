@@ -81,7 +81,7 @@ class Access:
 
     def act(self, deed: Callable[[Client], T]) -> T:
         """Return what a deed answers. It is done over a new connection, and once."""
-        # A live page may go on to ask for somebody who has logged out.
+        # A live page may go on to ask for a user who has logged out.
         if self._is_closed:
             raise NotLetIn("The session has ended: log in again.")
         with self._kept(self._connect()) as client:

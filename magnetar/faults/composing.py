@@ -36,7 +36,7 @@ from magnetar.runtime.services import Services
 from wire.api import API_NAMES
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-#: The APIs that change who is in a group: whoever waits for a group looks again after each.
+#: The APIs that change who is in a group: calls that wait for a group look again after each.
 _GROUP_APIS = frozenset({9, 11, 12, 13, 14, 68})
 _API_VERSIONS = ApiVersionsRequest.api_key
 _FIELDS = frozenset(each.name for each in fields(Fault)) - {"id", "kind", "api_key", "hits"}

@@ -16,7 +16,7 @@ from wire.error_code import ErrorCode
 #: The client id of the test library itself, which looks at topics while faults are armed. No fault
 #: meets it.
 OWN_CLIENT_ID = "magnetar-testing"
-#: Moments within a transaction's end, whoever asked for it: a producer, or a timeout.
+#: Moments within a transaction's end, asked for by a producer or by a timeout.
 MARKING = "end_txn.marking"
 DECIDED = "end_txn.decided"
 _OF_COMMITS = frozenset({MARKING, DECIDED})

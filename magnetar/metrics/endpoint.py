@@ -68,8 +68,7 @@ class MetricsEndpoint:
         self._thread.start()
 
     def start(self, gather: Gather, others: OtherNodes | None = None) -> None:
-        """Be ready, and answer scrapes with what `gather` returns, and `others` have; returns at
-        once."""
+        """Answer scrapes from now on with what `gather` returns and `others` have."""
         self._others = others
         self._gather = gather
 

@@ -1,7 +1,7 @@
 """The metrics of several nodes at one endpoint: each sample gets the label `node`.
 
-The first node has the endpoint. Each other node writes its metrics, in Prometheus' text format, to
-whoever connects to its socket, which lies in the node's directory and is its owner's alone. A node
+The first node has the endpoint. Each other node has a socket in its directory, which its owner
+alone may use, and writes its metrics there, in Prometheus' text format, to each connection. A node
 that is away, or does not answer in time, is left out of the scrape.
 """
 
@@ -38,7 +38,7 @@ class Collector(Protocol):
 
 
 async def serve(listening: socket.socket, gather: Gather) -> asyncio.AbstractServer:
-    """Write what `gather` returns to whoever connects, until the server is closed."""
+    """Write what `gather` returns to each connection, until the server is closed."""
     return await asyncio.start_unix_server(partial(_answer, gather), sock=listening)
 
 

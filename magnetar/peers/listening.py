@@ -209,7 +209,7 @@ class ListenedPeer(asyncio.Protocol):
         self.abort()
 
     def _introduce(self, frame: bytes, key: int, version: int, correlation_id: int) -> None:
-        """Take one step of the proofs. Raises WireError for whoever is not of this cluster."""
+        """Take one step of the proofs. Raises WireError for a stranger to this cluster."""
         if self.said is None and (key, version) == (PeerHelloRequest.api_key, 0):
             hello = _decode(frame, PeerHelloRequest, 0)
             own, nonce = self._peers.own, secrets.token_bytes(NONCE_BYTES)

@@ -133,7 +133,7 @@ class NodePeers:
     def _on_dialled(self, node_id: int, task: asyncio.Task[DialledPeer]) -> None:
         del self._dialling[node_id]
         if not task.cancelled():
-            task.exception()  # Whoever asked has it, unless all of them have given up.
+            task.exception()  # The callers have it, unless all of them have given up.
 
     def _lost(self, dialled: DialledPeer) -> None:
         if self._dialled.get(dialled.node_id) is dialled:

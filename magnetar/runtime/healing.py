@@ -199,7 +199,7 @@ class Healing:
         return judged
 
     async def _adopt_elsewhere(self, found: _Found) -> None:
-        """Have the transaction's coordinator, on another node, hold the data that has no add."""
+        """Ask the coordinator, another node, to add the partition of data that has no add."""
         assert found.txn is not None and self._holds_elsewhere is not None
         try:
             await self._holds_elsewhere.adopt(

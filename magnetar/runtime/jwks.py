@@ -1,8 +1,8 @@
 """The keys of one issuer of tokens (JWKS), fetched in a thread and kept up to date.
 
 A set that cannot be fetched, or is none, leaves the old one in place. A token with the name of an
-unknown key has the set fetched again, at most once in ten seconds: whoever makes up names can
-neither keep the issuer busy nor the broker. The thread is a daemon, so an issuer that hangs holds
+unknown key has the set fetched again, at most once in ten seconds, so made-up names keep neither
+the issuer busy nor the broker. The thread is a daemon, so an issuer that hangs holds
 no stop.
 """
 

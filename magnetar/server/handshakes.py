@@ -3,7 +3,7 @@
 A socket counts against the limits of connections as soon as it is accepted; one that may not be
 served costs no handshake. A client's hello takes up to a millisecond of the event loop. So a hello
 is waited for without reading it, and in each turn of the loop one handshake begins: a thousand
-clients that come at once hold up nobody else. A client that sends no TLS is told apart by its first
+clients that come at once hold up no other. A client that sends no TLS is told apart by its first
 byte. After `HANDSHAKE_S` an unfinished handshake ends, whatever it waits for.
 """
 

@@ -55,7 +55,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
         super().__init__(str(path), _Connection)
         # Only now: a path that is taken is another one's.
         self._path = path
-        # Whoever may write to it may start processes.
+        # A process that may write to it may start processes.
         os.chmod(path, 0o600)
 
     def opened(self) -> _Session:
@@ -162,7 +162,7 @@ class _Session:
         """Stop all brokers."""
         while self._brokers:
             _, broker = self._brokers.popitem()
-            # Nobody is there to be told of faults that have not happened.
+            # No caller is left to be told of faults that have not happened.
             broker.__exit__(ConnectionError)
 
     def _of_broker(self, broker: Broker) -> dict[str, Callable[..., Any]]:

@@ -64,7 +64,7 @@ def engine(place: Path) -> Iterator[str]:
                 if process.poll() is not None or time.monotonic() > deadline:
                     text = (place / "engine.log").read_text()[-2000:]
                     raise SystemExit(f"dockerd does not start: {text}")
-                time.sleep(0.1)
+                time.sleep(0.1)  # Another process makes the socket.
             yield address
         finally:
             process.terminate()

@@ -45,7 +45,7 @@ def test_the_image_is_healthy_unprivileged_and_stops_cleanly() -> None:
         deadline = time.monotonic() + 60
         while docker("inspect", "--format", "{{.State.Health.Status}}", name) != "healthy":
             assert time.monotonic() < deadline, docker("logs", name)
-            time.sleep(0.2)
+            time.sleep(0.2)  # The engine looks at the health by itself.
         assert docker("exec", name, "id", "-u") == "10001"
         (node,) = json.loads(docker("exec", name, "magnetar", "cluster", "--json"))
         assert node["controller"]

@@ -76,7 +76,7 @@ def ends(pid: int) -> bool:
             return True
         if state == "Z":
             return True
-        time.sleep(0.01)
+        time.sleep(0.01)  # Another process ends when it does.
     return False
 
 
@@ -135,7 +135,7 @@ def test_a_second_signal_ends_all_at_once(start: Start) -> None:
     process = start(HANGS)
     pids = until_ready(process)
     process.terminate()
-    time.sleep(0.1)
+    time.sleep(0.1)  # The first signal arrives before the second.
     process.terminate()
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (130, "magnetar: stopped at once\n")

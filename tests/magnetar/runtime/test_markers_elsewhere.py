@@ -87,7 +87,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits before asking again."""
+    """Each question is asked again at once."""
     monkeypatch.setattr(markers_elsewhere, "RETRY_S_MIN", 0.0)
     monkeypatch.setattr(markers_elsewhere, "RETRY_S_MAX", 0.0)
 

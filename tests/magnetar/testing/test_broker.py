@@ -186,7 +186,7 @@ def test_a_test_run_that_is_killed_leaves_no_broker_behind(tmp_path: Path) -> No
     deadline = time.monotonic() + 60
     while _runs(pid):
         assert time.monotonic() < deadline, "the broker lives on"
-        time.sleep(0.02)
+        time.sleep(0.02)  # Another process ends when it does.
 
 
 def _runs(pid: int) -> bool:
