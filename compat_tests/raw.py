@@ -173,10 +173,14 @@ class Connection:
             self._socket = socket.create_connection(self._nodes[0], timeout=TIMEOUT_S)
         return answer
 
-    def call_bytes(self, api_key: int, version: int, body: bytes) -> bytes:
-        """Send a flexible version of a request; return its answer, from the correlation id on."""
+    def call_bytes(
+        self, api_key: int, version: int, body: bytes, *, is_flexible: bool = True
+    ) -> bytes:
+        """Send a request; return its answer, from the correlation id on."""
         self._correlation_id += 1
-        header = struct.pack(">hhih3sb", api_key, version, self._correlation_id, 3, b"raw", 0)
+        header = struct.pack(">hhih3s", api_key, version, self._correlation_id, 3, b"raw")
+        # No tags.
+        header += b"\0" * is_flexible
         self.send_bytes(struct.pack(">i", len(header) + len(body)) + header + body)
         return self.receive_frame()
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +19,7 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 
-from compat_tests import access_frames
+from compat_tests import access_frames, command_line, token_frames
 from compat_tests.access_frames import (
     CONSUMER_GROUP,
     GROUP,
@@ -33,6 +34,8 @@ from compat_tests.consumer_group_frames import ConsumerMember
 from compat_tests.plain_login import plain_connection
 from compat_tests.raw import Connection
 from compat_tests.secured import STANDARD_AUTHORIZER
+from compat_tests.token_frames import TokenRefused
+from compat_tests.waiting import eventually
 
 TIMEOUT_S = 10.0
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -99,14 +102,29 @@ RULES = [
 ]
 
 
+#: What an ACL may say of tokens: a kind of resource, as the command line has it, and an operation.
+TOKEN_RULES = {
+    f"{option.strip('-')}-{operation}": (option, operation)
+    for option, operations in (
+        ("--user-principal", "CREATE_TOKENS DESCRIBE_TOKENS ALL"),
+        ("--delegation-token", "DESCRIBE ALL"),
+    )
+    for operation in operations.split()
+}
+#: Has tokens. The others have none, or their own, and each what one ACL allows.
+OWNER = f"{PREFIX}owner"
+TOKEN_USERS = (*(rule.user for rule in RULES), *TOKEN_RULES)
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Broker]]:
     """magnetar and Kafka with the same users, ACLs, topic, group and transactional id."""
-    users = " ".join(f'user_{rule.user}="pw"' for rule in RULES)
+    users = " ".join(f'user_{user}="pw"' for user in (OWNER, *TOKEN_USERS))
     settings = {
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_MODULE} required {users};",
         "authorizer.class.name": STANDARD_AUTHORIZER,
+        "delegation.token.secret.key": "a secret of the tests",
         "super.users": "User:ANONYMOUS",
         "auto.create.topics.enable": "false",
         # The member of the consumer group sends no second heartbeat.
@@ -139,6 +157,11 @@ def prepare(broker: Broker) -> None:
     with ConsumerMember(broker.bootstrap, CONSUMER_GROUP) as member:
         member.enter_with(TOPIC)
         assert member.assigned
+    # librdkafka knows neither kind of resource.
+    for user, (option, operation) in TOKEN_RULES.items():
+        name = f"User:{OWNER}" if option == "--user-principal" else "*"
+        allowed = ("--allow-principal", f"User:{user}", "--operation", operation, option, name)
+        command_line.run(broker, "acls", "add", *allowed)
 
 
 def topic_id(broker: Broker) -> Any:
@@ -190,9 +213,77 @@ def test_an_acl_allows_what_it_allows_in_apache_kafka(
     assert not differences, "\n" + "\n".join(differences)
 
 
+@pytest.fixture(scope="module")
+def tokens(pair: tuple[Broker, Broker]) -> list[bytes]:
+    """The HMAC of a token of OWNER on each broker of the pair."""
+    hmacs = []
+    for broker in pair:
+        with plain_connection(broker, OWNER, "pw") as connection:
+            made = token_frames.create(connection)
+            eventually(partial(_sees, connection, made.token_id))
+        hmacs.append(made.hmac)
+    return hmacs
+
+
+def _sees(connection: Connection, token_id: str) -> bool:
+    return token_id in token_frames.describe(connection)
+
+
+def said_of_tokens(broker: Broker, user: str, hmac: bytes) -> dict[str, object]:
+    """Return what a user is told in every version of each request about the tokens of OWNER."""
+    said: dict[str, object] = {}
+
+    def ask(what: str, version: int, call: Callable[..., object], *arguments: object) -> None:
+        try:
+            call(connection, *arguments, version=version)
+        except TokenRefused as refused:
+            said[f"{what} v{version}"] = refused.code.name
+        else:
+            said[f"{what} v{version}"] = "none"
+
+    with plain_connection(broker, user, "pw") as connection:
+        for version in token_frames.versions(token_frames.DESCRIBE):
+            for what, owners in (("describe", None), ("describe of the owner", [OWNER])):
+                found = token_frames.described(connection, owners, version)
+                # Kafka shows tokens that other users have just made a second later, or two.
+                said[f"{what} v{version}"] = {each.principal_name for each in found} & {OWNER}
+        for version in token_frames.versions(token_frames.RENEW):
+            ask("renew", version, token_frames.renew, hmac)
+            ask("renew none", version, token_frames.renew, b"x")
+        for version in token_frames.versions(token_frames.EXPIRE):
+            ask("expire", version, token_frames.expire, hmac, 9)
+            ask("expire none", version, token_frames.expire, b"x", 9)
+        for version in token_frames.versions(token_frames.CREATE):
+            ask("create", version, token_frames.create)
+        ask("create for the owner", 3, token_frames.create, OWNER)
+    return said
+
+
+@pytest.mark.parametrize("user", TOKEN_USERS)
+def test_an_acl_allows_of_tokens_what_it_allows_in_apache_kafka(
+    pair: tuple[Broker, Broker], tokens: list[bytes], user: str
+) -> None:
+    ours, theirs = (
+        said_of_tokens(broker, user, hmac) for broker, hmac in zip(pair, tokens, strict=True)
+    )
+    assert ours == theirs
+    option, operation = TOKEN_RULES.get(user, ("", ""))
+    sees = operation in ("DESCRIBE", "DESCRIBE_TOKENS", "ALL")
+    assert ours["describe v1"] == ({OWNER} if sees else set())
+    makes = option == "--user-principal" and operation in ("CREATE_TOKENS", "ALL")
+    code = "none" if makes else "delegation_token_authorization_failed"
+    assert ours["create for the owner v3"] == code
+
+
 @pytest.mark.magnetar_only("the pair is asked once")
 def test_every_api_that_an_authorizer_knows_is_asked(broker: Broker) -> None:
     asked = {access_frames.key_of(each) for each in access_frames.requests(None)}
-    # ApiVersions, SASL; topics' replicas; tokens, which test_delegation_tokens.py asks for.
-    unasked = {18, 17, 36, 34, 38, 39, 40, 41}
-    assert asked | unasked >= served(broker).keys()
+    of_tokens = {
+        token_frames.CREATE,
+        token_frames.RENEW,
+        token_frames.EXPIRE,
+        token_frames.DESCRIBE,
+    }
+    # ApiVersions, SASL; topics' replicas.
+    unasked = {18, 17, 36, 34}
+    assert asked | of_tokens | unasked >= served(broker).keys()
