@@ -12,6 +12,7 @@ import json
 from binascii import Error as Base64Error
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, cast
 
 from magnetar.console.payload import Payload, payload, printable
@@ -111,6 +112,10 @@ def _protobuf(schema: RegisteredSchema, data: bytes) -> str:
         raise NotOfSchema(f"the schema is of no use: {error}") from None
 
 
+#: The files of Protobuf's own that schemas import without registering them.
+_WELL_KNOWN = ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
+
+
 @lru_cache(maxsize=_SCHEMAS_PARSED)
 def _protobuf_class(
     text: str, references: Sequence[tuple[str, str]], indexes: Sequence[int]
@@ -140,25 +145,8 @@ def _protobuf_class(
 
 def _add_well_known(pool: Any) -> None:
     """Add the files that schemas import without registering them."""
-    from google.protobuf import (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    )
-
-    for module in (
-        any_pb2,
-        duration_pb2,
-        empty_pb2,
-        field_mask_pb2,
-        struct_pb2,
-        timestamp_pb2,
-        wrappers_pb2,
-    ):
+    for name in _WELL_KNOWN:
+        module = import_module(f"google.protobuf.{name}_pb2")
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
 
 
