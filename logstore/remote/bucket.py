@@ -1,0 +1,129 @@
+"""An object store over the network, or a directory: by a URL, through obstore.
+
+`s3://bucket/prefix`, `gs://...`, `az://...`, and `file:///directory` for one machine. Credentials
+and endpoints come from where each cloud's own tools find them (`AWS_ENDPOINT_URL`,
+`AWS_ACCESS_KEY_ID`, instance roles, ...): a URL on a command line is seen by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import from_url
+
+from logstore.disk.files import Buffer
+from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable, StoredObject
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+#: One attempt, and all attempts together. A segment has 8 MiB: a second at 100 Mbit/s.
+_ATTEMPT = timedelta(seconds=5)
+_ALL_ATTEMPTS = timedelta(seconds=10)
+_RETRIES_MAX = 4
+#: The keys of one request: S3 takes 1,000.
+_KEYS_AT_ONCE = 1_000
+#: Ranges that do not exist are told by each store in its own words; of these codes none is retried.
+_NO_RANGE = ("416", "InvalidRange", "Requested range was invalid", "Range started at")
+
+
+class UnusableUrl(Exception):
+    """A URL that names no object store, or lacks what it needs. Says which."""
+
+
+class Bucket:
+    """One bucket, or the part of it below the URL's path."""
+
+    def __init__(self, url: str) -> None:
+        """Reach nothing yet. Raises UnusableUrl."""
+        self.url = url
+        scheme = urlsplit(url).scheme
+        if not scheme:
+            raise UnusableUrl(f"{url} is no URL: s3://BUCKET/PREFIX, for example")
+        try:
+            self._store = from_url(url, **_options(scheme))
+        except (BaseError, ValueError) as error:
+            raise UnusableUrl(f"{url}: {_first_line(error)}") from error
+
+    async def put(self, key: str, data: Buffer) -> None:
+        """Write a whole object; as `ObjectStore.put`."""
+        with self._asking(f"write {key}"):
+            # Never in parts: half an upload would stay in the bucket, where no listing shows it.
+            await obstore.put_async(self._store, key, data, use_multipart=False)
+
+    async def read(self, key: str, position: int, size: int) -> bytes:
+        """Return a part of an object; as `ObjectStore.read`."""
+        with self._asking(f"read {key}"):
+            part = await obstore.get_range_async(self._store, key, start=position, length=size)
+        data = bytes(part)
+        if len(data) < size:
+            raise NoSuchObject(f"{key} ends at {position + len(data)}, not at {position + size}")
+        return data
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; as `ObjectStore.delete`."""
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            try:
+                with self._asking("delete objects"):
+                    await obstore.delete_async(self._store, [*keys[first : first + _KEYS_AT_ONCE]])
+            except NoSuchObject:
+                # A directory, and Google's store, tell of the first that is not there, and may
+                # have left the others.
+                for key in keys[first : first + _KEYS_AT_ONCE]:
+                    await self._delete_one(key)
+
+    async def _delete_one(self, key: str) -> None:
+        try:
+            with self._asking(f"delete {key}"):
+                await obstore.delete_async(self._store, key)
+        except NoSuchObject:
+            return
+
+    async def list_keys(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
+        """Yield the objects below a prefix; as `ObjectStore.list_keys`."""
+        found = obstore.list(self._store, prefix, chunk_size=_KEYS_AT_ONCE)
+        while True:
+            with self._asking(f"list {prefix}"):
+                page = await anext(found, None)
+            if page is None:
+                return
+            yield [StoredObject(each["path"], each["size"]) for each in page]
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        """Tell of what failed in the words of the seam."""
+        try:
+            yield
+        except FileNotFoundError as missing:
+            # What obstore's NotFoundError is a kind of.
+            raise NoSuchObject(f"cannot {doing}: it is not there") from missing
+        except (BaseError, OSError) as error:
+            reason = _first_line(error)
+            if any(sign in str(error) for sign in _NO_RANGE):
+                raise NoSuchObject(f"cannot {doing}: {reason}") from error
+            raise ObjectsUnavailable(doing, reason) from error
+
+
+def _options(scheme: str) -> dict[str, Any]:
+    if scheme == "file":
+        return {"mkdir": True}
+    client: ClientConfig = {
+        "timeout": _ATTEMPT,
+        "connect_timeout": _ATTEMPT,
+        # Of a test's server; a URL of https stays what it is.
+        "allow_http": True,
+    }
+    retry: RetryConfig = {"max_retries": _RETRIES_MAX, "retry_timeout": _ALL_ATTEMPTS}
+    return {"client_options": client, "retry_config": retry}
+
+
+def _first_line(error: Exception) -> str:
+    """Return why, without the structures that the library prints behind it."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

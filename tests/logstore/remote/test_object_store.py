@@ -1,0 +1,158 @@
+"""What every object store must do: the twin, a directory, and a server that speaks S3."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from logstore.remote.bucket import Bucket, UnusableUrl
+from logstore.remote.object_store import (
+    NoSuchObject,
+    ObjectStore,
+    ObjectsUnavailable,
+    StoredObject,
+)
+from tests.logstore.simulated_objects import SimulatedObjects
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    """A server that speaks S3, with a bucket."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="id",
+        aws_secret_access_key="secret",
+    )
+    client.create_bucket(Bucket="test")
+    client.close()
+    yield endpoint
+    server.stop()
+
+
+@pytest.fixture(params=["simulated", "directory", "s3"])
+def objects(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ObjectStore:
+    if request.param == "simulated":
+        return SimulatedObjects()
+    if request.param == "directory":
+        return Bucket(f"file://{tmp_path}/objects")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3_endpoint"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    return Bucket(f"s3://test/{tmp_path.name}")
+
+
+async def listed(objects: ObjectStore, prefix: str) -> list[StoredObject]:
+    pages: AsyncIterator[Sequence[StoredObject]] = objects.list_keys(prefix)
+    return sorted([each async for page in pages for each in page])
+
+
+async def test_what_was_written_is_read(objects: ObjectStore) -> None:
+    await objects.put("wal/1-7-1", b"0123456789")
+    assert await objects.read("wal/1-7-1", 0, 10) == b"0123456789"
+    assert await objects.read("wal/1-7-1", 3, 4) == b"3456"
+    assert await objects.read("wal/1-7-1", 9, 1) == b"9"
+
+
+async def test_the_same_again_does_no_harm(objects: ObjectStore) -> None:
+    for _ in range(2):
+        await objects.put("wal/1-7-1", memoryview(b"same"))
+    assert await objects.read("wal/1-7-1", 0, 4) == b"same"
+    assert await listed(objects, "wal") == [StoredObject("wal/1-7-1", 4)]
+
+
+async def test_a_large_object_is_whole(objects: ObjectStore) -> None:
+    data = bytes(range(256)) * (9 << 12)
+    await objects.put("segments/a", data)
+    assert await objects.read("segments/a", len(data) - 3, 3) == data[-3:]
+    assert await objects.read("segments/a", 0, len(data)) == data
+
+
+@pytest.mark.parametrize(("position", "size"), [(0, 11), (5, 6), (10, 1), (900, 1)])
+async def test_a_range_beyond_the_end_is_none(
+    objects: ObjectStore, position: int, size: int
+) -> None:
+    await objects.put("wal/1-7-1", b"0123456789")
+    with pytest.raises(NoSuchObject):
+        await objects.read("wal/1-7-1", position, size)
+
+
+async def test_an_object_that_is_not_there(objects: ObjectStore) -> None:
+    with pytest.raises(NoSuchObject):
+        await objects.read("wal/1-7-1", 0, 1)
+
+
+async def test_deleted_objects_are_gone_and_may_be_deleted_again(objects: ObjectStore) -> None:
+    for key in ("wal/a", "wal/b", "wal/c"):
+        await objects.put(key, key.encode())
+    await objects.delete(["wal/a"])
+    await objects.delete(["wal/a", "wal/never", "wal/b"])
+    await objects.delete([])
+    assert await listed(objects, "wal") == [StoredObject("wal/c", 5)]
+
+
+async def test_a_listing_goes_by_the_parts_of_keys(objects: ObjectStore) -> None:
+    for key in ("wal/1-7-1", "wal/1-7-2", "wall/1", "segments/1"):
+        await objects.put(key, b"x")
+    keys = [each.key for each in await listed(objects, "wal")]
+    assert keys == ["wal/1-7-1", "wal/1-7-2"]
+    assert await listed(objects, "none") == []
+
+
+@pytest.mark.parametrize("url", ["no-url", "unknown://bucket", "s3://"])
+def test_a_url_that_names_no_store_is_refused(url: str) -> None:
+    with pytest.raises(UnusableUrl, match=url):
+        Bucket(url)
+
+
+async def _answering(status: bytes, requests: list[bytes]) -> asyncio.Server:
+    """Return a server that answers every request with this status."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("status", [b"403 Forbidden", b"301 Moved Permanently"])
+async def test_a_refusal_is_told(status: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[bytes] = []
+    async with await _answering(status, requests) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        bucket = Bucket("s3://test/some")
+        with pytest.raises(ObjectsUnavailable, match="cannot read wal/1"):
+            await bucket.read("wal/1", 0, 1)
+    assert requests[0].startswith(b"GET /test/some/wal/1 ")
+
+
+async def test_a_server_that_fails_is_asked_again_and_then_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests: list[bytes] = []
+    async with await _answering(b"503 Slow Down", requests) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        with pytest.raises(ObjectsUnavailable, match="cannot write wal/1"):
+            await Bucket("s3://test").put("wal/1", b"x")
+    assert len(requests) > 1
