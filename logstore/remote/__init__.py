@@ -1,1 +1,1 @@
-"""Storage of nodes without disks: commits in a database, bulk in an object store."""
+"""Logs in a store that several nodes share: a database that orders and fences what each commits."""
