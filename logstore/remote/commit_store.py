@@ -85,10 +85,20 @@ class Swap(NamedTuple):
     chunks: Sequence[Chunk]
 
 
-class Changes(NamedTuple):
-    """What one commit writes. An attachment and a log's start appear once in it.
+class Move(NamedTuple):
+    """Chunks that take the place of those in these bounds, and stand for the same batches."""
 
-    The swaps come first, then what the starts remove, then the rest.
+    key: LogKey
+    base_offset: int
+    end_offset: int
+    chunks: Sequence[Chunk]
+
+
+class Changes(NamedTuple):
+    """What one commit writes. An attachment and a log's start appear once in it, a log in one of
+    `swaps` and `moves` at most.
+
+    The swaps and moves come first, then what the starts remove, then the rest.
     """
 
     chunks: Sequence[Chunk] = ()
@@ -96,6 +106,7 @@ class Changes(NamedTuple):
     starts: Sequence[LogStart] = ()
     attachments: Sequence[AttachmentChange] = ()
     swaps: Sequence[Swap] = ()
+    moves: Sequence[Move] = ()
 
 
 NOTHING = Changes()
@@ -169,6 +180,12 @@ class CommitStore(Protocol):
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
+
+    async def references(self) -> Sequence[bytes]:
+        """Return the data of every chunk, of any log, that is a reference to an object.
+
+        Raises StoreUnavailable.
+        """
 
     async def close(self) -> None:
         """Let go of all connections."""

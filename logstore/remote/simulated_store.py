@@ -25,6 +25,7 @@ from logstore.remote.commit_store import (
     Fenced,
     LogKey,
     LogStart,
+    Move,
     OutcomeUnknown,
     StoredLog,
     StoredSegment,
@@ -32,6 +33,7 @@ from logstore.remote.commit_store import (
     Swap,
     Wanted,
 )
+from logstore.remote.references import is_reference
 
 #: How long a request takes, seconds; and a commit of a connection that is cut already.
 _DELAYS_S = (0.0001, 0.0005, 0.002, 0.02)
@@ -104,6 +106,7 @@ class SimulatedDatabase:
         changes = commit.changes
         keys = {change.key for changed in changes[:4] for change in changed}
         keys |= {swap.segment.key for swap in changes.swaps}
+        keys |= {move.key for move in changes.moves}
         self._undo.append(
             partial(
                 self._restore,
@@ -128,6 +131,8 @@ class SimulatedDatabase:
     def _apply(self, changes: Changes) -> None:
         for swap in changes.swaps:
             self._swap(swap)
+        for move in changes.moves:
+            self._move(move)
         for start in changes.starts:
             self._begin(start)
         for segment in changes.segments:
@@ -144,17 +149,15 @@ class SimulatedDatabase:
 
     def _swap(self, swap: Swap) -> None:
         segment = swap.segment
+        self._move(Move(segment.key, segment.base_offset, segment.end_offset, swap.chunks))
         log = self._log(segment.key)
+        kept = [one for one in log.segments if _lies_outside(one, segment)]
+        log.segments = sorted([*kept, segment], key=lambda each: each.base_offset)
 
-        def is_kept(each: Chunk | StoredSegment) -> bool:
-            return each.end_offset <= segment.base_offset or each.base_offset >= segment.end_offset
-
-        log.chunks = sorted(
-            [*filter(is_kept, log.chunks), *swap.chunks], key=lambda chunk: chunk.base_offset
-        )
-        log.segments = sorted(
-            [*filter(is_kept, log.segments), segment], key=lambda each: each.base_offset
-        )
+    def _move(self, move: Move) -> None:
+        log = self._log(move.key)
+        kept = [one for one in log.chunks if _lies_outside(one, move)]
+        log.chunks = sorted([*kept, *move.chunks], key=lambda chunk: chunk.base_offset)
 
     def _begin(self, start: LogStart) -> None:
         log = self._log(start.key)
@@ -205,6 +208,15 @@ class SimulatedDatabase:
             found.append(chunk)
         return found
 
+    def references(self) -> list[bytes]:
+        """Return the references of all logs."""
+        return [
+            chunk.data
+            for log in self._logs.values()
+            for chunk in log.chunks
+            if is_reference(chunk.data)
+        ]
+
     def delete(self, keys: Iterable[LogKey]) -> None:
         """Delete everything of these logs."""
         for key in keys:
@@ -213,6 +225,10 @@ class SimulatedDatabase:
     def keys(self) -> set[LogKey]:
         """Return the logs of which anything is stored."""
         return set(self._logs)
+
+
+def _lies_outside(each: Chunk | StoredSegment, bounds: StoredSegment | Move) -> bool:
+    return each.end_offset <= bounds.base_offset or each.base_offset >= bounds.end_offset
 
 
 class SimulatedStore:
@@ -281,6 +297,10 @@ class SimulatedStore:
     async def delete(self, keys: Sequence[LogKey]) -> None:
         await self._ask()
         self._database.delete(keys)
+
+    async def references(self) -> Sequence[bytes]:
+        await self._ask()
+        return self._database.references()
 
     async def close(self) -> None:
         self._is_connected = False

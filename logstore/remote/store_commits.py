@@ -162,4 +162,5 @@ def changes_of(syncs: Sequence[Sync]) -> Changes:
         [one for changes in changed for one in changes.starts],
         [one for changes in changed for one in changes.attachments],
         [one for changes in changed for one in changes.swaps],
+        [one for changes in changed for one in changes.moves],
     )

@@ -1,0 +1,109 @@
+"""A store whose old chunks lie in objects: reads follow the references.
+
+Only reads. Chunks are moved to objects in the background (`logstore.remote.offload`), so no commit
+ever waits for an object store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from logstore.remote.commit_store import (
+    Chunk,
+    Commit,
+    CommitStore,
+    LogKey,
+    StoredLog,
+    StoreUnavailable,
+    Wanted,
+)
+from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnavailable
+from logstore.remote.references import Reference, decode, is_reference
+
+#: Reads of objects that one load or read has under way.
+_AT_ONCE = 8
+#: How often the rows are read again where an object is gone: the cleaner has replaced it meanwhile.
+_LOOKS_MAX = 3
+
+
+class BulkStore:
+    """A `CommitStore` of rows and objects."""
+
+    def __init__(self, rows: CommitStore, objects: ObjectStore) -> None:
+        self.rows = rows
+        self._objects = objects
+
+    async def connect(self) -> None:
+        """As `CommitStore.connect`."""
+        await self.rows.connect()
+
+    async def commit(self, commit: Commit) -> None:
+        """As `CommitStore.commit`."""
+        await self.rows.commit(commit)
+
+    async def last_commit(self) -> int:
+        """As `CommitStore.last_commit`."""
+        return await self.rows.last_commit()
+
+    async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
+        """As `CommitStore.load`."""
+        for _ in range(_LOOKS_MAX):
+            stored = await self.rows.load(wanted)
+            try:
+                return [log._replace(chunks=await self._followed(log.chunks)) for log in stored]
+            except NoSuchObject as gone:
+                missing = gone
+        raise StoreUnavailable(str(missing))
+
+    async def read(
+        self, key: LogKey, offset: int, max_bytes: int, end_offset: int
+    ) -> Sequence[Chunk]:
+        """As `CommitStore.read`."""
+        for _ in range(_LOOKS_MAX):
+            found = await self.rows.read(key, offset, max_bytes, end_offset)
+            try:
+                return await self._followed(_within(found, max_bytes))
+            except NoSuchObject as gone:
+                missing = gone
+        raise StoreUnavailable(str(missing))
+
+    async def delete(self, keys: Sequence[LogKey]) -> None:
+        """As `CommitStore.delete`. The objects go with the next sweep."""
+        await self.rows.delete(keys)
+
+    async def references(self) -> Sequence[bytes]:
+        """As `CommitStore.references`."""
+        return await self.rows.references()
+
+    async def close(self) -> None:
+        """As `CommitStore.close`."""
+        await self.rows.close()
+
+    async def _followed(self, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Return the chunks with their batches. Raises NoSuchObject, StoreUnavailable."""
+        followed = [*chunks]
+        elsewhere = [at for at, chunk in enumerate(chunks) if is_reference(chunk.data)]
+        for first in range(0, len(elsewhere), _AT_ONCE):
+            some = elsewhere[first : first + _AT_ONCE]
+            found = await asyncio.gather(*(self._fetched(decode(chunks[at].data)) for at in some))
+            for at, data in zip(some, found, strict=True):
+                followed[at] = chunks[at]._replace(data=data)
+        return followed
+
+    async def _fetched(self, reference: Reference) -> bytes:
+        try:
+            return await self._objects.read(*reference)
+        except ObjectsUnavailable as unavailable:
+            raise StoreUnavailable(str(unavailable)) from unavailable
+
+
+def _within(chunks: Sequence[Chunk], max_bytes: int) -> list[Chunk]:
+    """Return the first chunk, and those behind it that fit with their batches."""
+    fitting: list[Chunk] = []
+    for chunk in chunks:
+        max_bytes -= decode(chunk.data).size_bytes if is_reference(chunk.data) else len(chunk.data)
+        if fitting and max_bytes < 0:
+            break
+        fitting.append(chunk)
+    return fitting

@@ -1,0 +1,42 @@
+"""References: chunks whose batches lie in an object.
+
+    0xFF | version int8, 1 | position int64 | size int32 | the object's key, UTF-8
+
+A batch begins with its base offset, which is never negative, so its first byte is below 0x80.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+#: The first byte of a reference.
+REFERENCE = 0xFF
+_VERSION = 1
+_HEAD = Struct(">BbqI")
+
+
+class Reference(NamedTuple):
+    """Where the batches of a chunk lie."""
+
+    object_key: str
+    position: int
+    size_bytes: int
+
+    def encode(self) -> bytes:
+        """Return what the chunk holds in place of its batches."""
+        head = _HEAD.pack(REFERENCE, _VERSION, self.position, self.size_bytes)
+        return head + self.object_key.encode()
+
+
+def is_reference(data: bytes) -> bool:
+    """Whether a chunk's data is a reference; else it is batches."""
+    return data[0] == REFERENCE
+
+
+def decode(data: bytes) -> Reference:
+    """Read a reference. Raises ValueError where it is of a later version."""
+    _, version, position, size_bytes = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise ValueError(f"a reference of version {version} was written by a later release")
+    return Reference(data[_HEAD.size :].decode(), position, size_bytes)
