@@ -92,6 +92,7 @@ class StoreCommits:
         """Commit what these have to write; with none, renew the lease."""
         carry_out = self._carry_out(changes_of(syncs), done)
         self._task = asyncio.get_running_loop().create_task(carry_out)
+        self._task.add_done_callback(_raise)
 
     async def _carry_out(self, changes: Changes, done: Performed) -> None:
         failure: StorageFailure | None = None
@@ -149,6 +150,12 @@ class StoreCommits:
         """Commit nothing more."""
         if self._task is not None:
             self._task.cancel()
+
+
+def _raise(task: asyncio.Task[None]) -> None:
+    """Raise what has ended a commit, where the event loop's exception handler hears of it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 def changes_of(syncs: Sequence[Sync]) -> Changes:
