@@ -22,6 +22,7 @@ from logstore.remote.commit_store import (
     Chunk,
     LogKey,
     LogStart,
+    Move,
     StoredLog,
     StoredSegment,
     Swap,
@@ -41,6 +42,9 @@ from wire.records import BatchHeader
 
 #: Bytes after which a commit's batches of one log begin another chunk. One batch may be more.
 CHUNK_BYTES = 1 << 20
+#: The attachment that says below which offset all chunks were moved to objects.
+MOVED_TO = "moved-to"
+_OFFSET_BYTES = 8
 
 
 class _PendingSwap(NamedTuple):
@@ -52,13 +56,27 @@ class _PendingSwap(NamedTuple):
     done: asyncio.Future[bool]
 
 
+class _PendingMove(NamedTuple):
+    """What `RemoteLedger.move` waits for."""
+
+    move: Move
+    done: asyncio.Future[bool]
+
+
 class RemoteSync(Sync):
     """What one log writes by one commit."""
 
-    def __init__(self, end_offset: int, changes: Changes, swap: _PendingSwap | None) -> None:
+    def __init__(
+        self,
+        end_offset: int,
+        changes: Changes,
+        swap: _PendingSwap | None,
+        move: _PendingMove | None,
+    ) -> None:
         super().__init__(end_offset)
         self.changes = changes
         self.pending_swap = swap
+        self.pending_move = move
         self.size_bytes = sum(len(chunk.data) for chunk in changes.chunks)
 
 
@@ -104,6 +122,10 @@ class RemoteLedger(CommittedLedger):
         self._swap: _PendingSwap | None = None
         #: Of the commit under way: reads of the store wait for its end.
         self._swapping: _PendingSwap | None = None
+        self._move: _PendingMove | None = None
+        self._moving: _PendingMove | None = None
+        #: How many segments the cleaner has replaced: what was read before may be out of date.
+        self.replacements = 0
 
     # Opening and closing.
 
@@ -157,11 +179,15 @@ class RemoteLedger(CommittedLedger):
         yield from ()
 
     def close(self) -> None:
-        for swap in (self._swap, self._swapping):
-            if swap is not None and not swap.done.done():
-                swap.done.set_result(False)
+        for pending in self._pending():
+            pending.done.set_result(False)
         self._stop_committing()
         self._hot.forget_below(self.end_offset)
+
+    def _pending(self) -> list[_PendingSwap | _PendingMove]:
+        """Return what is waited for besides appends."""
+        known = (self._swap, self._swapping, self._move, self._moving)
+        return [one for one in known if one is not None and not one.done.done()]
 
     # Appending.
 
@@ -243,15 +269,17 @@ class RemoteLedger(CommittedLedger):
         self._end_chunk()
         self._begun_end_offset = self.end_offset
         swap = self._begin_swap()
+        move = self._begin_move(swap)
         changes = Changes(
             self._chunks,
             self._sealed,
             () if self._start is None else (self._start,),
             self.attachments.take_changes(),
             () if swap is None else (swap.swap,),
+            () if move is None else (move.move,),
         )
         self._chunks, self._sealed, self._start = [], [], None
-        return RemoteSync(self.end_offset, changes, swap)
+        return RemoteSync(self.end_offset, changes, swap, move)
 
     def complete_sync(self, sync: Sync) -> None:
         assert isinstance(sync, RemoteSync)
@@ -259,6 +287,9 @@ class RemoteLedger(CommittedLedger):
             return
         if sync.pending_swap is not None:
             self._end_swap(sync.pending_swap)
+        if sync.pending_move is not None:
+            self._moving = None
+            sync.pending_move.done.set_result(True)
         if sync.size_bytes:
             self._tail.add(self, sync.end_offset, sync.size_bytes)
 
@@ -268,10 +299,9 @@ class RemoteLedger(CommittedLedger):
 
     def fail_waiters(self, failure: Exception) -> None:
         super().fail_waiters(failure)
-        for swap in (self._swap, self._swapping):
-            if swap is not None and not swap.done.done():
-                swap.done.set_exception(failure)
-        self._swap = self._swapping = None
+        for pending in self._pending():
+            pending.done.set_exception(failure)
+        self._swap = self._swapping = self._move = self._moving = None
 
     # Reading the store, and what the cleaner replaces there.
 
@@ -305,11 +335,14 @@ class RemoteLedger(CommittedLedger):
         for base_offset in covered:
             self.attachments.delete(aborted_name(base_offset))
         self.attachments.write(aborted_name(covered[0]), pending.aborted)
+        if covered[0] < self.moved_to:
+            self._note_moved_to(covered[0])
         self._swapping = pending
         return pending
 
     def _end_swap(self, pending: _PendingSwap) -> None:
         self._swapping = None
+        self.replacements += 1
         segment = pending.swap.segment
         is_there = bool(self._covered_by(segment))
         if is_there:
@@ -318,6 +351,42 @@ class RemoteLedger(CommittedLedger):
             self._hot.forget_below(segment.end_offset)
             pending.on_swapped()
         pending.done.set_result(is_there)
+
+    # What moves to objects.
+
+    @property
+    def moved_to(self) -> int:
+        """All chunks below were moved to objects; those behind it, perhaps."""
+        return int.from_bytes(self.attachments.read(MOVED_TO) or b"", "big")
+
+    def _note_moved_to(self, offset: int) -> None:
+        self.attachments.write(MOVED_TO, offset.to_bytes(_OFFSET_BYTES, "big"))
+
+    async def move(self, move: Move, replacements: int) -> bool:
+        """Let other chunks stand for the same batches, by the next commit.
+
+        False: nothing has happened, since some of the batches are gone, or the cleaner has replaced
+        a segment since there were so many `replacements`. Raises StorageFailure.
+        """
+        assert self._move is None and self._moving is None, "one move at a time for each log"
+        if replacements != self.replacements:
+            return False
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._group_commit.touch(self)
+        self._move = _PendingMove(move, done)
+        return await done
+
+    def _begin_move(self, swap: _PendingSwap | None) -> _PendingMove | None:
+        pending, self._move = self._move, None
+        if pending is None:
+            return None
+        # A swap in the same commit may be of these batches.
+        if swap is not None or pending.move.base_offset < self._known.base_offsets[0]:
+            pending.done.set_result(False)
+            return None
+        self._note_moved_to(pending.move.end_offset)
+        self._moving = pending
+        return pending
 
     def _covered_by(self, segment: StoredSegment) -> list[int]:
         """Return the base offsets of the sealed segments in the bounds of this one."""

@@ -1,0 +1,163 @@
+"""Moving the older chunks of logs from rows to objects, and deleting objects that nothing names.
+
+A commit writes rows, whatever its size, so no commit waits for an object store. Later, once 8 MiB
+of a log have come together, or ten minutes have passed, its chunks become one object, and
+references take their place in the rows by another commit. Where the object store does not answer,
+the rows stay: nothing is lost, and nothing stops; the database grows until it answers again.
+
+The keys of objects are unique: `logs/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`. A node may end
+between the write of an object and the commit, so a sweep lists all objects, and deletes those that
+no reference names now and none named at the sweep before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from logstore.remote.commit_store import Chunk, CommitStore, Move, StoreUnavailable
+from logstore.remote.object_store import ObjectStore
+from logstore.remote.references import Reference, decode, is_reference
+from logstore.remote.remote_ledger import RemoteLedger
+
+#: Bytes of a log that become one object; fewer once the oldest of them are so old.
+OBJECT_BYTES = 8 << 20
+OBJECT_AGE_MS = 600_000
+#: Bytes that one reference stands for, at least: a read fetches so much.
+REFERENCE_BYTES = 1 << 20
+#: The least time between two sweeps: a node writes an object and commits its references in less.
+SWEEP_INTERVAL_MS = 600_000
+#: Below which all keys begin.
+PREFIX = "logs"
+
+
+class _Waiting(NamedTuple):
+    """Chunks of a log that wait for company."""
+
+    since_ms: int
+    counted_to: int
+    """Below this offset the rows were counted: there are so many `bytes`."""
+    bytes: int = 0
+
+
+class Offload:
+    """Moves chunks of the logs that one incarnation of a node leads."""
+
+    def __init__(self, rows: CommitStore, objects: ObjectStore, incarnation: int) -> None:
+        """`rows`: the store below any that follows references."""
+        self._rows = rows
+        self._objects = objects
+        self._incarnation = incarnation
+        self._count = count()
+        #: The logs whose chunks are too few for an object yet.
+        self._waiting: dict[RemoteLedger, _Waiting] = {}
+        self.moved_bytes = 0
+
+    async def offload(self, ledger: RemoteLedger, now_ms: int) -> bool:
+        """Move some chunks of a log, if it is time; return whether more may be due at once.
+
+        Raises StoreUnavailable, ObjectsUnavailable, StorageFailure: nothing was moved.
+        """
+        begin = max(ledger.moved_to, ledger.segments.base_offsets[0])
+        end = ledger.durable_end_offset
+        if begin >= end:
+            self._waiting.pop(ledger, None)
+            return False
+        waiting = self._waiting.setdefault(ledger, _Waiting(now_ms, begin))
+        new_bytes = ledger.batches.bytes_between(waiting.counted_to, end)
+        is_old = now_ms - waiting.since_ms >= OBJECT_AGE_MS
+        if waiting.bytes + new_bytes < OBJECT_BYTES and not is_old:
+            return False
+        replacements = ledger.replacements
+        chunks = await self._rows_of(ledger, begin, end)
+        size_bytes = sum(len(chunk.data) for chunk in chunks)
+        if size_bytes < OBJECT_BYTES and not is_old:
+            # A ledger counts what it has not in memory by whole segments: now it is known.
+            self._waiting[ledger] = _Waiting(waiting.since_ms, end, size_bytes)
+            return False
+        del self._waiting[ledger]
+        return bool(chunks) and await self._move(ledger, chunks, replacements)
+
+    def forget(self, is_led: Callable[[RemoteLedger], bool]) -> None:
+        """Forget the logs that are not led here any more."""
+        for ledger in [one for one in self._waiting if not is_led(one)]:
+            del self._waiting[ledger]
+
+    async def _rows_of(self, ledger: RemoteLedger, begin: int, end: int) -> list[Chunk]:
+        """Return chunks next to one another from `begin` on, as many as one object holds.
+
+        References among them end it, unless it has not begun.
+        """
+        chunks: list[Chunk] = []
+        size_bytes = 0
+        while begin < end and size_bytes < OBJECT_BYTES:
+            found = await self._rows.read(ledger.key, begin, OBJECT_BYTES - size_bytes, end)
+            if not found:
+                break
+            for chunk in found:
+                if is_reference(chunk.data):
+                    if chunks:
+                        return chunks
+                    continue
+                chunks.append(chunk)
+                size_bytes += len(chunk.data)
+            begin = found[-1].end_offset
+        return chunks
+
+    async def _move(self, ledger: RemoteLedger, chunks: Sequence[Chunk], replacements: int) -> bool:
+        first, last = chunks[0], chunks[-1]
+        object_key = (
+            f"{PREFIX}/{ledger.key.topic_id}/{ledger.key.partition}"
+            f"/{first.base_offset:020}-{last.end_offset:020}-{self._incarnation}-{next(self._count)}"
+        )
+        data = b"".join(chunk.data for chunk in chunks)
+        await self._objects.put(object_key, data)
+        references = referring(chunks, object_key)
+        move = Move(ledger.key, first.base_offset, last.end_offset, references)
+        if not ledger.is_closed and await ledger.move(move, replacements):
+            self.moved_bytes += len(data)
+            return True
+        # Else the sweep finds it.
+        await self._objects.delete([object_key])
+        return False
+
+
+def referring(chunks: Sequence[Chunk], object_key: str) -> list[Chunk]:
+    """Return chunks that refer to an object, which holds these next to one another."""
+    references: list[Chunk] = []
+    begin_offset = chunks[0].base_offset
+    position = size_bytes = 0
+    for chunk in chunks:
+        size_bytes += len(chunk.data)
+        if size_bytes >= REFERENCE_BYTES or chunk is chunks[-1]:
+            data = Reference(object_key, position, size_bytes).encode()
+            references.append(Chunk(chunk.key, begin_offset, chunk.end_offset, data))
+            begin_offset, position, size_bytes = chunk.end_offset, position + size_bytes, 0
+    return references
+
+
+class Sweep:
+    """Deletes objects that nothing names. One node of a cluster does it."""
+
+    def __init__(self, store: CommitStore, objects: ObjectStore) -> None:
+        self._store = store
+        self._objects = objects
+        self._unnamed: set[str] = set()
+
+    async def sweep(self) -> int:
+        """Delete what nothing names, now as at the sweep before; return how many objects.
+
+        Call it every `SWEEP_INTERVAL_MS` at most. Raises StoreUnavailable, ObjectsUnavailable.
+        """
+        # Objects first: what is written and named in between is not listed.
+        keys = {each.key async for page in self._objects.list_keys(PREFIX) for each in page}
+        try:
+            named = {decode(data).object_key for data in await self._store.references()}
+        except ValueError as newer:
+            raise StoreUnavailable(str(newer)) from newer
+        unnamed = keys - named
+        gone = sorted(unnamed & self._unnamed)
+        await self._objects.delete(gone)
+        self._unnamed = unnamed.difference(gone)
+        return len(gone)

@@ -1,0 +1,310 @@
+"""Chunks that move to objects: readers see no difference, whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from logstore.partition.log_config import LogConfig
+from logstore.remote import offload
+from logstore.remote.bulk_store import BulkStore
+from logstore.remote.commit_store import Chunk, StoreUnavailable, Wanted
+from logstore.remote.memory_tail import MemoryTail
+from logstore.remote.object_store import ObjectsUnavailable
+from logstore.remote.offload import OBJECT_AGE_MS, Offload, Sweep, referring
+from logstore.remote.references import Reference, decode, is_reference
+from logstore.remote.remote_ledger import RemoteLedger
+from logstore.remote.simulated_store import SimulatedStore
+from logstore.remote.store_reads import StoreReads
+from tests.logstore.ledgers import open_now
+from tests.logstore.remote_stores import KEY, NODE, SteppedStore
+from tests.logstore.simulated_objects import SimulatedObjects
+from wire.records import BatchHeader, SimpleRecord, build_batch
+
+LIMITS = LogConfig(segment_bytes=1 << 30)
+
+
+@pytest.fixture(autouse=True)
+def _small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "OBJECT_BYTES", 4_000)
+    monkeypatch.setattr(offload, "REFERENCE_BYTES", 1_000)
+
+
+class World:
+    """One log in rows and objects, and what a reader should find in it."""
+
+    def __init__(self) -> None:
+        self.objects = SimulatedObjects()
+        self.stepped = SteppedStore(LIMITS)
+        self.rows = SimulatedStore(self.stepped.database, NODE, 0)
+        asyncio.run(self.rows.connect())
+        self.store = BulkStore(self.rows, self.objects)
+        self.stepped.reads = StoreReads(self.store)
+        self.offload = Offload(self.rows, self.objects, incarnation=3)
+        self.batches: list[bytes] = []
+        # No batch stays in memory: all reads go to the store.
+        self.ledger = self.stepped.load(tail=MemoryTail(0))
+        open_now(self.ledger)
+
+    async def open_again(self) -> None:
+        """Close the log, and open it with what the store has."""
+        self.ledger.close()
+        (stored,) = await self.store.load([Wanted(KEY, 0)])
+        stepped = self.stepped
+        self.ledger = RemoteLedger(
+            KEY, stepped.group_commit, stepped.reads, MemoryTail(0), LIMITS, stored
+        )
+        open_now(self.ledger)
+
+    def append(self, count: int, value_bytes: int = 400) -> None:
+        """Append batches of one record, each by a commit of its own."""
+        for _ in range(count):
+            offset = self.ledger.end_offset
+            value = bytes([offset % 251]) * value_bytes
+            batch = bytes(build_batch([SimpleRecord(b"k", value, 5)], base_offset=offset))
+            self.batches.append(batch)
+            self.ledger.append(batch, BatchHeader.parse(batch))
+            self.stepped.executor.run()
+
+    async def carried_out(self, now_ms: int = 0) -> bool:
+        """Offload once, while commits return."""
+        task = asyncio.ensure_future(self.offload.offload(self.ledger, now_ms))
+        while not task.done():
+            await asyncio.sleep(0)
+            self.stepped.executor.run()
+        return task.result()
+
+    def chunks(self) -> list[Chunk]:
+        return [*self.stepped.database.load(Wanted(KEY, 0)).chunks]
+
+    async def read(self, offset: int, max_bytes: int = 1 << 20) -> bytes:
+        return bytes(await self.ledger.batches.read_cold(offset, max_bytes, self.ledger.end_offset))
+
+    async def check(self) -> None:
+        """Everything is read back, from every offset on, byte for byte."""
+        for offset in range(self.ledger.start_offset, self.ledger.end_offset):
+            position, found = offset, b""
+            while position < self.ledger.end_offset:
+                part = await self.read(position, 1_500)
+                assert part
+                found += part
+                position = offset + len([*_split(found)])
+            assert found == b"".join(self.batches[offset:])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def _split(data: bytes) -> Iterator[BatchHeader]:
+    position = 0
+    while position < len(data):
+        header = BatchHeader.parse(data[position:])
+        yield header
+        position += header.size_bytes
+
+
+async def test_enough_chunks_become_one_object(world: World) -> None:
+    world.append(8)
+    assert not await world.carried_out()
+    assert not world.objects.objects
+    world.append(4)
+    assert await world.carried_out()
+    (data,) = world.objects.objects.values()
+    chunks = world.chunks()
+    moved = [chunk for chunk in chunks if is_reference(chunk.data)]
+    assert [chunk.base_offset for chunk in moved] == [0, 3, 6]
+    assert data == b"".join(world.batches[: moved[-1].end_offset])
+    assert world.ledger.moved_to == moved[-1].end_offset == 9
+    await world.check()
+
+
+async def test_few_chunks_wait_ten_minutes(world: World) -> None:
+    world.append(2)
+    assert not await world.carried_out(1_000)
+    assert not await world.carried_out(1_000 + OBJECT_AGE_MS - 1)
+    assert not world.objects.objects
+    assert await world.carried_out(1_000 + OBJECT_AGE_MS)
+    assert len(world.objects.objects) == 1
+    assert not await world.carried_out(1_000 + 2 * OBJECT_AGE_MS)
+    await world.check()
+
+
+async def test_a_log_that_is_opened_again_goes_on_where_it_was(world: World) -> None:
+    world.append(12)
+    assert await world.carried_out()
+    await world.open_again()
+    assert world.ledger.moved_to == 9
+    world.append(10)
+    assert await world.carried_out()
+    assert len(world.objects.objects) == 2
+    await world.check()
+
+
+async def test_an_object_store_that_fails_leaves_the_rows(world: World) -> None:
+    world.append(12)
+    before = world.chunks()
+    world.objects.loses_answer = lambda: True
+    with pytest.raises(ObjectsUnavailable):
+        await world.carried_out()
+    assert world.chunks() == before
+    await world.check()
+    world.objects.loses_answer = bool
+    assert await world.carried_out()
+    # The one whose writer heard nothing is there too, until two sweeps have not found its name.
+    assert len(world.objects.objects) == 2
+    sweep = Sweep(world.store, world.objects)
+    assert [await sweep.sweep(), await sweep.sweep(), await sweep.sweep()] == [0, 1, 0]
+    await world.check()
+
+
+async def test_what_the_cleaner_replaced_meanwhile_is_not_brought_back(world: World) -> None:
+    world.append(12)
+    world.ledger.roll()
+    world.stepped.executor.run()
+    kept = world.batches[11]
+    segment = [*world.ledger.segments.base_offsets][0]
+
+    async def clean() -> None:
+        replacement = world.ledger.segments.replacement([segment])
+        assert replacement is not None
+        replacement.append(kept, BatchHeader.parse(kept))
+        replacement.seal(b"")
+        swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+        while not swapping.done():
+            await asyncio.sleep(0)
+            world.stepped.executor.run()
+        assert swapping.result()
+
+    # The cleaner is done while the object is on its way.
+    world.objects.on_way = clean
+    task = asyncio.ensure_future(world.offload.offload(world.ledger, 0))
+    while not task.done():
+        await asyncio.sleep(0)
+        world.objects.on_way = _nothing
+        world.stepped.executor.run()
+    assert not task.result()
+    assert not world.objects.objects
+    assert await world.read(0) == kept
+
+
+async def _nothing() -> None:
+    """The usual way."""
+
+
+async def _at_once(work: object) -> object:
+    raise AssertionError("a swap in the store needs no thread")
+
+
+async def test_what_was_cleaned_moves_once_more(world: World) -> None:
+    world.append(12)
+    world.ledger.roll()
+    world.stepped.executor.run()
+    assert await world.carried_out()
+    replacement = world.ledger.segments.replacement([0])
+    assert replacement is not None
+    for batch in world.batches[2:12]:
+        replacement.append(batch, BatchHeader.parse(batch))
+    replacement.seal(b"")
+    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+    await asyncio.sleep(0)
+    world.stepped.executor.run()
+    assert await swapping
+    assert world.ledger.moved_to == 0
+    assert not any(is_reference(chunk.data) for chunk in world.chunks())
+    assert await world.carried_out()
+    assert await world.read(0) == b"".join(world.batches[2:12])
+    sweep = Sweep(world.store, world.objects)
+    assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
+    assert await world.read(0) == b"".join(world.batches[2:12])
+
+
+async def test_retention_that_is_faster_wins(world: World) -> None:
+    world.append(12)
+    world.ledger.roll()
+    world.append(1)
+
+    async def trim() -> None:
+        world.objects.on_way = _nothing
+        world.ledger.trim(12)
+
+    world.objects.on_way = trim
+    assert not await world.carried_out()
+    assert not any(is_reference(chunk.data) for chunk in world.chunks())
+    assert not world.objects.objects
+    assert await world.read(12) == world.batches[12]
+
+
+async def test_a_closed_log_moves_nothing(world: World) -> None:
+    world.append(12)
+
+    async def close() -> None:
+        world.objects.on_way = _nothing
+        world.ledger.close()
+
+    world.objects.on_way = close
+    assert not await world.carried_out()
+    assert not world.objects.objects
+
+
+async def test_an_object_that_is_gone_is_told_and_not_waited_for(world: World) -> None:
+    world.append(12)
+    assert await world.carried_out()
+    world.objects.objects.clear()
+    with pytest.raises(StoreUnavailable, match="has no"):
+        await world.store.read(KEY, 0, 1, 12)
+
+
+async def test_an_object_that_is_replaced_during_a_read_is_read_in_its_new_place(
+    world: World,
+) -> None:
+    world.append(12)
+    assert await world.carried_out()
+    (old,) = world.objects.objects
+
+    async def replaced() -> None:
+        world.objects.on_way = _nothing
+        world.objects.objects["logs/new"] = world.objects.objects.pop(old)
+        log = world.stepped.database._logs[KEY]
+        for at, chunk in enumerate(log.chunks):
+            if is_reference(chunk.data):
+                renamed = decode(chunk.data)._replace(object_key="logs/new")
+                log.chunks[at] = chunk._replace(data=renamed.encode())
+
+    world.objects.on_way = replaced
+    found = await world.store.read(KEY, 0, 1, 12)
+    assert found[0].data == b"".join(world.batches[:3])
+
+
+def test_references_stand_for_neighbours() -> None:
+    chunks = [Chunk(KEY, at, at + 1, bytes(size)) for at, size in enumerate((600, 600, 2_000, 9))]
+    found = [(one.base_offset, one.end_offset, decode(one.data)) for one in referring(chunks, "o")]
+    assert found == [
+        (0, 2, Reference("o", 0, 1_200)),
+        (2, 3, Reference("o", 1_200, 2_000)),
+        (3, 4, Reference("o", 3_200, 9)),
+    ]
+
+
+def test_a_reference_of_a_later_version_is_refused() -> None:
+    data = bytearray(Reference("o", 1, 2).encode())
+    data[1] = 2
+    with pytest.raises(ValueError, match="version 2"):
+        decode(bytes(data))
+
+
+async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World) -> None:
+    world.append(12)
+    assert await world.carried_out()
+    log = world.stepped.database._logs[KEY]
+    data = bytearray(log.chunks[0].data)
+    data[1] = 9
+    log.chunks[0] = log.chunks[0]._replace(data=bytes(data))
+    sweep = Sweep(world.store, world.objects)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match="later release"):
+            await sweep.sweep()
+    assert len(world.objects.objects) == 1
