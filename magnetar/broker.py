@@ -240,7 +240,7 @@ class Broker:
     async def _recover(self) -> None:
         self.topics = Topics(self.catalog, self.logs, self.config, self._placement)
         await self.topics.start()
-        self._join_nodes()
+        await self._join_nodes()
         for name in self._adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
@@ -295,11 +295,11 @@ class Broker:
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
 
-    def _join_nodes(self) -> None:
+    async def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""
         self.watch = None
         if not self._placement.is_alone:
-            self.topics.see_epochs(self.catalog.node_epochs())
+            await self.topics.see_nodes()
             # By now the catalog may have more than the topics that were opened: the watch looks.
             stores = (self.stored_configs, self.broker_configs, self.client_quotas, self.acls)
             self.watch = CatalogWatch(

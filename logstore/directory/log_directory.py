@@ -41,14 +41,7 @@ from logstore.directory.deleted_partitions import DELETE_SUFFIX, STRAY_SUFFIX, D
 from logstore.directory.foreign_logs import UsedNumbers, foreign_recovery_point, used_numbers
 from logstore.directory.journal_replay import Replayed, replay_journal
 from logstore.directory.log_offsets import LogOffsets
-from logstore.disk.barriers import (
-    Aside,
-    Procedure,
-    Result,
-    in_thread,
-    perform,
-    perform_together,
-)
+from logstore.disk.barriers import Aside, Procedure, Result, in_thread, perform, perform_together
 from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -344,6 +337,12 @@ class LogDirectory:
             self._data.forget_topic_id((log.topic, log.partition))
         with self._storing():
             await self._deleted.delete(logs)
+
+    def release(self, logs: Sequence[PartitionLog]) -> None:
+        """Close logs that are durable to their ends. What they hold stays, and may be reopened."""
+        for log in logs:
+            del self._logs[log.topic, log.partition]
+            log.close()
 
     def remove(self, found: Iterable[FoundPartition]) -> None:
         """Delete partitions that are not opened, durably. Blocks."""

@@ -19,8 +19,8 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.leaders import leader_id
+from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import check_name
-from magnetar.storage.topics import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import ZERO_UUID

@@ -36,7 +36,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.leaders import Elsewhere, NotLeader
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.message import Message
@@ -434,8 +434,8 @@ def _settle(
         is_durable = log.reader.high_watermark >= end_offset
         if is_durable and is_held:
             continue
-        if not is_durable and log.reader.is_deleted:
-            _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not is_durable and log.reader.is_gone:
+            _withdraw(answer, log.reader.gone.code)
         elif is_late:
             _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
         else:

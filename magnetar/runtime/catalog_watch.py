@@ -101,7 +101,7 @@ class CatalogWatch:
             case "topic":
                 await self._topics.refresh(UUID(hex=change.name))
             case "node":
-                self._topics.see_epochs(self._catalog.node_epochs())
+                await self._topics.see_nodes()
             case "configs":
                 self._stored_configs.reload()
                 self._broker_configs.reload()

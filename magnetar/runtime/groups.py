@@ -39,6 +39,7 @@ from magnetar.runtime.request_context import Connection
 from magnetar.runtime.topic_image import BrokerTopics
 from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.types import STRING_BYTES_MAX
@@ -68,7 +69,9 @@ class Groups:
         image = BrokerTopics(topics)
         self.tasks = Tasks(fail)
         self.timers = GroupTimers(clock, self.tasks, self._expire)
-        self.shards = GroupShards(topics, clock, config, limits, self._on_replayed)
+        self.shards = GroupShards(
+            topics, clock, config, limits, self._on_replayed, self._on_unloaded
+        )
         self.retention = OffsetsRetention(self.shards, clock, config, self.tasks)
         self.offsets = GroupOffsets(
             self.shards, self.timers, topics, clock, config, self.tasks, turns
@@ -91,6 +94,7 @@ class Groups:
         self._topics.on_deleted.append(
             lambda topic: self.offsets.on_topic_deleted(topic.name, topic.id)
         )
+        self._topics.led.coordinators[CONSUMER_OFFSETS] = self.shards
         self.shards.open_existing()
 
     def stop(self) -> None:
@@ -224,7 +228,10 @@ class Groups:
 
     def _expire(self, group_id: str, now_ms: int) -> None:
         """Give up the members of a group whose time has come."""
-        step = Step(self.shards.of(group_id), group_id, now_ms)
+        shard = self.shards.known(group_id)
+        if shard is None:
+            return  # Another node has the group since.
+        step = Step(shard, group_id, now_ms)
         consumer_group = step.state.consumer_groups.get(group_id)
         if consumer_group is not None:
             self.consumer.expire(step, consumer_group)
@@ -237,6 +244,9 @@ class Groups:
         self._classic.resume(shard, now_ms)
         self.consumer.resume(shard, now_ms)
         self.retention.begin(now_ms)
+
+    def _on_unloaded(self, shard: RunningGroupShard) -> None:
+        self._classic.refuse_all(shard)
 
 
 def new_member_id(prefix: str | None) -> str:

@@ -16,7 +16,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.leaders import leader_id
+from magnetar.storage.leaders import Elsewhere, leader_id
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -71,6 +71,13 @@ class Nodes:
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return leader_id(found.partitions[partition], self.own_id)
+
+    def is_led_here(self, topic: str, partition: int) -> bool:
+        """Return whether this node leads a partition and has opened it."""
+        found = self._topics.by_name(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return False
+        return not isinstance(found.partitions[partition], Elsewhere)
 
     def leading(self, topic: str, partition: int) -> int:
         """Return the node that leads a partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""

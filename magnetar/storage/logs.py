@@ -53,6 +53,8 @@ class Opening(NamedTuple):
     partition: int
     topic_id: UUID
     config: TopicConfig
+    leader_epoch: int = 0
+    """The epoch that the catalog gives it, where it is above that of all logs."""
 
 
 _TIMESTAMP_TYPES = {
@@ -252,7 +254,7 @@ class Logs:
                 each.partition,
                 each.topic_id,
                 self.settings(each.topic, each.config),
-                self.leader_epoch,
+                max(self.leader_epoch, each.leader_epoch),
             )
             for each in openings
         )
@@ -280,6 +282,10 @@ class Logs:
     async def delete(self, logs: Sequence[PartitionLog]) -> None:
         """Forget these logs in this step, wake the requests that wait on them, and remove them."""
         await self._directory.delete(logs)
+
+    def release(self, logs: Sequence[PartitionLog]) -> None:
+        """Close logs that another node is to lead. Expects everything in them to be durable."""
+        self._directory.release(logs)
 
     def remove(self, found: Sequence[FoundPartition]) -> None:
         """Remove partitions that lie in the directory and are not open."""
