@@ -422,6 +422,14 @@ class Catalog:
             for node_id, incarnation, is_live, owner, endpoints, rack, version in rows
         ]
 
+    def led_counts(self) -> dict[int, int]:
+        """Return how many partitions each node leads, of those that lead any."""
+        with self._database.statements("count partitions") as database:
+            rows = database.execute(
+                "SELECT node_id, count(*) FROM partition_leaders GROUP BY node_id"
+            )
+            return dict(rows.fetchall())
+
     def node_epochs(self) -> dict[int, int]:
         """Return the number of the last start of each node."""
         with self._database.statements("read nodes") as database:
