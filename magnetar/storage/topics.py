@@ -25,7 +25,7 @@ from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_c
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
+from magnetar.storage.leaders import Elsewhere, NodeFenced, NotLeader, Partition, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.topic import Topic
@@ -328,10 +328,18 @@ class Topics:
                 await self.led.follow(topic, row)
 
     async def see_nodes(self) -> None:
-        """Note the starts of nodes, and so the leader epochs of what they lead."""
+        """Note the starts of nodes, and so the leader epochs of what they lead.
+
+        Raises NodeFenced.
+        """
         placement = self.placement
-        placement.see_epochs(self._catalog.node_epochs())
+        epochs = self._catalog.node_epochs()
+        placement.see_epochs(epochs)
         if placement.moves:
+            if epochs.get(placement.own_id) != self._logs.leader_epoch:
+                raise NodeFenced(
+                    f"node {placement.own_id} was taken over, or has been started once more"
+                )
             # One look at all of them: the start of a node changes whatever it leads.
             await self.alone(lambda: self.led.follow_all(self._catalog.topics(), self._by_id))
             return
