@@ -38,13 +38,14 @@ from magnetar.runtime.background import Background, WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.cleaning import Cleaner
+from magnetar.runtime.cluster_node import ClusterNode
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
-from magnetar.runtime.nodes import Nodes
+from magnetar.runtime.nodes import Nodes, as_configured
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.refusal_counts import RefusalCounts
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from magnetar.peers.addresses import PeerNetwork
     from magnetar.peers.composition import AmongPeers
     from magnetar.peers.node_peers import NodePeers
+    from magnetar.runtime.members import Joining
 
 #: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
 #: ConfigError.
@@ -157,6 +159,7 @@ class Broker:
         make_participants: MakeParticipants = LocalParticipants,
         members: Mapping[int, Sequence[Listener]] | None = None,
         peer_network: PeerNetwork | None = None,
+        joining: Joining | None = None,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
@@ -164,7 +167,8 @@ class Broker:
         of its event loop. A test's broker has a clock, a storage and participants with faults.
         `members`: the listeners of each node, where several share the catalog that `open_storage`
         opens. `peer_network`: how they reach each other; None: by sockets in their directories,
-        which lie side by side.
+        which lie side by side. `joining`: what makes it a node of a cluster, which nodes join and
+        leave while others run.
         """
         self.config = config
         self.clock = clock or SystemClock()
@@ -193,7 +197,8 @@ class Broker:
         self._bind = bind
         self._make_participants = make_participants
         self._members = members or {}
-        self._placement = Placement(config.node_id, [*self._members])
+        self._placement = Placement(config.node_id, [*self._members], moves=joining is not None)
+        self._cluster = None if joining is None else ClusterNode(joining, config, self._placement)
         self.is_stopped = False
 
     @property
@@ -282,7 +287,10 @@ class Broker:
         await self.healing.start()
         if self.watch is not None:
             await self.watch.catch_up()
-            self.watch.start(self.fail)
+            if self._cluster is None:
+                self.watch.start(self.fail)
+            else:
+                self._cluster.start(self.watch, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
@@ -316,9 +324,10 @@ class Broker:
                 self.tokens,
             )
             self.peers = self._meet_peers()
-        self.nodes = Nodes(
-            self.topics, self.catalog, self.config, self._members, self.watch, self.peers
+        reached = (
+            as_configured(self._members) if self._cluster is None else self._cluster.members.reached
         )
+        self.nodes = Nodes(self.topics, self.catalog, self.config, reached, self.watch, self.peers)
 
     def _meet_peers(self) -> NodePeers:
         """Return the way to the other nodes. They cannot reach this one yet."""
@@ -335,7 +344,7 @@ class Broker:
             Own(self.cluster_id, self.node_id, self.epoch),
             self.catalog.secret(),
             network,
-            [other for other in self._placement.node_ids if other != self.node_id],
+            lambda: [other for other in self._placement.node_ids if other != self.node_id],
         )
 
     def _among_peers(self, participants: LocalParticipants) -> AmongPeers | None:
@@ -367,6 +376,8 @@ class Broker:
         self.groups.stop()
         await self.topics.stop()
         await self.logs.close()
+        if self._cluster is not None:
+            await self._cluster.leave()
         self.catalog.close()
 
     def _stop_for_good(self, failure: BaseException) -> None:
@@ -434,7 +445,11 @@ class Broker:
             self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
         else:
             remove_remains(logs, catalog)
-            self.epoch = logs.leader_epoch = catalog.start_node(self.node_id)
+            if self._cluster is None:
+                self.epoch = catalog.start_node(self.node_id)
+            else:
+                self.epoch = self._cluster.join(catalog, self.listeners)
+            logs.leader_epoch = self.epoch
 
 
 def complete_import(directory: Path) -> None:

@@ -51,6 +51,13 @@ class NameTaken(Exception):
     """Another node has stored a topic of that name first."""
 
 
+class IdInUse(Exception):
+    """A node of another place has the id, and a lease."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"another place has node {node_id}, which lives")
+
+
 class Catalog:
     """One open catalog. Raises CatalogFailure and CatalogUnavailable from every method."""
 
@@ -368,6 +375,21 @@ class Catalog:
             )
             return epoch
 
+    def claim_nodes(self, owner: str, node_ids: Iterable[int]) -> None:
+        """Let these ids be those of a place. Raises IdInUse: another place has one, and a lease."""
+        with self._database.transaction("claim node ids") as database:
+            for node_id in node_ids:
+                # A new id is the place's for as long as a lease, within which its node starts.
+                claimed = database.execute(
+                    "INSERT INTO nodes (node_id, incarnation, lease_until, owner)"
+                    " VALUES (?, -1, lease_end(), ?) ON CONFLICT (node_id) DO UPDATE"
+                    " SET owner = excluded.owner"
+                    " WHERE nodes.owner = excluded.owner OR nodes.lease_until <= lease_now()",
+                    (node_id, owner),
+                )
+                if not claimed.rowcount:
+                    raise IdInUse(node_id)
+
     def renew_lease(self, node_id: int, incarnation: int) -> bool:
         """Give the node a lease from now on; False: a later incarnation has the id."""
         with self._database.statements("renew a lease") as database:
@@ -389,8 +411,8 @@ class Catalog:
         """Return every node that has ever started, in the order of ids."""
         with self._database.statements("read nodes") as database:
             rows = database.execute(
-                "SELECT node_id, incarnation, lease_until > lease_now(), owner,"
-                " endpoints, rack, version FROM nodes ORDER BY node_id"
+                "SELECT node_id, incarnation, incarnation >= 0 AND lease_until > lease_now(),"
+                " owner, endpoints, rack, version FROM nodes ORDER BY node_id"
             ).fetchall()
         return [
             NodeRow(
@@ -401,6 +423,14 @@ class Catalog:
             )
             for node_id, incarnation, is_live, owner, endpoints, rack, version in rows
         ]
+
+    def led_counts(self) -> dict[int, int]:
+        """Return how many partitions each node leads, of those that lead any."""
+        with self._database.statements("count partitions") as database:
+            rows = database.execute(
+                "SELECT node_id, count(*) FROM partition_leaders GROUP BY node_id"
+            )
+            return dict(rows.fetchall())
 
     def node_epochs(self) -> dict[int, int]:
         """Return the number of the last start of each node."""

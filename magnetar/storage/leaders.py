@@ -76,7 +76,8 @@ class Placement:
         #: By node: what stands for a partition that it leads since its start.
         self._elsewhere: dict[int, Elsewhere] = {}
         self.node_ids = tuple(sorted(node_ids)) or (own_id,)
-        self.is_alone = self.node_ids == (own_id,)
+        #: A node of a cluster never is: others may join while it runs.
+        self.is_alone = not moves and self.node_ids == (own_id,)
 
     def of_new(self, topic_id: UUID, first: int, end: int) -> tuple[int, ...]:
         """Return the leaders of a topic's partitions from `first` to `end` (exclusive).
@@ -88,6 +89,13 @@ class Placement:
             return ()
         ids, begin = self.node_ids, topic_id.int
         return tuple(ids[(begin + index) % len(ids)] for index in range(first, end))
+
+    def see_live(self, node_ids: Iterable[int]) -> None:
+        """Note which nodes of the cluster have a lease: new partitions are spread over them.
+
+        This one is always among them: it would have ended if it had been fenced.
+        """
+        self.node_ids = tuple(sorted({*node_ids, self.own_id}))
 
     def see_epochs(self, epochs: Mapping[int, int]) -> None:
         """Note the leader epochs of nodes, each the number of its last start."""

@@ -10,8 +10,10 @@ psycopg is imported where a cluster is served, and nowhere else.
 
 from __future__ import annotations
 
+import os
 import secrets
 import selectors
+import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -126,6 +128,19 @@ class PostgresDatabase:
             connection.execute("SELECT 1 FROM cluster FOR UPDATE")
             yield _Statements(connection)
 
+    def is_direct(self) -> bool:
+        """Return whether the server sees this connection as it is made here.
+
+        It does not where a pooler, a proxy or a translation of addresses stands between.
+        """
+        with self.statements("look at the connection") as statements:
+            (seen,) = statements.execute("SELECT inet_client_port()").fetchone()
+            assert self._connection is not None
+            # A socket in the file system has no port, and nothing between.
+            descriptor = os.dup(self._connection.pgconn.socket)
+        with socket.socket(fileno=descriptor) as own:
+            return own.family == socket.AF_UNIX or own.getsockname()[1] == seen
+
     # --- the connection
 
     @contextmanager
@@ -195,7 +210,8 @@ class PostgresDatabase:
                 raise CatalogFailure(self._said(doing, error)) from error
 
     def _said(self, doing: str, error: psycopg.Error) -> str:
-        return f"catalog {self.shown}: cannot {doing}: {str(error).strip()}"
+        # What libpq says has several lines, for each address that it tried.
+        return f"catalog {self.shown}: cannot {doing}: {' '.join(str(error).split())}"
 
     # --- tables
 
