@@ -68,6 +68,7 @@ from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 
 if TYPE_CHECKING:
@@ -267,6 +268,10 @@ class Broker:
             stop=self._stop_for_good,
             elsewhere=None if among is None else among.markers,
         )
+        self.topics.led.coordinators = {
+            CONSUMER_OFFSETS: self.groups.shards,
+            TRANSACTION_STATE: self.transactions.store,
+        }
         self.groups.start()
         await self.transactions.start()
         self.healing = Healing(

@@ -39,7 +39,6 @@ from magnetar.runtime.request_context import Connection
 from magnetar.runtime.topic_image import BrokerTopics
 from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
-from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.types import STRING_BYTES_MAX
@@ -94,7 +93,6 @@ class Groups:
         self._topics.on_deleted.append(
             lambda topic: self.offsets.on_topic_deleted(topic.name, topic.id)
         )
-        self._topics.led.coordinators[CONSUMER_OFFSETS] = self.shards
         self.shards.open_existing()
 
     def stop(self) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from uuid import UUID
 
 from logstore.disk.durability import Durability
+from magnetar.storage import leadership
 from magnetar.storage.catalog_rows import (
     AclRow,
     Change,
@@ -38,6 +39,7 @@ from magnetar.storage.catalog_rows import (
     topics_of,
 )
 from magnetar.storage.database import Database, Queries
+from magnetar.storage.leadership import Move
 from magnetar.storage.sqlite_database import SqliteDatabase
 
 #: Changes that are remembered for nodes that have not read them yet. A node that has missed more
@@ -451,6 +453,20 @@ class Catalog:
             )
             for topic_id, nodes in leaders.items():
                 insert_leaders(database, topic_id, 0, nodes)
+
+    def take_over(self, node_id: int, incarnation: int) -> bool:
+        """As `magnetar.storage.leadership.take_over`. False also where the node leads nothing."""
+        with self._database.statements("look for what a node leads") as database:
+            # A node that is gone for good is looked at every second, and that is no change.
+            if not leadership.leads_any(database, node_id):
+                return False
+        with self._change("take over a node", Change("node", str(node_id))) as database:
+            return leadership.take_over(database, node_id, incarnation)
+
+    def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
+        """As `magnetar.storage.leadership.hand_over`."""
+        with self._change("hand over partitions") as database:
+            return leadership.hand_over(database, node_id, incarnation, moves)
 
     def changes_since(self, version: int) -> tuple[int, list[Change] | None]:
         """Return the number of the last change, and what changed after `version`.

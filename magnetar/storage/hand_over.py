@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 _log = get_logger("nodes")
 
 #: Waits for the catalog beside the event loop.
-HANDING_OVER = Pool("handing-over", 1)
+LEADERSHIP = Pool("leadership", 1)
 #: When a catalog that has not answered is asked again.
 _AGAIN_S = 0.25
 
@@ -79,7 +79,7 @@ async def _insistently(ask: Callable[[], _T]) -> _T:
     """Return what the catalog answers, however long that takes: half a hand-over is none."""
     while True:
         try:
-            return await HANDING_OVER.run(ask)
+            return await LEADERSHIP.run(ask)
         except KafkaError as refusal:
             _log.warning("the catalog is asked again", reason=str(refusal))
             await asyncio.sleep(_AGAIN_S)

@@ -15,11 +15,14 @@ partitions are spread over all others, and no other partition moves.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol
+from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
+
+from magnetar.storage.catalog_rows import next_epoch
+from magnetar.storage.database import Queries
 
 #: Partitions that are handed over in one transaction: their clients wait for it.
 STEP_PARTITIONS = 64
@@ -38,13 +41,6 @@ class Move(NamedTuple):
     topic_id: UUID
     partition: int
     node_id: int
-
-
-class Statements(Protocol):
-    """What runs statements in an open transaction of the catalog."""
-
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any: ...
-    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object: ...
 
 
 # --- the rules
@@ -72,22 +68,22 @@ def excess(
     """Return what a node hands over so that every live node leads about as much.
 
     `led` is what it leads, `counts` how much each node leads. Empty where the node leads no more
-    than its share, rounded up. Only nodes below their share take any, so nothing moves twice.
+    than its share. Only nodes below their share take any, so all are even after a few looks.
     """
-    everything = sum(counts.get(node_id, 0) for node_id in live)
-    share, rest = divmod(everything, len(live))
-    surplus = counts.get(own_id, 0) - share - bool(rest)
-    room = Counter({one: share - counts.get(one, 0) for one in live if counts.get(one, 0) < share})
+    share, rest = divmod(sum(counts.get(node_id, 0) for node_id in live), len(live))
+    # One more each for those that have the most: they need not give it away.
+    most_first = sorted(live, key=lambda node_id: (-counts.get(node_id, 0), node_id))
+    room = {
+        node_id: share + (place < rest) - counts.get(node_id, 0)
+        for place, node_id in enumerate(most_first)
+    }
     moves: list[Move] = []
-    # By weight, so that two nodes with a surplus do not both fill the same node first.
-    for one in led:
-        if len(moves) >= surplus or not room:
-            break
-        node_id = heir(one, room)
+    for one in islice(led, max(-room[own_id], 0)):
+        most = max(room.values())
+        # By weight where there is a choice: two that give do not fill the same node first.
+        node_id = heir(one, [each for each, left in room.items() if left == most])
         moves.append(Move(*one, node_id))
         room[node_id] -= 1
-        if not room[node_id]:
-            del room[node_id]
     return moves
 
 
@@ -105,21 +101,20 @@ def in_steps(moves: Iterable[Move], shards_of: Collection[UUID]) -> Iterator[Seq
 # --- the statements
 
 
-def take_over(database: Statements, node_id: int, incarnation: int, *, now: str) -> bool:
+def take_over(database: Queries, node_id: int, incarnation: int) -> bool:
     """Fence a node whose lease has ended, and give what it leads to live nodes.
 
-    `incarnation` is the one that was seen dead. `now`: SQL for the moment as `nodes.lease_until`
-    has it. False: it has a lease, or another node was faster, or no other node lives; then nothing
-    has changed but the counter of epochs.
+    `incarnation` is the one that was seen dead. False: it has a lease, or another node was faster,
+    or no other node lives; then nothing has changed but the counter of epochs.
     """
-    live = [each for each in _live(database, now) if each != node_id]
+    live = [each for each in _live(database) if each != node_id]
     if not live:
         return False
-    epoch = _next_epoch(database)
+    epoch = next_epoch(database)
     # First the row: what the old leader is committing at this moment comes before, or never.
     fenced = database.execute(
-        "UPDATE nodes SET incarnation = ?"  # noqa: S608  # `now` is no input
-        f" WHERE node_id = ? AND incarnation = ? AND lease_until <= {now}",
+        "UPDATE nodes SET incarnation = ?"
+        " WHERE node_id = ? AND incarnation = ? AND lease_until <= lease_now()",
         (epoch, node_id, incarnation),
     )
     if not fenced.rowcount:
@@ -128,9 +123,7 @@ def take_over(database: Statements, node_id: int, incarnation: int, *, now: str)
     return True
 
 
-def hand_over(
-    database: Statements, node_id: int, incarnation: int, moves: Sequence[Move], *, now: str
-) -> bool:
+def hand_over(database: Queries, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
     """Let other nodes lead what this node leads, as far as these live.
 
     False: the node is fenced, and leads nothing; nothing has changed. Expects that all of these
@@ -142,20 +135,29 @@ def hand_over(
     )
     if not held.rowcount:
         return False
-    live = {*_live(database, now)}
+    live = {*_live(database)}
     taken = [move for move in moves if move.node_id in live]
     if taken:
-        _move(database, node_id, taken, _next_epoch(database))
+        _move(database, node_id, taken, next_epoch(database))
     return True
 
 
-def _live(database: Statements, now: str) -> list[int]:
-    living = f"SELECT node_id FROM nodes WHERE lease_until > {now} ORDER BY 1"  # noqa: S608  # no input
-    rows = database.execute(living)
+def leads_any(database: Queries, node_id: int) -> bool:
+    """Return whether a node leads any partition."""
+    found = database.execute(
+        "SELECT 1 FROM partition_leaders WHERE node_id = ? LIMIT 1", (node_id,)
+    )
+    return found.fetchone() is not None
+
+
+def _live(database: Queries) -> list[int]:
+    rows = database.execute(
+        "SELECT node_id FROM nodes WHERE lease_until > lease_now() ORDER BY node_id"
+    )
     return [node_id for (node_id,) in rows.fetchall()]
 
 
-def _led_by(database: Statements, node_id: int) -> list[Led]:
+def _led_by(database: Queries, node_id: int) -> list[Led]:
     rows = database.execute(
         "SELECT topic_id, partition FROM partition_leaders WHERE node_id = ?"
         " ORDER BY topic_id, partition",
@@ -164,7 +166,7 @@ def _led_by(database: Statements, node_id: int) -> list[Led]:
     return [Led(UUID(bytes=bytes(topic_id)), partition) for topic_id, partition in rows.fetchall()]
 
 
-def _move(database: Statements, node_id: int, moves: Sequence[Move], epoch: int) -> None:
+def _move(database: Queries, node_id: int, moves: Sequence[Move], epoch: int) -> None:
     """Write down who leads these partitions, which `node_id` leads until now, and tell the nodes.
 
     A partition that another node leads is left as it is.
@@ -180,10 +182,3 @@ def _move(database: Statements, node_id: int, moves: Sequence[Move], epoch: int)
         " SELECT change_count + 1, 'topic', ? FROM cluster",
         [(topic_id.hex,) for topic_id in dict.fromkeys(move.topic_id for move in moves)],
     )
-
-
-def _next_epoch(database: Statements) -> int:
-    row = database.execute(
-        "UPDATE cluster SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch"
-    ).fetchone()
-    return int(row[0])
