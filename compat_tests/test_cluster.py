@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.clusters import Cluster, running_cluster
 from compat_tests.confluent_client import consumer, producer
