@@ -60,7 +60,7 @@ class Cluster:
         perform: Perform | None = None,
     ) -> NodePeers:
         own = Own("cluster", node_id, incarnation)
-        node = NodePeers(own, secret, self.network(node_id), ())
+        node = NodePeers(own, secret, self.network(node_id), lambda: ())
         apis = self.apis(node_id)
         if perform is not None:
             apis = {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
@@ -207,7 +207,7 @@ async def test_a_connection_of_an_earlier_start_is_not_admitted_after_one_of_a_l
     await cluster.start(2)
     late = await cluster.start(1, incarnation=3)
     await late.call(2, changed(1), 0)
-    zombie = NodePeers(Own("cluster", 1, 2), SECRET, cluster.network(1), ())
+    zombie = NodePeers(Own("cluster", 1, 2), SECRET, cluster.network(1), lambda: ())
     with pytest.raises(PeerUnreachable, match="has not proven"):
         await zombie.call(2, changed(2), 0)
     await late.call(2, changed(3), 0)
@@ -239,7 +239,7 @@ async def test_nodes_that_have_not_applied_a_change_are_named(
 ) -> None:
     await cluster.start(2)
     own = Own("cluster", 1, 0)
-    one = NodePeers(own, SECRET, cluster.network(1), (2, 3))
+    one = NodePeers(own, SECRET, cluster.network(1), lambda: (2, 3))
     assert await one.tell_catalog_changed(7) == [3]
     assert cluster.told == {2: [7]}
     one.close()
