@@ -96,7 +96,7 @@ def open_directory(
     config: BrokerConfig,
     clock: Clock,
     fail: Callable[[BaseException], None],
-    open_logs: Callable[..., Logs] = Logs,
+    open_logs: Callable[..., Logs] = Logs.in_directory,
 ) -> tuple[Logs, Catalog]:
     """Open the logs and the catalog in the data directory of `config`. Raises ConfigError."""
     directory = data_dir_of(config)
@@ -454,7 +454,7 @@ class Broker:
                 self.epoch = catalog.start_node(self.node_id)
             else:
                 self.epoch = self._cluster.join(catalog, self.listeners)
-            logs.leader_epoch = self.epoch
+            logs.begin_as(self.node_id, self.epoch)
 
 
 def complete_import(directory: Path) -> None:

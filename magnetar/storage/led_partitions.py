@@ -139,4 +139,4 @@ class LedPartitions:
         Who waits for more of them is woken by `reader.on_gone`, once the catalog says who leads.
         """
         await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
-        self._logs.release(logs)
+        await self._logs.release(logs)
