@@ -38,13 +38,14 @@ from magnetar.runtime.background import Background, WholeWork
 from magnetar.runtime.batch_checks import BatchChecks
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.cleaning import Cleaner
+from magnetar.runtime.cluster_node import ClusterNode
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
-from magnetar.runtime.nodes import Nodes
+from magnetar.runtime.nodes import Nodes, as_configured
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.refusal_counts import RefusalCounts
@@ -67,6 +68,7 @@ from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from magnetar.peers.addresses import PeerNetwork
     from magnetar.peers.composition import AmongPeers
     from magnetar.peers.node_peers import NodePeers
+    from magnetar.runtime.members import Joining
 
 #: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
 #: ConfigError.
@@ -156,6 +159,7 @@ class Broker:
         make_participants: MakeParticipants = LocalParticipants,
         members: Mapping[int, Sequence[Listener]] | None = None,
         peer_network: PeerNetwork | None = None,
+        joining: Joining | None = None,
     ) -> None:
         """`on_failure` is called once, with the first fatal error; it should not return.
 
@@ -163,7 +167,8 @@ class Broker:
         of its event loop. A test's broker has a clock, a storage and participants with faults.
         `members`: the listeners of each node, where several share the catalog that `open_storage`
         opens. `peer_network`: how they reach each other; None: by sockets in their directories,
-        which lie side by side.
+        which lie side by side. `joining`: what makes it a node of a cluster, which nodes join and
+        leave while others run.
         """
         self.config = config
         self.clock = clock or SystemClock()
@@ -192,7 +197,8 @@ class Broker:
         self._bind = bind
         self._make_participants = make_participants
         self._members = members or {}
-        self._placement = Placement(config.node_id, [*self._members])
+        self._placement = Placement(config.node_id, [*self._members], moves=joining is not None)
+        self._cluster = None if joining is None else ClusterNode(joining, config, self._placement)
         self.is_stopped = False
 
     @property
@@ -240,7 +246,7 @@ class Broker:
     async def _recover(self) -> None:
         self.topics = Topics(self.catalog, self.logs, self.config, self._placement)
         await self.topics.start()
-        self._join_nodes()
+        await self._join_nodes()
         for name in self._adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
@@ -262,6 +268,10 @@ class Broker:
             stop=self._stop_for_good,
             elsewhere=None if among is None else among.markers,
         )
+        self.topics.led.coordinators = {
+            CONSUMER_OFFSETS: self.groups.shards,
+            TRANSACTION_STATE: self.transactions.store,
+        }
         self.groups.start()
         await self.transactions.start()
         self.healing = Healing(
@@ -277,7 +287,10 @@ class Broker:
         await self.healing.start()
         if self.watch is not None:
             await self.watch.catch_up()
-            self.watch.start(self.fail)
+            if self._cluster is None:
+                self.watch.start(self.fail)
+            else:
+                self._cluster.start(self.watch, self.topics, self.nodes, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
@@ -295,11 +308,11 @@ class Broker:
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
 
-    def _join_nodes(self) -> None:
+    async def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""
         self.watch = None
         if not self._placement.is_alone:
-            self.topics.see_epochs(self.catalog.node_epochs())
+            await self.topics.see_nodes()
             # By now the catalog may have more than the topics that were opened: the watch looks.
             stores = (self.stored_configs, self.broker_configs, self.client_quotas, self.acls)
             self.watch = CatalogWatch(
@@ -311,9 +324,12 @@ class Broker:
                 self.tokens,
             )
             self.peers = self._meet_peers()
-        self.nodes = Nodes(
-            self.topics, self.catalog, self.config, self._members, self.watch, self.peers
+        reached = (
+            as_configured(self._members, self.config.broker_rack)
+            if self._cluster is None
+            else self._cluster.members.reached
         )
+        self.nodes = Nodes(self.topics, self.catalog, self.config, reached, self.watch, self.peers)
 
     def _meet_peers(self) -> NodePeers:
         """Return the way to the other nodes. They cannot reach this one yet."""
@@ -330,7 +346,7 @@ class Broker:
             Own(self.cluster_id, self.node_id, self.epoch),
             self.catalog.secret(),
             network,
-            [other for other in self._placement.node_ids if other != self.node_id],
+            lambda: [other for other in self._placement.node_ids if other != self.node_id],
         )
 
     def _among_peers(self, participants: LocalParticipants) -> AmongPeers | None:
@@ -344,6 +360,9 @@ class Broker:
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""
         self.is_stopped = True
+        if self._cluster is not None:
+            # While clients are served still: each goes on at the new leader at once.
+            await self._cluster.drain()
         # Requests first: after this nothing new is appended.
         await self.server.stop()
         self.authentication.stop()
@@ -362,6 +381,8 @@ class Broker:
         self.groups.stop()
         await self.topics.stop()
         await self.logs.close()
+        if self._cluster is not None:
+            await self._cluster.leave()
         self.catalog.close()
 
     def _stop_for_good(self, failure: BaseException) -> None:
@@ -429,7 +450,11 @@ class Broker:
             self.epoch = logs.leader_epoch = catalog.next_broker_epoch()
         else:
             remove_remains(logs, catalog)
-            self.epoch = logs.leader_epoch = catalog.start_node(self.node_id)
+            if self._cluster is None:
+                self.epoch = catalog.start_node(self.node_id)
+            else:
+                self.epoch = self._cluster.join(catalog, self.listeners)
+            logs.begin_as(self.node_id, self.epoch)
 
 
 def complete_import(directory: Path) -> None:

@@ -88,6 +88,11 @@ class RememberedHolds:
             if not known[1]:
                 del self._held[producer_id]
 
+    def forget_partition(self, partition: TopicPartition) -> None:
+        """This node leads the partition no more. Its markers go to another node."""
+        for producer_id in self._held.keys() | self._asked.keys():
+            self.on_marker(producer_id, partition)
+
     def forget_topic(self, topic: str) -> None:
         """The topic is gone, or this node leads none of it any more: no marker of it will come."""
         for producer_id, (_, partitions) in [*self._held.items()]:

@@ -154,6 +154,18 @@ class Shard:
     def apply_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
         """Change nothing: no transaction writes to `__transaction_state`, so no marker ends one."""
 
+    def join(self, index: TransactionIndex) -> None:
+        """Be among the shards that `index` spans: this one was replayed by itself."""
+        self._index = index
+        for txn in self:
+            index.on_change(None, txn)
+
+    def leave(self) -> None:
+        """Be by itself again: the index forgets what is coordinated here."""
+        for txn in self:
+            self._index.on_change(txn, None)
+        self._index = TransactionIndex()
+
     def work_due(self) -> list[MarkerWork]:
         """Return all that is owed: the question that ends a replay."""
         return [work for txn in self if (work := work_due(txn, self.get)) is not None]

@@ -84,7 +84,7 @@ class Cleaning:
         """Clean the log; return what was done.
 
         Raises Overtaken, WireError (the log is damaged), OSError (nothing is lost),
-        PartitionDeleted, StorageFailure (stop the process), and whatever `pause` raises.
+        PartitionGone, StorageFailure (stop the process), and whatever `pause` raises.
         """
         log, found = self._log, self._found
         done = Cleaned(found.first_dirty_offset)

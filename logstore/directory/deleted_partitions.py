@@ -166,7 +166,8 @@ class DeletedPartitions:
         if self._leaving.get(key) is not log:
             return
         del self._leaving[key]
-        log.close_deleted()
+        log.become_unknown()
+        log.close_gone()
         target = None if self._in_memory else self.put_away(key, DELETE_SUFFIX)
         if target is not None:
             self._renamed.append((log.config.file_delete_delay_ms, target))

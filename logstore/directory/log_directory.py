@@ -41,14 +41,7 @@ from logstore.directory.deleted_partitions import DELETE_SUFFIX, STRAY_SUFFIX, D
 from logstore.directory.foreign_logs import UsedNumbers, foreign_recovery_point, used_numbers
 from logstore.directory.journal_replay import Replayed, replay_journal
 from logstore.directory.log_offsets import LogOffsets
-from logstore.disk.barriers import (
-    Aside,
-    Procedure,
-    Result,
-    in_thread,
-    perform,
-    perform_together,
-)
+from logstore.disk.barriers import Aside, Procedure, Result, in_thread, perform, perform_together
 from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -338,9 +331,7 @@ class LogDirectory:
             await self._deleted.delete(logs)
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
-        """Close logs, for whoever opens them next. They refuse appends already."""
-        await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
-        await self._perform_together([log.securing() for log in logs])
+        """Close logs that are durable to their ends. What they hold stays, and may be reopened."""
         for log in logs:
             del self._logs[log.topic, log.partition]
             log.close()

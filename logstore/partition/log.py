@@ -27,7 +27,7 @@ from logstore.partition.client_batch import (
 from logstore.partition.leader_epochs import EpochFiles
 from logstore.partition.log_config import INT32_MAX, LogConfig
 from logstore.partition.producer_state import Producers
-from logstore.partition.reader import LogReader, PartitionDeleted
+from logstore.partition.reader import LogReader
 from logstore.partition.retention import Due, deletable_before, delete_before, due
 from logstore.partition.snapshot import encode_snapshot
 from logstore.partition.snapshots import Snapshots
@@ -165,9 +165,9 @@ class PartitionLog:
         return self.ledger.segments.size_bytes
 
     @property
-    def is_deleted(self) -> bool:
-        """Whether the partition is deleted: the log then refuses whatever is asked."""
-        return self.reader.is_deleted
+    def is_gone(self) -> bool:
+        """Whether it is deleted or led elsewhere: the log then refuses whatever is asked."""
+        return self.reader.is_gone
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return (epoch, exclusive end offset) of the largest epoch not above `leader_epoch`.
@@ -281,8 +281,8 @@ class PartitionLog:
     ) -> Appended:
         """Append a batch that was placed at the log's end. `marker`: the marker in it, if any."""
         # The directory's name may belong to the next partition of that name by now.
-        if self.reader.is_deleted:
-            raise PartitionDeleted(self.topic, self.partition)
+        if self.reader.is_gone:
+            raise self.reader.gone
         # Kafka's tools read in the epoch file at which offset each leader's batches begin.
         if self._epoch_files.leader_epoch != self.leader_epoch:
             self._write_epochs()
@@ -351,15 +351,15 @@ class PartitionLog:
     async def durable(self, end_offset: int) -> None:
         """Return once everything below `end_offset` is durable and visible.
 
-        Raises StorageFailure, and PartitionDeleted if the partition is deleted meanwhile.
+        Raises StorageFailure, and PartitionGone if the partition goes meanwhile.
         """
         try:
             waiter = self.ledger.until_durable(end_offset)
             if waiter is not None:
                 await waiter
         except LedgerClosed:
-            if self.reader.is_deleted:
-                raise PartitionDeleted(self.topic, self.partition) from None
+            if self.reader.is_gone:
+                raise self.reader.gone from None
             raise
 
     def _on_durable(self, end_offset: int) -> None:
@@ -399,7 +399,7 @@ class PartitionLog:
 
     def due(self, segments: Iterable[SegmentFacts], now_ms: int) -> Due:
         """Return where retention wants the log to start, by its oldest `segments`: as `due`."""
-        if self.reader.is_deleted:
+        if self.reader.is_gone:
             return Due(self.ledger.start_offset)
         return due(
             segments,
@@ -422,8 +422,8 @@ class PartitionLog:
 
     async def secure_state(self) -> None:
         """Make a snapshot durable, and every batch in its own segment. Raises as `durable`."""
-        if self.reader.is_deleted:
-            raise PartitionDeleted(self.topic, self.partition)
+        if self.reader.is_gone:
+            raise self.reader.gone
         end_offset = self.state.end_offset
         self._snapshots.take(self.state, for_kafka=False, synced=True)
         await self.durable(end_offset)
@@ -465,10 +465,14 @@ class PartitionLog:
 
     def become_unknown(self) -> None:
         """Make the log refuse whatever is asked from this step on, because it is deleted."""
-        self.reader.is_deleted = True
+        self.reader.is_gone = True
 
-    def close_deleted(self) -> None:
-        """Release the log of a deleted partition, and wake everything that waits for it."""
-        self.become_unknown()
+    def become_moved(self, code: ErrorCode) -> None:
+        """Make the log refuse with `code` whatever is asked from this step on, because another
+        node is to lead it. What was appended still becomes durable, and is answered."""
+        self.reader.move(code)
+
+    def close_gone(self) -> None:
+        """Release the log of a partition that is gone, and wake everything that waits for it."""
         self.close()
-        self.reader.on_deleted()
+        self.reader.on_gone()

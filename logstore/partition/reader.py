@@ -41,11 +41,22 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
-class PartitionDeleted(KafkaError, LedgerClosed):
-    """The partition is deleted. Answer UNKNOWN_TOPIC_OR_PARTITION to all that ask or wait."""
+class PartitionGone(KafkaError, LedgerClosed):
+    """The partition is not here any more. Answer its code to all that ask or wait."""
+
+
+class PartitionDeleted(PartitionGone):
+    """The partition is deleted: UNKNOWN_TOPIC_OR_PARTITION."""
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition} is deleted")
+
+
+class PartitionMoved(PartitionGone):
+    """Another node leads the partition from now on: the code that says so."""
+
+    def __init__(self, topic: str, partition: int, code: ErrorCode) -> None:
+        super().__init__(code, f"another node leads {topic}-{partition} now")
 
 
 class Slice(NamedTuple):
@@ -74,13 +85,14 @@ class LogReader:
     __slots__ = (
         "_batches",
         "_ledger",
+        "_moved",
         "_partition",
         "_replacements",
         "_state",
         "_subscribers",
         "_topic",
         "high_watermark",
-        "is_deleted",
+        "is_gone",
         "last_stable_offset",
     )
 
@@ -95,8 +107,10 @@ class LogReader:
         self._replacements = 0
         self.high_watermark = 0
         self.last_stable_offset = 0
-        #: Whether the partition is gone. Every read is refused from then on.
-        self.is_deleted = False
+        #: Whether the partition is deleted, or led elsewhere. Every read is refused from then on.
+        self.is_gone = False
+        #: What is answered where the partition is led elsewhere.
+        self._moved: ErrorCode | None = None
 
     # The bounds.
 
@@ -127,10 +141,22 @@ class LogReader:
         """The cleaner has replaced segments. Reads under way read again."""
         self._replacements += 1
 
-    def on_deleted(self) -> None:
+    def on_gone(self) -> None:
         """The ledger is closed for good: wake everything that waits for the partition."""
-        self.is_deleted = True
+        self.is_gone = True
         self._notify()
+
+    def move(self, code: ErrorCode) -> None:
+        """Refuse with `code` from now on, because another node leads the partition."""
+        self._moved = code
+        self.is_gone = True
+
+    @property
+    def gone(self) -> PartitionGone:
+        """The refusal of what is asked once `is_gone`."""
+        if self._moved is not None:
+            return PartitionMoved(self._topic, self._partition, self._moved)
+        return PartitionDeleted(self._topic, self._partition)
 
     def bound(self, isolation: Isolation) -> int:
         """Return the offset that a reader of that isolation may not reach: ListOffsets LATEST."""
@@ -139,7 +165,7 @@ class LogReader:
         return self.high_watermark
 
     def subscribe(self, callback: Callable[[], None]) -> None:
-        """Call back, on the event loop, when a bound has moved or the partition is deleted."""
+        """Call back, on the event loop, when a bound has moved or the partition is gone."""
         self._subscribers[callback] = None
 
     def unsubscribe(self, callback: Callable[[], None]) -> None:
@@ -170,8 +196,8 @@ class LogReader:
     async def read_cold(
         self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
     ) -> Slice:
-        """As `read`, waiting for the disk in a thread. Raises PartitionDeleted also if the
-        partition is deleted during the read.
+        """As `read`, waiting for the disk in a thread. Raises PartitionGone also if the
+        partition goes during the read.
         """
         while True:
             bound = self._bound_of_read(offset, isolation)
@@ -184,7 +210,7 @@ class LogReader:
                 )
             except KafkaError:
                 # The files' names may have become another partition's.
-                if self.is_deleted:
+                if self.is_gone:
                     self._refuse(offset)
                 raise
             # The aborted index tells of what is stored now. So bytes of segments that went during
@@ -195,16 +221,16 @@ class LogReader:
                 return self._slice(offset, records, isolation)
 
     def _bound_of_read(self, offset: int, isolation: Isolation) -> int:
-        """Return where a read at `offset` ends. Raises PartitionDeleted, OFFSET_OUT_OF_RANGE."""
-        if self.is_deleted or not self._ledger.start_offset <= offset <= self._state.end_offset:
+        """Return where a read at `offset` ends. Raises PartitionGone, OFFSET_OUT_OF_RANGE."""
+        if self.is_gone or not self._ledger.start_offset <= offset <= self._state.end_offset:
             self._refuse(offset)
         if isolation is Isolation.READ_COMMITTED:
             return self.last_stable_offset
         return self.high_watermark
 
     def _refuse(self, offset: int) -> NoReturn:
-        if self.is_deleted:
-            raise PartitionDeleted(self._topic, self._partition)
+        if self.is_gone:
+            raise self.gone
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {offset}, {self._topic}-{self._partition} has"
@@ -229,13 +255,13 @@ class LogReader:
         self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> TimestampOffset | None:
         """Return the first record below the isolation's bound whose timestamp is
-        `>= timestamp_ms`. Raises PartitionDeleted."""
+        `>= timestamp_ms`. Raises PartitionGone."""
         while True:
             start_offset = self._ledger.start_offset
             found = await self._batches.offset_for_timestamp(
                 timestamp_ms, start_offset, self.bound(isolation)
             )
-            self._check_not_deleted()
+            self._check_not_gone()
             # A record below the new start has gone during the search.
             if found is None or found.offset >= self._ledger.start_offset:
                 return found
@@ -245,15 +271,15 @@ class LogReader:
     ) -> TimestampOffset | None:
         """Return the first record with the largest timestamp below the isolation's bound.
 
-        Raises PartitionDeleted.
+        Raises PartitionGone.
         """
         found = await self._batches.max_timestamp(self.bound(isolation))
-        self._check_not_deleted()
+        self._check_not_gone()
         return found
 
-    def _check_not_deleted(self) -> None:
-        if self.is_deleted:
-            raise PartitionDeleted(self._topic, self._partition)
+    def _check_not_gone(self) -> None:
+        if self.is_gone:
+            raise self.gone
 
     def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
         """Yield every record and marker from `offset` to the log's end, in order. Blocks.

@@ -29,8 +29,8 @@ _ALL_ATTEMPTS = timedelta(seconds=10)
 _RETRIES_MAX = 4
 #: The keys of one request: S3 takes 1,000.
 _KEYS_AT_ONCE = 1_000
-#: Ranges that do not exist are told by each store in its own words; of these codes none is retried.
-_NO_RANGE = ("416", "InvalidRange", "Requested range was invalid", "Range started at")
+#: How the library tells of a range that does not exist: a directory's words, and a server's.
+_NO_RANGE = ("Requested range was invalid", "status code: 416 ")
 
 
 class UnusableUrl(Exception):

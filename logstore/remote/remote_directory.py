@@ -227,7 +227,7 @@ class RemoteDirectory:
         for log in logs:
             log.become_unknown()
         for number, log in enumerate(logs, 1):
-            log.close_deleted()
+            log.close_gone()
             if number % _A_TURN == 0:
                 await asyncio.sleep(0)
         # A commit under way may have something of them yet.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.runtime.services import Services
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.messages.offset_commit import OffsetCommitRequestTopic
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic

@@ -66,9 +66,9 @@ async def delete_records(
     # Between the two the start is durable and not in effect, so a client that goes must not end it.
     await services.whole_work.carry(_delete(services, starts))
     for partition, log, _ in starts:
-        # The topic may have been deleted while the sync was under way.
-        if log.is_deleted:
-            partition.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # Deleted, or handed over, while the sync was under way.
+        if log.is_gone:
+            partition.error_code = log.reader.gone.code
         else:
             partition.low_watermark = log.log_start_offset
     return response

@@ -22,7 +22,7 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import ZERO_UUID

@@ -18,7 +18,7 @@ from functools import partial
 from uuid import UUID
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.reader import Isolation
+from logstore.partition.reader import Isolation, PartitionMoved
 from magnetar.apis.authorization import require
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.leaders import endpoints
@@ -144,6 +144,8 @@ async def _answer(
         is_first = False
         if read.result is None and read.error is None:
             continue  # The session has ended, or was moved on, before this one's turn.
+        if isinstance(read.error, PartitionMoved):
+            _name_leader(services, context, key, read)
         if read.error is not None:
             asked = session.asked.get(key)
             log_refusal(
@@ -167,6 +169,16 @@ async def _answer(
         )
         response.node_endpoints = endpoints(services, context, NodeEndpoint, leaders)
     return response
+
+
+def _name_leader(
+    services: Services, context: RequestContext, key: PartitionKey, read: PartitionRead
+) -> None:
+    """Say who leads a partition that was handed over while the fetch waited (KIP-951)."""
+    try:
+        _find(services, context, key)
+    except KafkaError as refusal:
+        read.refuse(refusal)
 
 
 def _finish(

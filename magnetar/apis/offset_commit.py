@@ -24,7 +24,7 @@ from magnetar.runtime.group_offsets import Committed
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message

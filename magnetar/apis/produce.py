@@ -36,7 +36,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.leaders import Elsewhere, NotLeader
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused
 from wire.message import Message
@@ -61,6 +61,12 @@ _TOPIC_IDS_SINCE = 13
 #: nothing, so there a `timeout_ms` of 0 is never too short.
 _TIMEOUT_MS_MIN = 1_000
 #: What was appended: the batch's log, the end offset after it, the partition's answer.
+#: A transaction's coordinator that moves at this moment: as Kafka answers where a verification
+#: fails.
+_NOT_HELD = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
 _Pending = tuple[PartitionLog, int, PartitionProduceResponse]
 
 _refuse_each = mirror(ProduceResponse, base_offset=-1)
@@ -371,7 +377,7 @@ class _Appending:
         )
         answer = PartitionProduceResponse(
             index=data.index,
-            error_code=refusal.code,
+            error_code=_NOT_HELD.get(refusal.code, refusal.code),
             base_offset=-1,
             error_message=refusal.detail or None,
         )
@@ -437,8 +443,8 @@ def _settled(
         is_durable = log.reader.high_watermark >= end_offset
         if is_durable and is_held:
             continue
-        if not is_durable and log.reader.is_deleted:
-            _withdraw(answer, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not is_durable and log.reader.is_gone:
+            _withdraw(answer, log.reader.gone.code)
         elif is_late:
             _withdraw(answer, ErrorCode.REQUEST_TIMED_OUT)
         else:

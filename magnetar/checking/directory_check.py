@@ -36,7 +36,7 @@ from magnetar.checking.stored_catalog import (
     StoredTopic,
     read_catalog,
 )
-from magnetar.storage.catalog import FILE_NAME
+from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.storage.topic_names import TRANSACTION_STATE
 
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)

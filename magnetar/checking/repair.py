@@ -19,7 +19,7 @@ from logstore.partition.mending import Mending, SetAside
 from logstore.segments.findings import Finding, Remedy
 from logstore.sync.journal import JOURNAL, remove_journal
 from magnetar.checking.directory_check import CheckedPartition, DirectoryCheck
-from magnetar.storage.catalog import FILE_NAME
+from magnetar.storage.sqlite_database import FILE_NAME
 
 #: The journal, the logs, what is computed from them, the checkpoints: more rounds mend nothing.
 _ROUNDS = 6

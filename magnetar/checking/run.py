@@ -12,9 +12,9 @@ from logstore.disk.files import DiskFiles
 from logstore.segments.findings import Finding, Severity
 from magnetar.checking.directory_check import DirectoryCheck
 from magnetar.checking.repair import Repair
-from magnetar.storage.catalog import FILE_NAME
 from magnetar.storage.open_files import logs_max
 from magnetar.storage.placing import NODES, has_nodes
+from magnetar.storage.sqlite_database import FILE_NAME
 
 Watch = Callable[[int], None]
 

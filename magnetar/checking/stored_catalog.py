@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from magnetar.storage.catalog import FILE_NAME
+from magnetar.storage.sqlite_database import FILE_NAME
 
 
 class StoredTopic(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from magnetar.cli.cluster_storage import doctor, init, status
 from magnetar.cli.commands import Connect, asks_brokers, complete_topics, json_output, print_json
 from magnetar.cli.readable import ABSENT, fields, size, table
 
@@ -14,11 +15,23 @@ if TYPE_CHECKING:
     from magnetar.client.log_dirs import LogDir
 
 
-@click.command("cluster", short_help="Show the brokers of the cluster.")
+@click.group("cluster", short_help="Show the brokers of the cluster.", invoke_without_command=True)
 @json_output
 @asks_brokers
 def cluster(connect: Connect, as_json: bool) -> None:
-    """Show the cluster's id and its brokers. The controller is marked."""
+    """Show the cluster's id and its brokers. The controller is marked.
+
+    The commands below look at the database of a cluster of `serve --storage`.
+    """
+    if click.get_current_context().invoked_subcommand is None:
+        _show(connect, as_json)
+
+
+for _command in (init, status, doctor):
+    cluster.add_command(_command)
+
+
+def _show(connect: Connect, as_json: bool) -> None:
     from magnetar.client.nodes import describe_cluster
 
     with connect() as client:

@@ -97,7 +97,7 @@ def import_command(
     from magnetar.importing.plan import Choice
     from magnetar.importing.run import import_directories
     from magnetar.importing.source import ImportRefused
-    from magnetar.storage.catalog import CatalogFailure
+    from magnetar.storage.database import CatalogFailure
 
     choice = Choice(only, except_, abort_open, configs)
     try:

@@ -111,6 +111,17 @@ def main() -> None:
     help="How many processes serve, as one cluster of brokers on one port each; auto: one a core.",
 )
 @click.option(
+    "--storage",
+    metavar="URL",
+    help="Join the cluster kept in this database: postgresql://USER@HOST:PORT/DATABASE.",
+)
+@click.option(
+    "--node-id",
+    metavar="N",
+    type=click.IntRange(0, 2**31 - 1),
+    help="The number of this broker; in a cluster, by default, the one it had or a new one.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(("debug", "info", "warning", "error")),
     default="info",
@@ -130,13 +141,25 @@ def serve(
     config_file: str | None,
     assignments: tuple[str, ...],
     workers: str,
+    storage: str | None,
+    node_id: int | None,
     log_level: str,
     log_format: str,
 ) -> None:
     # Imported here: the other commands and --help do without the broker's configuration.
     from magnetar.cli.serve import Flags, run
 
-    flags = Flags(listen, data_dir, config_file, assignments, log_level, log_format, workers)
+    flags = Flags(
+        listen,
+        data_dir,
+        config_file,
+        assignments,
+        log_level,
+        log_format,
+        workers,
+        storage,
+        node_id,
+    )
     raise SystemExit(run(flags))
 
 

@@ -6,9 +6,10 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,13 +19,14 @@ from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output
 from magnetar.cli.notify import READY, STOPPING, notify
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.cluster import ClusterConfig
 from magnetar.config.listeners import Listener, parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
     from magnetar.cli.supervisor import Ties
-    from magnetar.cli.workers import NodeMetrics
+    from magnetar.cli.workers import Member, NodeMetrics
     from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
@@ -62,6 +64,8 @@ class Flags(NamedTuple):
     log_level: str
     log_format: str
     workers: str = "1"
+    storage: str | None = None
+    node_id: int | None = None
 
 
 def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -> int:
@@ -73,6 +77,8 @@ def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -
 
     def serve() -> int:
         config = configure(flags)
+        if config.view(ClusterConfig).cluster_storage:
+            return _serve_cluster(config, _worker_count(flags.workers))
         if (count := _worker_count(flags.workers)) > 1:
             return _serve_nodes(config, count)
         return _run(lambda: _serve(config, compose))
@@ -111,6 +117,10 @@ def configure(flags: Flags) -> BrokerConfig:
         given.append(Given("listeners", f"PLAINTEXT://{flags.listen}", "--listen"))
     if flags.data_dir is not None:
         given.append(Given("log.dirs", flags.data_dir, "--data-dir"))
+    if flags.storage is not None:
+        given.append(Given("cluster.storage", flags.storage, "--storage"))
+    if flags.node_id is not None:
+        given.append(Given("node.id", str(flags.node_id), "--node-id"))
     loaded = load(given)
     # Printed, not logged: a log at level error would hide that a setting has no effect.
     for warning in loaded.warnings:
@@ -139,9 +149,7 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
 
     from magnetar.apis.registry import load_apis
     from magnetar.broker import complete_import, data_dir_of
-    from magnetar.cli.supervisor import Supervisor
     from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
-    from magnetar.metrics import endpoint as metrics_endpoint
     from magnetar.storage.placing import await_former_nodes, placed
 
     load_apis()
@@ -149,27 +157,66 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
     data_dir = data_dir_of(config)
     await_former_nodes(data_dir)
     # Addresses first: a taken one is reported before any partition is moved.
-    nodes = members(config, count)
+    nodes = members(config, range(config.node_id, config.node_id + count))
 
-    metrics = None
-    if config.metrics_listen:
-        metrics = metrics_endpoint.bind(*parse_address(config.metrics_listen, "metrics.listen"))
+    metrics = _bound_metrics(config)
 
     def body(node_id: int, ties: Ties) -> int:
         node = NodeMetrics(node_id, data_dir, nodes, metrics)
         return _run_node(lambda: broker_of(node_id, nodes, data_dir), ties, node)
+
+    complete_import(data_dir)
+    with placed(data_dir, config, [*nodes]) as cluster_id:
+        return _supervise(config, nodes, body, cluster_id)
+
+
+def _serve_cluster(config: BrokerConfig, count: int) -> int:
+    """Serve as one or several nodes of a cluster; return the exit code. Raises ConfigError."""
+    import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
+
+    from magnetar.apis.registry import load_apis
+    from magnetar.cli.clustered import joined, node_of
+    from magnetar.cli.workers import NodeMetrics, check_workers
+
+    load_apis()
+    check_workers(config)
+    with joined(config, count) as place:
+        metrics = _bound_metrics(config)
+
+        def body(node_id: int, ties: Ties) -> int:
+            node = NodeMetrics(node_id, place.data_dir, place.nodes, metrics)
+            return _run_node(lambda: node_of(node_id, place), ties, node)
+
+        return _supervise(config, place.nodes, body, place.cluster_id)
+
+
+def _bound_metrics(config: BrokerConfig) -> socket.socket | None:
+    if not config.metrics_listen:
+        return None
+    from magnetar.metrics import endpoint
+
+    return endpoint.bind(*parse_address(config.metrics_listen, "metrics.listen"))
+
+
+def _supervise(
+    config: BrokerConfig,
+    nodes: Mapping[int, Member],
+    body: Callable[[int, Ties], int],
+    cluster_id: str,
+) -> int:
+    """Serve by one process for each node; return the exit code."""
+    from magnetar.cli.supervisor import Supervisor
 
     def on_ready() -> None:
         listeners = [listener for node in nodes.values() for listener in node.listeners]
         _warn_unguarded(config, listeners)
         # A node that is started again must not wait for it.
         logging.prepare()
-        _say_ready(listeners, f"nodes {min(nodes)}-{max(nodes)}, cluster {cluster_id}")
+        ids = f"{min(nodes)}-{max(nodes)}" if len(nodes) > 1 else f"{min(nodes)}"
+        _say_ready(listeners, f"node{'s' * (len(nodes) > 1)} {ids}, cluster {cluster_id}")
 
-    complete_import(data_dir)
-    with placed(data_dir, config, [*nodes]) as cluster_id:
-        bodies = {node_id: partial(body, node_id) for node_id in nodes}
-        code = Supervisor(bodies, on_ready).run()
+    bodies = {node_id: partial(body, node_id) for node_id in nodes}
+    code = Supervisor(bodies, on_ready).run()
     if code == EXIT_OK:
         _say("magnetar: stopped")
     return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from magnetar.config.load import ConfigError
 from magnetar.metrics import of_nodes
 from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
 from magnetar.peers.addresses import bind_local, connect_local
-from magnetar.server.listening import bind_socket
+from magnetar.server.listening import Bind, bind_socket
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.placing import node_directory
@@ -34,6 +34,15 @@ class Member(NamedTuple):
     listeners: list[Listener]
     sockets: list[socket.socket]
 
+    def bind(self) -> Bind:
+        """Return what gives the server the sockets."""
+        # By name: the server binds in the order of the settings.
+        sockets = {
+            listener.name: bound
+            for listener, bound in zip(self.listeners, self.sockets, strict=True)
+        }
+        return lambda listener: sockets[listener.name]
+
 
 def check_workers(config: BrokerConfig) -> None:
     """Raise ConfigError for settings that several nodes cannot obey."""
@@ -44,12 +53,11 @@ def check_workers(config: BrokerConfig) -> None:
         )
 
 
-def members(config: BrokerConfig, count: int) -> dict[int, Member]:
+def members(config: BrokerConfig, node_ids: Sequence[int]) -> dict[int, Member]:
     """Take the addresses of all nodes; return each node by its id. Raises ConfigError."""
-    data_dir = data_dir_of(config)
+    data_dir, count = data_dir_of(config), len(node_ids)
     found = {}
-    for number in range(count):
-        node_id = config.node_id + number
+    for number, node_id in enumerate(node_ids):
         listeners, sockets = [], []
         for listener in parse_listeners(config):
             bound = bind_socket(_shifted(listener, number))
@@ -96,20 +104,21 @@ def _text(name: str, host: str, port: int) -> str:
 def broker_of(node_id: int, nodes: dict[int, Member], data_dir: Path) -> Broker:
     """Return the broker of one node, in its own process. Closes the sockets of the others."""
     own = nodes[node_id]
+    close_others(node_id, nodes)
+    return Broker(
+        own.config,
+        open_storage=partial(_open_storage, data_dir),
+        bind=own.bind(),
+        members={each: member.listeners for each, member in nodes.items()},
+    )
+
+
+def close_others(node_id: int, nodes: Mapping[int, Member]) -> None:
+    """Close what the supervisor has bound for the other nodes. In the process of one."""
     for other_id, other in nodes.items():
         if other_id != node_id:
             for each in other.sockets:
                 each.close()
-    # By name: the server binds in the order of the settings.
-    sockets = {
-        listener.name: bound for listener, bound in zip(own.listeners, own.sockets, strict=True)
-    }
-    return Broker(
-        own.config,
-        open_storage=partial(_open_storage, data_dir),
-        bind=lambda listener: sockets[listener.name],
-        members={each: member.listeners for each, member in nodes.items()},
-    )
 
 
 class NodeMetrics:

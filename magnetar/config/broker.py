@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
+from magnetar.config.cluster import CLUSTER_SETTINGS
 from magnetar.config.disk import DiskConfig
 from magnetar.config.observing import ObservingConfig
 from magnetar.config.quotas import QUOTA_SETTINGS
@@ -41,6 +42,7 @@ _TABLES = (
     TOKEN_SETTINGS,
     QUOTA_SETTINGS,
     DiskConfig.settings,
+    CLUSTER_SETTINGS,
     ObservingConfig.settings,
 )
 

@@ -35,8 +35,8 @@ from magnetar.dumping.small_files import (
     dump_partition_metadata,
     dump_properties,
 )
-from magnetar.storage.catalog import FILE_NAME
 from magnetar.storage.placing import NODES
+from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.storage.topic_names import CLUSTER_METADATA
 
 Read = Callable[[Path], Iterator[Entry]]

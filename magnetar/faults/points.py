@@ -12,7 +12,7 @@ from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.remembered_holds import RememberedHolds
 from magnetar.faults.rules import DECIDED, MARKING
 from magnetar.runtime.groups import Groups
-from magnetar.runtime.participants import AppendedMarker, LocalParticipants
+from magnetar.runtime.participants import AppendedMarker, LeftMarker, LocalParticipants
 from magnetar.runtime.turns import Turns
 from magnetar.storage.topics import Topics
 
@@ -33,11 +33,16 @@ class CrashingParticipants(LocalParticipants):
         self._reached = reached
 
     def append(
-        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
+        self,
+        works: Iterable[MarkerWork],
+        part: Part,
+        coordinator_epoch: int,
+        now_ms: int,
+        left: list[LeftMarker],
     ) -> Iterator[Sequence[AppendedMarker]]:
         works = tuple(works)
         self._reached(MARKING, {work.transactional_id for work in works})
-        return super().append(works, part, coordinator_epoch, now_ms)
+        return super().append(works, part, coordinator_epoch, now_ms, left)
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         # The commit asks for this once its decision is durable.

@@ -17,7 +17,7 @@ from magnetar.metrics.families import GAUGE, SERIES_MAX, Family
 from magnetar.metrics.positions import Position, Positions
 from magnetar.metrics.samples import Samples, labelled
 from magnetar.runtime.services import Services
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 
 NAME = "kafka_exporter"
 _PLACE = ("topic", "partition")

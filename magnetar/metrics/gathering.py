@@ -34,7 +34,7 @@ from magnetar.runtime.transactions import Transactions
 from magnetar.server.handshakes import Outcome
 from magnetar.server.latency import SUM_NS, Durations, bounds_seconds, cumulated
 from magnetar.server.listening import Server
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 from wire.api import API_NAMES
 
 #: Partitions looked at in one turn of the event loop: about a millisecond.

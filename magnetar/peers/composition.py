@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from coordinator.transactions.coordinator_fences import CoordinatorFences
+from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.remembered_holds import RememberedHolds
 from magnetar.clock import Clock
 from magnetar.peers.node_peers import NodePeers
@@ -45,6 +47,11 @@ class AmongPeers:
         self.markers = MarkersElsewhere(nodes, peers, participants, clock)
         self.producers = ProducersElsewhere(peers, lambda: _coordinators(topics))
         topics.on_deleted.append(lambda topic: held.forget_topic(topic.name))
+        if topics.placement.moves:
+            participants.fences = CoordinatorFences()
+            topics.led.on_left.append(
+                lambda topic, index: held.forget_partition(TopicPartition(topic, index))
+            )
 
     async def serve(
         self, transactions: Transactions, fail: Callable[[BaseException], None]
@@ -62,12 +69,12 @@ class AmongPeers:
         self._peers.close()
 
 
-def _coordinators(topics: Topics) -> set[int]:
-    """Return the other nodes that lead partitions of `__transaction_state`."""
+def _coordinators(topics: Topics) -> list[int | None]:
+    """Return the node of each partition of `__transaction_state`; None for those loaded here."""
     topic = topics.by_name(TRANSACTION_STATE)
     if topic is None:
-        return set()
-    return {one.node_id for one in topic.partitions if isinstance(one, Elsewhere)}
+        return []
+    return [one.node_id if isinstance(one, Elsewhere) else None for one in topic.partitions]
 
 
 def _apis(requests: PeerRequests) -> PeerApis:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from magnetar.peers.addresses import PeerNetwork
@@ -30,13 +30,13 @@ class NodePeers:
         own: Own,
         cluster_secret: bytes,
         network: PeerNetwork,
-        others: Iterable[int],
+        others: Callable[[], Sequence[int]],
     ) -> None:
-        """`others` are the ids of the other nodes."""
+        """`others` returns the ids of the other nodes."""
         self._own = own
         self._key = key_of(cluster_secret)
         self._network = network
-        self._others = tuple(others)
+        self._others = others
         self._listening: ListeningPeers | None = None
         #: By node: the connection that is good, or is being dialled.
         self._dialled: dict[int, DialledPeer] = {}
@@ -81,12 +81,9 @@ class NodePeers:
         when it starts.
         """
         request = CatalogChangedRequest(version=version)
-        told = await asyncio.gather(*(self._told(node_id, request) for node_id in self._others))
-        return [
-            node_id
-            for node_id, is_applied in zip(self._others, told, strict=True)
-            if not is_applied
-        ]
+        others = self._others()
+        told = await asyncio.gather(*(self._told(node_id, request) for node_id in others))
+        return [node_id for node_id, is_applied in zip(others, told, strict=True) if not is_applied]
 
     async def _told(self, node_id: int, request: CatalogChangedRequest) -> bool:
         try:

@@ -71,7 +71,8 @@ class CatalogWatch:
         async with self._applying:
             if self._catalog.change_count() != self.version:
                 version, changes = self._catalog.changes_since(self.version)
-                for change in self._everything() if changes is None else changes:
+                found = self._everything() if changes is None else changes
+                for change in sorted(found, key=self._urgency):
                     await self._apply(change)
                 self.version = version
             return self.version
@@ -96,12 +97,20 @@ class CatalogWatch:
             *(Change("scram", user) for user in users),
         ]
 
+    def _urgency(self, change: Change) -> int:
+        """Return the place of a change: coordinators that move before topics, and these before the
+        starts of nodes, which may be of former leaders."""
+        if change.kind != "topic":
+            return 2
+        topic = self._topics.by_id(UUID(hex=change.name))
+        return int(topic is None or not topic.is_internal)
+
     async def _apply(self, change: Change) -> None:
         match change.kind:
             case "topic":
                 await self._topics.refresh(UUID(hex=change.name))
             case "node":
-                self._topics.see_epochs(self._catalog.node_epochs())
+                await self._topics.see_nodes()
             case "configs":
                 self._stored_configs.reload()
                 self._broker_configs.reload()

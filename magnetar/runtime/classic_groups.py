@@ -27,6 +27,7 @@ from coordinator.groups.classic.requests import (
     SyncRequest,
     Token,
 )
+from coordinator.groups.consumer.migration import refuse_parked
 from coordinator.groups.deletion import group_deletion
 from coordinator.groups.records import GroupRecord
 from magnetar.clock import Clock
@@ -142,6 +143,12 @@ class ClassicGroups:
         """Watch the groups of a shard that was just replayed."""
         for group in shard.state.groups.values():
             self._timers.watch(group.group_id, group.deadline_ms, now_ms)
+
+    def refuse_all(self, shard: RunningGroupShard) -> None:
+        """Refuse what members of the shard's groups wait for: another node coordinates them."""
+        for group in shard.state.groups.values():
+            outcome = refuse_parked(group, ErrorCode.NOT_COORDINATOR)
+            self.give(outcome, shard.log.log_end_offset)
 
     def take_over(
         self, step: Step, group: ClassicGroup, value: GroupMetadataValue, *, must_rebalance: bool

@@ -25,7 +25,7 @@ from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
-from logstore.partition.reader import PartitionDeleted
+from logstore.partition.reader import PartitionGone
 from logstore.segments.ledger import UNREADABLE, Unreadable
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
@@ -170,7 +170,7 @@ class Cleaner:
         return None if best is None else (best[1], best[2])
 
     async def _cleanable(self, log: PartitionLog) -> Cleanable:
-        while not log.is_deleted:
+        while not log.is_gone:
             found = cleanable_of(log, self._clock.now_ms())
             if found.unread is None:
                 return found
@@ -209,7 +209,7 @@ class Cleaner:
         began = time.perf_counter()
         try:
             cleaned = await cleaning.perform()
-        except (Overtaken, PartitionDeleted):
+        except (Overtaken, PartitionGone):
             # Retention, or a deletion, was faster: the log looks different now.
             return False
         except WireError as error:
@@ -219,10 +219,10 @@ class Cleaner:
             # The files of a deleted log vanish under the cleaner.
             if error.errno in UNREADABLE:
                 self._leave_alone("a log that cannot be read", log, error)
-            elif not log.is_deleted:
+            elif not log.is_gone:
                 _report("a log could not be cleaned", log, error)
             return False
-        if log.is_deleted:
+        if log.is_gone:
             return False
         self._logs.checkpoint_cleaned(log)
         self._account(log, cleaned, time.perf_counter() - began)

@@ -23,11 +23,12 @@ from itertools import chain, islice
 
 from coordinator.decision import Urgency
 from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
-from coordinator.transactions.metadata import TRANSACTION_VERSION_1
+from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
-from magnetar.runtime.participants import AppendedMarker, Participants
+from magnetar.runtime.participants import AppendedMarker, Participants, owed_of
+from magnetar.storage.leaders import shard_missing
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -52,7 +53,7 @@ _MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_M
 class _Commit:
     """One decision being carried out. `log` holds it; its markers carry the log's leader epoch."""
 
-    __slots__ = ("after", "decided", "log", "markers", "plan", "task", "work", "works")
+    __slots__ = ("after", "decided", "left", "log", "markers", "plan", "task", "work", "works")
 
     def __init__(
         self,
@@ -73,6 +74,8 @@ class _Commit:
         self.after = after
         #: Those appended that may not be durable yet.
         self.markers: list[AppendedMarker] = []
+        #: Of partitions that were not led here when their marker was due.
+        self.left: list[tuple[MarkerWork, TopicPartition]] = []
         self.task: asyncio.Task[None] | None = None
 
 
@@ -149,7 +152,7 @@ class Commits:
         if commit.after:
             await asyncio.gather(*commit.after)
         transactional_id = commit.work.transactional_id
-        if self.under_way[transactional_id] is not commit:
+        if self.under_way.get(transactional_id) is not commit:
             return  # The id has gone on. All wait for its later commit, which waits for this one.
         del self.under_way[transactional_id]
         for waiter in self._waiters.pop(transactional_id, ()):
@@ -168,9 +171,9 @@ class Commits:
             for markers in self._appending(commit, part, self._clock.now_ms()):
                 commit.markers += markers
         await self._participants.durable(commit.markers)
-        if self._elsewhere is not None and commit.plan is not Plan.ONE_RECORD:
+        if self._elsewhere is not None and commit.left:
             part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
-            await self._elsewhere.bring(commit.works, part, commit.log.leader_epoch)
+            await self._elsewhere.bring(owed_of(commit.left), part, commit.log.leader_epoch)
 
     async def _mark_in_slices(self, commit: _Commit) -> None:
         """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
@@ -194,7 +197,8 @@ class Commits:
     def _appending(
         self, commit: _Commit, part: Part, now_ms: int
     ) -> Iterator[Sequence[AppendedMarker]]:
-        return self._participants.append(commit.works, part, commit.log.leader_epoch, now_ms)
+        epoch = commit.log.leader_epoch
+        return self._participants.append(commit.works, part, epoch, now_ms, commit.left)
 
     def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.
@@ -280,6 +284,21 @@ class Commits:
     def forget(self, transactional_id: str) -> None:
         """The id has expired: nothing of it is waited for."""
         self._completed.pop(transactional_id, None)
+
+    def abandon(self, transactional_id: str) -> None:
+        """Another node coordinates the id, and goes on from its log. Waiters get NOT_COORDINATOR.
+
+        What was decided becomes durable before that node reads it.
+        """
+        self.forget(transactional_id)
+        self.owed.pop(transactional_id, None)
+        commit = self.under_way.pop(transactional_id, None)
+        if commit is not None and commit.task is not None:
+            for task in (commit.task, *commit.after):
+                task.cancel()
+        for waiter in self._waiters.pop(transactional_id, ()):
+            if not waiter.done():
+                waiter.set_exception(shard_missing(transactional_id, is_coming=False))
 
     def _complete_soon(self, work: MarkerWork) -> None:
         self.owed[work.transactional_id] = work

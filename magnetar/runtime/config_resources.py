@@ -17,8 +17,9 @@ from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.stored_configs import StoredConfigs
+from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import check_name
-from magnetar.storage.topics import Topic, Topics
+from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.resource_type import ResourceType

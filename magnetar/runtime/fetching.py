@@ -131,7 +131,7 @@ class PartitionRead:
         `sys.maxsize` where the next read will be refused, which the client must learn at once.
         """
         log = self.log
-        if log is None or log.is_deleted or self.fetch_offset < log.log_start_offset:
+        if log is None or log.is_gone or self.fetch_offset < log.log_start_offset:
             return sys.maxsize
         result = self.result
         offset = self.fetch_offset if result is None else result.bound(isolation)

@@ -64,7 +64,7 @@ class Flushing:
         for number, log in enumerate(logs, 1):
             now_ms = self._clock.steady_ms()
             since_ms = now_ms - self._flushed_ms.get(log, self._began_ms)
-            if since_ms >= log.config.flush_ms and not log.is_deleted and log.ledger.flush():
+            if since_ms >= log.config.flush_ms and not log.is_gone and log.ledger.flush():
                 self._flushed_ms[log] = now_ms
                 count += 1
             if number % _PARTITIONS == 0:

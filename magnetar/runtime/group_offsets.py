@@ -225,6 +225,8 @@ class GroupOffsets:
             is_any_left = True
             while is_any_left:
                 yield
+                if shard.log.is_gone:
+                    break  # What is left is the next coordinator's.
                 is_any_left = self._forget(shard, name, topic_id)
 
     def _forget(self, shard: RunningGroupShard, name: str, topic_id: UUID) -> bool:
@@ -285,6 +287,8 @@ class OffsetsRetention:
         now_ms = min(self._clock.now_ms(), self._clock.steady_ms())
         for shard in self._shards:
             for group_id in shard.state.group_ids():
+                if shard.log.is_gone:
+                    break
                 expired = decide_expiry(shard.state, group_id, now_ms, retention_ms)
                 shard.append_in_parts(expired, self._clock.now_ms())
                 # Requests have their turn between two groups.

@@ -7,6 +7,7 @@ to, as in Apache Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from coordinator.groups.classic.group import GroupLimits, Protocols
@@ -18,8 +19,8 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
-from magnetar.runtime.shard import RecordFormat, RunningShard
-from magnetar.storage.leaders import Elsewhere
+from magnetar.runtime.shard import LOADING, RecordFormat, RunningShard
+from magnetar.storage.leaders import Elsewhere, leader_id, shard_missing
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -69,13 +70,16 @@ class GroupShards:
         config: BrokerConfig,
         limits: GroupLimits,
         on_replayed: Callable[[RunningGroupShard, int], None],
+        on_unloaded: Callable[[RunningGroupShard], None],
     ) -> None:
-        """`on_replayed` is called with each shard that is ready, and the time in ms."""
+        """`on_replayed` is called with each shard that is ready, and the time in ms; `on_unloaded`
+        with each that another node is to have."""
         self._topics = topics
         self._clock = clock
         self._config = config
         self._limits = limits
         self._on_replayed = on_replayed
+        self._on_unloaded = on_unloaded
         #: By partition; None where another node has the shard.
         self._shards: list[RunningGroupShard | None] = []
         self._states: list[GroupShard] = []
@@ -90,13 +94,24 @@ class GroupShards:
             self._open()
 
     def of(self, group_id: str) -> RunningGroupShard:
-        """Return the shard that coordinates the group. Raises NOT_COORDINATOR."""
-        shard = self._shards[self.partition_of(group_id)]
+        """Return the shard that coordinates the group.
+
+        Raises NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        partition = self.partition_of(group_id)
+        shard = self._shards[partition]
         if shard is None:
-            raise KafkaError(
-                ErrorCode.NOT_COORDINATOR, f"another node coordinates the group {group_id}"
-            )
+            raise shard_missing(f"the group {group_id}", is_coming=self._is_coming(partition))
         return shard
+
+    def known(self, group_id: str) -> RunningGroupShard | None:
+        """Return the shard that coordinates the group, None where another node does."""
+        return self._shards[self.partition_of(group_id)]
+
+    def _is_coming(self, partition: int) -> bool:
+        topic = self._topics.by_name(CONSUMER_OFFSETS)
+        own_id = self._topics.placement.own_id
+        return topic is not None and leader_id(topic.partitions[partition], own_id) == own_id
 
     def step(self, group_id: str) -> Step:
         """Begin a step on the group, now."""
@@ -161,8 +176,33 @@ class GroupShards:
                 continue
             shard = RunningGroupShard(log, GroupShard(self._limits), RECORD_FORMAT)
             shard.replay()
-            # Only now: a session must not end for the time the broker was down.
-            shard.state.resume(now_ms)
             self._shards.append(shard)
-            self._states.append(shard.state)
-            self._on_replayed(shard, now_ms)
+            self._resume(shard, now_ms)
+
+    def _resume(self, shard: RunningGroupShard, now_ms: int) -> None:
+        # Only now: a session must not end for the time the broker was down.
+        shard.state.resume(now_ms)
+        self._states.append(shard.state)
+        self._on_replayed(shard, now_ms)
+
+    # --- shards that come and go
+
+    async def load(self, log: PartitionLog) -> Callable[[], None]:
+        """As `magnetar.storage.led_partitions.Coordinator`."""
+        shard = RunningGroupShard(log, GroupShard(self._limits), RECORD_FORMAT)
+        await LOADING.run(shard.replay)
+        return partial(self._begin, shard)
+
+    def _begin(self, shard: RunningGroupShard) -> None:
+        # Else this one is replayed with the others, when one is first needed.
+        if self._shards:
+            self._shards[shard.log.partition] = shard
+            self._resume(shard, self._clock.steady_ms())
+
+    def unload(self, partition: int) -> None:
+        """As `magnetar.storage.led_partitions.Coordinator`."""
+        shard = self._shards[partition] if self._shards else None
+        if shard is not None:
+            self._shards[partition] = None
+            self._states.remove(shard.state)
+            self._on_unloaded(shard)

@@ -68,7 +68,9 @@ class Groups:
         image = BrokerTopics(topics)
         self.tasks = Tasks(fail)
         self.timers = GroupTimers(clock, self.tasks, self._expire)
-        self.shards = GroupShards(topics, clock, config, limits, self._on_replayed)
+        self.shards = GroupShards(
+            topics, clock, config, limits, self._on_replayed, self._on_unloaded
+        )
         self.retention = OffsetsRetention(self.shards, clock, config, self.tasks)
         self.offsets = GroupOffsets(
             self.shards, self.timers, topics, clock, config, self.tasks, turns
@@ -224,7 +226,10 @@ class Groups:
 
     def _expire(self, group_id: str, now_ms: int) -> None:
         """Give up the members of a group whose time has come."""
-        step = Step(self.shards.of(group_id), group_id, now_ms)
+        shard = self.shards.known(group_id)
+        if shard is None:
+            return  # Another node has the group since.
+        step = Step(shard, group_id, now_ms)
         consumer_group = step.state.consumer_groups.get(group_id)
         if consumer_group is not None:
             self.consumer.expire(step, consumer_group)
@@ -237,6 +242,9 @@ class Groups:
         self._classic.resume(shard, now_ms)
         self.consumer.resume(shard, now_ms)
         self.retention.begin(now_ms)
+
+    def _on_unloaded(self, shard: RunningGroupShard) -> None:
+        self._classic.refuse_all(shard)
 
 
 def new_member_id(prefix: str | None) -> str:

@@ -145,7 +145,7 @@ class Healing:
         known = self._transactions.find_by_producer
         strangers = [one.producer_id for one in found if known(one.producer_id) is None]
         if not strangers:
-            return Answers({}, is_complete=True)
+            return Answers({}, is_complete=True, asked=())
         return await self._elsewhere.find(strangers) if asks_peers else NO_ANSWERS
 
     async def _heal(
@@ -194,7 +194,8 @@ class Healing:
             if txn is None and (there := answers.found.get(one.producer_id)) is not None:
                 txn, coordinator_epoch = there
             data = ProducerIdentity(one.producer_id, one.producer_epoch)
-            verdict = heal(txn, data, partition, is_everybody_asked=answers.is_complete)
+            is_everybody_asked = answers.is_everybody_asked(one.producer_id)
+            verdict = heal(txn, data, partition, is_everybody_asked=is_everybody_asked)
             judged.append(_Found(partition, log, one, txn, coordinator_epoch, verdict))
         return judged
 
@@ -222,7 +223,7 @@ class Healing:
             state = found.log.producers.get(found.data.producer_id)
             epoch, coordinator_epoch = marker_epoch(found.data), found.coordinator_epoch
             if coordinator_epoch is None:
-                coordinator_epoch = found.log.leader_epoch
+                coordinator_epoch = self._own_epoch(found)
             if state is not None:
                 epoch = max(epoch, state.producer_epoch)
                 # Of an adopted log: a coordinator of another cluster may have come further.
@@ -233,6 +234,13 @@ class Healing:
         except KafkaError as refusal:
             _log.warning("not healed", refusal=str(refusal), **_described(found))
             return None
+
+    def _own_epoch(self, found: _Found) -> int:
+        """Return the coordinator epoch of a marker for what no other node coordinates."""
+        if found.txn is None or not self._topics.placement.moves:
+            return found.log.leader_epoch
+        # Where shards move, that of the partition may be above the coordinator's next one.
+        return self._transactions.store.shard_of(found.txn.transactional_id).log.leader_epoch
 
 
 def _is_open(found: _Found) -> bool:

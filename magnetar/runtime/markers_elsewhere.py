@@ -12,7 +12,7 @@ the catalog than this node, and a marker skipped for that would lose a commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from coordinator.transactions.metadata import TopicPartition
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.marker_messages import VERSION, Codes, OwedMarkers, decode_codes, encode
-from magnetar.runtime.participants import Participants
+from magnetar.runtime.participants import LeftMarker, Participants, owed_of
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from wire.error_code import ErrorCode
 from wire.messages.write_txn_markers import WriteTxnMarkersResponse
@@ -46,6 +46,10 @@ class Leaders(Protocol):
         """Return the node; None: there is no such partition, as far as this node has read."""
         ...
 
+    def is_led_here(self, topic: str, partition: int) -> bool:
+        """Return whether this node leads the partition and has opened it."""
+        ...
+
     async def see_changes(self) -> int:
         """Read the catalog again."""
         ...
@@ -65,16 +69,19 @@ class MarkersElsewhere:
         self._silent: set[int] = set()
 
     def is_led_here(self, partition: TopicPartition) -> bool:
-        """Return whether this node leads the partition."""
+        """Return whether this node leads the partition, and takes markers for it."""
+        return self._leaders.is_led_here(*partition)
+
+    def is_coming(self, partition: TopicPartition) -> bool:
+        """Return whether this node is to lead a partition that it does not lead yet."""
         return self._leaders.leader_of(*partition) == self._leaders.own_id
 
-    async def bring(self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int) -> None:
-        """Return when every partition of `works` that is led elsewhere has its marker durably.
+    async def bring(self, owed: list[MarkerWork], part: Part, coordinator_epoch: int) -> None:
+        """Return when every partition of `owed`, which was not led here, has its marker durably.
 
         Call once the decision is durable. `part`: MARKERS, or MISSING_MARKERS where some may have
         theirs already.
         """
-        owed = [left for one in works if (left := self._elsewhere(one)) is not None]
         again_s = RETRY_S_MIN
         while owed:
             owed = await self._bring_once(owed, part, coordinator_epoch)
@@ -88,11 +95,6 @@ class MarkersElsewhere:
     def cancel(self) -> None:
         """Ask no more; what is left undone the next start finds due."""
         self._calls.cancel()
-
-    def _elsewhere(self, work: MarkerWork) -> MarkerWork | None:
-        """Return the part of `work` that is not this node's, None if all of it is."""
-        partitions = [one for one in work.partitions if not self.is_led_here(one)]
-        return work._replace(partitions=partitions, votes=()) if partitions else None
 
     async def _bring_once(
         self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int
@@ -120,8 +122,7 @@ class MarkersElsewhere:
     ) -> list[MarkerWork]:
         """Ask one node; return what it still owes."""
         if node_id == self._leaders.own_id:
-            await self._append_here(work, part, coordinator_epoch)
-            return []
+            return await self._append_here(work, part, coordinator_epoch)
         try:
             codes = await self._calls.ask(node_id, OwedMarkers(work, coordinator_epoch, part))
         except PeerUnreachable as unreachable:
@@ -139,11 +140,16 @@ class MarkersElsewhere:
         owed = await self._not_gone([work._replace(partitions=gone)]) if gone else []
         return [*owed, work._replace(partitions=left)] if left else owed
 
-    async def _append_here(self, work: MarkerWork, part: Part, coordinator_epoch: int) -> None:
-        """Append what became this node's since the decision."""
+    async def _append_here(
+        self, work: MarkerWork, part: Part, coordinator_epoch: int
+    ) -> list[MarkerWork]:
+        """Append what became this node's since the decision; return what is still owed."""
         now_ms = self._clock.now_ms()
-        for markers in self._local.append((work,), part, coordinator_epoch, now_ms):
+        left: list[LeftMarker] = []
+        for markers in self._local.append((work,), part, coordinator_epoch, now_ms, left):
             await self._local.durable(markers)
+        # Not opened yet, or gone.
+        return await self._not_gone(owed_of(left))
 
     async def _not_gone(self, unknown: Sequence[MarkerWork]) -> list[MarkerWork]:
         """Return what is owed of partitions that some node does not know: of those that there are.

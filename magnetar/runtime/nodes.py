@@ -6,7 +6,7 @@ other is told of a change. `Peers` is the way to the other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from coordinator.partitioning import partition_for
 from coordinator.transactions import joint
@@ -16,7 +16,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.leaders import leader_id
+from magnetar.storage.leaders import Elsewhere, leader_id
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -24,8 +24,20 @@ from wire.errors import KafkaError
 
 _log = get_logger("nodes")
 
-#: A node's id, and the host and port at which clients of one listener reach it.
-Address = tuple[int, str, int]
+#: A node's id, the host and port at which clients of one listener reach it, and its rack.
+Address = tuple[int, str, int, str | None]
+#: Returns where clients of a listener of that name reach each node.
+Reached = Callable[[str], list[Address]]
+
+
+def as_configured(listeners: Mapping[int, Sequence[Listener]], rack: str | None) -> Reached:
+    """Return where clients reach nodes whose listeners are known, with the ports they have."""
+    return lambda name: [
+        (node_id, one.advertised_host, one.advertised_port, rack)
+        for node_id in sorted(listeners)
+        for one in listeners[node_id]
+        if one.name == name
+    ]
 
 
 class Nodes:
@@ -36,34 +48,38 @@ class Nodes:
         topics: Topics,
         catalog: Catalog,
         config: BrokerConfig,
-        listeners: Mapping[int, Sequence[Listener]],
+        reached: Reached,
         watch: CatalogWatch | None = None,
         peers: Peers | None = None,
     ) -> None:
-        """`listeners`: of each node, with the ports that it listens on. `watch`, `peers`: None for
-        a node that is alone."""
+        """`reached`: where clients reach each node. `watch`, `peers`: None for a node that is
+        alone."""
         self._watch = watch
         self._topics = topics
         self._catalog = catalog
         self._config = config
-        self._listeners = listeners
+        self._reached = reached
+        self._placement = topics.placement
         self._peers = peers
         self.own_id = topics.placement.own_id
-        self.ids: Sequence[int] = topics.placement.node_ids
         self.is_alone = topics.placement.is_alone
-        #: Where clients send what administers all nodes.
-        self.controller_id = self.ids[0]
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The nodes that serve, in order."""
+        return self._placement.node_ids
+
+    @property
+    def controller_id(self) -> int:
+        """Where clients send what administers all nodes."""
+        return self._placement.node_ids[0]
 
     def addresses(self, listener: Listener) -> list[Address]:
         """Return where clients of `listener` reach each node."""
         if self.is_alone:
-            return [(self.own_id, listener.advertised_host, listener.advertised_port)]
-        return [
-            (node_id, one.advertised_host, one.advertised_port)
-            for node_id in self.ids
-            for one in self._listeners[node_id]
-            if one.name == listener.name
-        ]
+            host, port = listener.advertised_host, listener.advertised_port
+            return [(self.own_id, host, port, self._config.broker_rack)]
+        return self._reached(listener.name)
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         """Return the node that leads a partition; None: there is no such partition."""
@@ -71,6 +87,13 @@ class Nodes:
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return leader_id(found.partitions[partition], self.own_id)
+
+    def is_led_here(self, topic: str, partition: int) -> bool:
+        """Return whether this node leads a partition and has opened it."""
+        found = self._topics.by_name(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return False
+        return not isinstance(found.partitions[partition], Elsewhere)
 
     def leading(self, topic: str, partition: int) -> int:
         """Return the node that leads a partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from coordinator.transactions.commit_plan import MARKERS_AT_ONCE_MAX, MarkerWork, Part
-from coordinator.transactions.metadata import TopicPartition
+from coordinator.transactions.coordinator_fences import CoordinatorFences
+from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TopicPartition
 from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
@@ -40,15 +41,33 @@ _PERHAPS_ELSEWHERE = frozenset(
 #: the marker (exclusive), which is to be awaited. A plain tuple: a commit may make thousands.
 AppendedMarker: TypeAlias = tuple[MarkerWork, TopicPartition, PartitionLog, int]
 
+#: A marker that is due in a partition which was not led here.
+LeftMarker: TypeAlias = tuple[MarkerWork, TopicPartition]
+
+
+def owed_of(left: Iterable[LeftMarker]) -> list[MarkerWork]:
+    """Return the works of these markers, each with the partitions that are left of it."""
+    partitions: dict[int, tuple[MarkerWork, list[TopicPartition]]] = {}
+    for work, partition in left:
+        partitions.setdefault(id(work), (work, []))[1].append(partition)
+    return [work._replace(partitions=some, votes=()) for work, some in partitions.values()]
+
 
 class Participants(Protocol):
     """Where markers go."""
 
     def append(
-        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
+        self,
+        works: Iterable[MarkerWork],
+        part: Part,
+        coordinator_epoch: int,
+        now_ms: int,
+        left: list[LeftMarker],
     ) -> Iterator[Sequence[AppendedMarker]]:
         """Append the own markers of each of `works` to every partition that exists; of
         MISSING_MARKERS, only to those where the transaction is open.
+
+        Those of partitions that another node may lead are added to `left`.
 
         Yields the markers slice by slice. Take all slices in one step where they are to be all or
         nothing with a decision that was appended in it; else one slice in a turn of the event loop.
@@ -102,6 +121,8 @@ class LocalParticipants:
         self._held = held
         #: Refusals of partitions that `markers_elsewhere` sees to.
         self._not_ours = frozenset[ErrorCode]() if held is None else _PERHAPS_ELSEWHERE
+        #: Where shards of the coordinator move between nodes.
+        self.fences: CoordinatorFences | None = None
         #: Markers of ours that met a later coordinator's epoch in a partition.
         self.fenced_markers = 0
 
@@ -122,7 +143,12 @@ class LocalParticipants:
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(
-        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
+        self,
+        works: Iterable[MarkerWork],
+        part: Part,
+        coordinator_epoch: int,
+        now_ms: int,
+        left: list[LeftMarker],
     ) -> Iterator[Sequence[AppendedMarker]]:
         markers: list[AppendedMarker] = []
         room = MARKERS_AT_ONCE_MAX
@@ -132,10 +158,12 @@ class LocalParticipants:
             for partition in sorted(one.partitions):
                 try:
                     if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
+                        self._fence(one, coordinator_epoch)
                         continue
                     log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
                     if refusal.code in self._not_ours:
+                        left.append((one, partition))
                         continue
                     if refusal.code in _NOTHING_OPEN:
                         _report_skipped(one, partition, refusal)
@@ -161,10 +189,13 @@ class LocalParticipants:
         """Append one marker that a coordinator on another node owes; as `append_marker`.
 
         Of MISSING_MARKERS, only where the transaction is open. Where it is not, its marker may not
-        be durable yet: the end to await covers it.
+        be durable yet: the end to await covers it. TRANSACTION_COORDINATOR_FENCED of a coordinator
+        that another node has succeeded.
         """
+        self._check_fence(work, coordinator_epoch)
         if part is Part.MISSING_MARKERS and self._is_closed(partition, work.producer_id):
             log = self._topics.partition(*partition)
+            self._fence(work, coordinator_epoch)
             return log, log.log_end_offset
         marker = _marker_of(work, coordinator_epoch)
         try:
@@ -187,7 +218,9 @@ class LocalParticipants:
         cluster's, whose log was copied here. The marker takes that coordinator's epoch: without a
         marker the outcome would be missing in this partition alone.
         """
-        if refusal.code is not ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+        is_fenced = refusal.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        # Where shards move, the later one may be this one's successor.
+        if not is_fenced or self.fences is not None:
             raise refusal
         state = self._topics.partition(*partition).producers[marker.producer_id]
         self.fenced_markers += 1
@@ -211,6 +244,17 @@ class LocalParticipants:
                 if not self._is_gone(partition, log):
                     raise
                 _report_skipped(work, partition, closed)
+
+    def _fence(self, work: MarkerWork, coordinator_epoch: int) -> None:
+        if self.fences is not None and work.transaction_version == TRANSACTION_VERSION_1:
+            self.fences.raise_to(work.producer_id, coordinator_epoch)
+
+    def _check_fence(self, work: MarkerWork, coordinator_epoch: int) -> None:
+        if self.fences is not None and self.fences.is_fenced(work.producer_id, coordinator_epoch):
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"another node coordinates {work.transactional_id}",
+            )
 
     def _is_closed(self, partition: TopicPartition, producer_id: int) -> bool:
         return not self._topics.partition(*partition).transactions.is_open(producer_id)

@@ -52,9 +52,10 @@ class FindProducersRequest(Message, api_key=20_003, versions="0"):
 
 
 class FindProducersResponse(Message, api_key=20_003, versions="0"):
-    """What is known, durably; of a producer id that is left out the node knows nothing."""
+    """What is known, durably; of a producer id that is left out the node's shards know nothing."""
 
     producers: list[FoundProducer] = []
+    shards: list[int32] = []  # the partitions of __transaction_state that are loaded
 
 
 class FoundProducer(Struct):

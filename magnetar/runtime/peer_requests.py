@@ -174,8 +174,10 @@ class PeerRequests:
                     )
                 )
         # In this step: what is appended meanwhile is no part of what was found.
-        ends = [(shard.log, shard.log.log_end_offset) for shard in self._transactions.store.shards]
-        return _answered(FindProducersResponse(producers=found), ends)
+        shards = self._transactions.store.shards
+        ends = [(shard.log, shard.log.log_end_offset) for shard in shards]
+        loaded = [shard.log.partition for shard in shards]
+        return _answered(FindProducersResponse(producers=found, shards=loaded), ends)
 
 
 async def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message:

@@ -1,8 +1,10 @@
 """Whose transaction a partition of this node holds open, where another node coordinates it.
 
 Healing looks transactions up by the producer id of their data. The nodes that lead partitions of
-`__transaction_state` are asked; each answers what is durable there. Only when all of them have
-answered is a producer id unknown to every coordinator: one that does not answer may know it.
+`__transaction_state` are asked; each answers what is durable there, and which shards it has loaded.
+Only when every shard was among these is a producer id unknown to every coordinator: a node that
+does not answer may know it, and so may a shard that moves at this moment. The data was there before
+the first question, so it does not matter when each shard was asked, nor where it was then.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ class Answers(NamedTuple):
 
     found: dict[int, Coordinated]
     is_complete: bool
-    """Whether all have answered, so that what is not found is unknown to all."""
+    """Whether every shard was asked, so that what is not found is unknown to all."""
+    asked: Collection[int] | None = None
+    """The producer ids that were asked about; None: this node is the only one."""
+
+    def is_everybody_asked(self, producer_id: int) -> bool:
+        """Return whether every shard was asked about a producer id."""
+        return self.is_complete and (self.asked is None or producer_id in self.asked)
 
 
 NO_ANSWERS = Answers({}, is_complete=False)
@@ -37,27 +45,37 @@ NO_ANSWERS = Answers({}, is_complete=False)
 class ProducersElsewhere:
     """The other coordinators, asked by producer id."""
 
-    def __init__(self, peers: Peers, coordinators: Callable[[], Collection[int]]) -> None:
-        """`coordinators` returns the other nodes that lead partitions of `__transaction_state`."""
+    def __init__(self, peers: Peers, shards: Callable[[], Sequence[int | None]]) -> None:
+        """`shards` returns, for each partition of `__transaction_state`, the node that leads it;
+        None for those that are loaded here."""
         self._peers = peers
-        self._coordinators = coordinators
+        self._shards = shards
 
     async def find(self, producer_ids: Sequence[int]) -> Answers:
-        """Ask every other coordinator about some producer ids."""
+        """Ask every other coordinator about some producer ids.
+
+        Call in the step in which the shards of this node did not know them.
+        """
         found: dict[int, Coordinated] = {}
-        is_complete = True
-        for node_id in self._coordinators():
-            for start in range(0, len(producer_ids), ITEMS_PER_CALL_MAX):
+        leaders = self._shards()
+        missing = {shard for shard, leader in enumerate(leaders) if leader is not None}
+        for node_id in sorted({leader for leader in leaders if leader is not None}):
+            loaded: list[set[int]] = []
+            starts = range(0, len(producer_ids), ITEMS_PER_CALL_MAX)
+            for start in starts:
                 some = [*producer_ids[start : start + ITEMS_PER_CALL_MAX]]
                 request = FindProducersRequest(producer_ids=some)
                 try:
                     response = await self._peers.call(node_id, request, 0)
                 except PeerUnreachable:
-                    is_complete = False
                     break
                 assert isinstance(response, FindProducersResponse)
+                loaded.append({*response.shards})
                 for one in response.producers:
                     txn = decode_record(one.key, one.value)
                     assert txn is not None, "a peer sends records that it has decoded itself"
                     found[one.producer_id] = Coordinated(txn, one.coordinator_epoch)
-        return Answers(found, is_complete)
+            if len(loaded) == len(starts):
+                # At each question: a shard may have come between two of them.
+                missing -= loaded[0].intersection(*loaded)
+        return Answers(found, not missing, frozenset(producer_ids))

@@ -81,7 +81,7 @@ class Retention:
         while logs:
             expiring = await self._look_at(logs)
             # A topic deleted meanwhile: a new one of its name must not get its start offset.
-            expiring = [each for each in expiring if not each.log.is_deleted]
+            expiring = [each for each in expiring if not each.log.is_gone]
             if expiring:
                 await self._logs.persist_start_offsets(
                     [(each.log, each.start_offset) for each in expiring]
@@ -120,7 +120,7 @@ class Retention:
         segments, size_bytes = await advance(log, expiring.start_offset, PartitionLog.expire)
         self.deleted_segments += segments
         self.deleted_bytes += size_bytes
-        if not log.is_deleted:
+        if not log.is_gone:
             _report(expiring)
 
     async def _check_periodically(self) -> None:
@@ -139,7 +139,7 @@ async def advance(
     Returns the number of segments and of bytes that went. Stops where the partition is deleted.
     """
     segments = size_bytes = 0
-    while not log.is_deleted and log.log_start_offset < start_offset:
+    while not log.is_gone and log.log_start_offset < start_offset:
         bases = log.ledger.segments.base_offsets
         next_start = bases[_DELETED] if len(bases) > _DELETED else start_offset
         segments += len(bases)

@@ -24,9 +24,13 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from coordinator.decision import Urgency
+from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from wire.records import BatchHeader, ControlType, Marker, Record, SimpleRecord
+
+#: Where a shard is replayed that comes while others are served.
+LOADING = Pool("shards", 1)
 
 #: What a batch and each record in it have besides keys and values, at most.
 _BATCH_BYTES = 64

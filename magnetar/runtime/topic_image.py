@@ -5,7 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 from coordinator.groups.consumer.subscription import TopicInfo
-from magnetar.storage.topics import Topic, Topics
+from magnetar.storage.topic import Topic
+from magnetar.storage.topics import Topics
 
 
 class BrokerTopics:

@@ -90,6 +90,10 @@ class TransactionExpiry:
         if not self._is_paused:
             self._alarm.set(due_steady_ms, steady_ms)
 
+    def forget(self, transactional_id: str) -> None:
+        """Another node looks at the id from now on."""
+        self._due.pop(transactional_id, None)
+
     def pause(self) -> None:
         """Decide nothing until `resume`."""
         self._is_paused = True

@@ -10,15 +10,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 from coordinator.decision import Decision, Urgency
 from coordinator.transactions import joint
 from coordinator.transactions.commit_plan import Plan, Storage, complete, planned, work_due
 from coordinator.transactions.epochs import takes_producer_id
-from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
+from coordinator.transactions.metadata import (
+    NO_PRODUCER_ID,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+)
 from coordinator.transactions.records import decode_record, encode_endable
 from coordinator.transactions.shard import Shard, TransactionIndex
+from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
@@ -26,10 +33,11 @@ from magnetar.runtime.commit import Commits
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource, ProducerIds
-from magnetar.runtime.shard import RecordFormat, RunningShard, latest_of_each_key
+from magnetar.runtime.shard import LOADING, RecordFormat, RunningShard, latest_of_each_key
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
-from magnetar.storage.leaders import Elsewhere, Partition
+from magnetar.storage.leaders import Elsewhere, Partition, shard_missing
+from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -82,6 +90,7 @@ class TransactionStore:
         self.index = TransactionIndex()
         self.producer_ids = ProducerIds(producer_ids)
         self.clients = TransactionClients()
+        self._elsewhere = elsewhere
         self._is_led_here = None if elsewhere is None else elsewhere.is_led_here
         self.commits = Commits(
             participants, clock, complete=self.complete, stop=stop, elsewhere=elsewhere
@@ -122,18 +131,59 @@ class TransactionStore:
             # Each record is the whole new value of its transactional id.
             shard.replay(latest_of_each_key)
         for shard in self.shards:
-            end_offset = shard.log.log_end_offset
-            for txn in shard.state:
-                if (home := self._home_of(txn.transactional_id)) is not shard:
-                    if home is None:
-                        raise _strayed(txn.transactional_id)
-                    self._kept_in[txn.transactional_id] = shard.state.partition
-                self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
-                # Read for each id: a long start must not move the deadlines of the last ones.
-                now_ms = self._clock.now_ms()
-                self.expiry.schedule(txn, now_ms)
-                if (work := work_due(txn, shard.state.get)) is not None:
-                    self.commits.begin((work,), Plan.REDRIVE, shard.log, end_offset, now_ms)
+            self._resume(shard)
+
+    def _resume(self, shard: TransactionShard) -> None:
+        """Take up what a replayed shard has: ids, deadlines, work that is due."""
+        end_offset = shard.log.log_end_offset
+        for txn in shard.state:
+            if (home := self._home_of(txn.transactional_id)) is not shard:
+                if home is None:
+                    raise _strayed(txn.transactional_id)
+                self._kept_in[txn.transactional_id] = shard.state.partition
+            self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
+            # Read for each id: a long start must not move the deadlines of the last ones.
+            now_ms = self._clock.now_ms()
+            self.expiry.schedule(txn, now_ms)
+            if (work := work_due(txn, shard.state.get)) is not None:
+                self.commits.begin((work,), Plan.REDRIVE, shard.log, end_offset, now_ms)
+
+    # --- shards that come and go
+
+    async def load(self, log: PartitionLog) -> Callable[[], None]:
+        """As `magnetar.storage.led_partitions.Coordinator`."""
+        # By itself: no request may find an id by its producer id that has no shard yet.
+        shard = RunningShard(log, Shard(log.partition), _FORMAT)
+        await LOADING.run(partial(shard.replay, latest_of_each_key))
+        return partial(self._begin, shard)
+
+    def _begin(self, shard: TransactionShard) -> None:
+        # Else this one is replayed with the others, when one is first needed.
+        if self._by_partition:
+            shard.state.join(self.index)
+            self._put(shard.state.partition, shard)
+            self._resume(shard)
+
+    def unload(self, partition: int) -> None:
+        """As `magnetar.storage.led_partitions.Coordinator`."""
+        shard = self._by_partition[partition] if self._by_partition else None
+        if shard is None:
+            return
+        for txn in tuple(shard.state):
+            # What is visible need not be driven again.
+            self.complete(txn.transactional_id)
+        self._put(partition, None)
+        shard.state.leave()
+        for txn in shard.state:
+            transactional_id = txn.transactional_id
+            self._kept_in.pop(transactional_id, None)
+            self.expiry.forget(transactional_id)
+            self.commits.abandon(transactional_id)
+            self.clients.forget(transactional_id)
+
+    def _put(self, partition: int, shard: TransactionShard | None) -> None:
+        self._by_partition[partition] = shard
+        self.shards = [one for one in self._by_partition if one is not None]
 
     # --- where an id is
 
@@ -146,7 +196,8 @@ class TransactionStore:
     def shard_of(self, transactional_id: str) -> TransactionShard:
         """Return the shard that coordinates the id: of a child, its parent's.
 
-        Raises NOT_COORDINATOR where another node has it.
+        Raises NOT_COORDINATOR where another node has it, COORDINATOR_LOAD_IN_PROGRESS where it
+        comes here.
         """
         if self._kept_in and transactional_id in self._kept_in:
             shard = self._by_partition[self._kept_in[transactional_id]]
@@ -156,10 +207,15 @@ class TransactionStore:
             home = joint.coordinator_partition(transactional_id, self._separator, len(shards))
             shard = shards[home]
         if shard is None:
-            raise KafkaError(
-                ErrorCode.NOT_COORDINATOR, f"another node coordinates {transactional_id}"
-            )
+            raise shard_missing(transactional_id, is_coming=self._is_coming(transactional_id))
         return shard
+
+    def _is_coming(self, transactional_id: str) -> bool:
+        home = joint.coordinator_partition(
+            transactional_id, self._separator, len(self._by_partition)
+        )
+        partition = TopicPartition(TRANSACTION_STATE, home)
+        return self._elsewhere is not None and self._elsewhere.is_coming(partition)
 
     def _home_of(self, transactional_id: str) -> TransactionShard | None:
         """Return the shard that the name of the id says, None where another node has it."""

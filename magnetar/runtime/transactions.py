@@ -207,6 +207,8 @@ class Transactions:
         # Again after an abort: the identity is given once the markers of the old one are durable.
         while True:
             await commits.visible(transactional_id)
+            # The shard may have gone to another node meanwhile.
+            shard = self.store.shard_of(transactional_id)
             known = shard.state.get(transactional_id)
             if known is not None and known.state is State.VOTED and known.parent_id is not None:
                 await commits.visible(known.parent_id)

@@ -1,31 +1,35 @@
-"""The catalog: the broker's state besides its logs, in a few SQLite tables.
+"""The catalog: the broker's state besides its logs, in a few tables of SQLite or PostgreSQL.
 
 Owns topics, configs, client quotas, users, ACLs, delegation tokens, the producer id counter, the
 cluster's id and the count of the broker's starts. One transaction per admin change, durable when
-the call returns (WAL, synchronous=FULL; less where the broker's durability promises less). Calls
-run on the event loop: they are rare and take a fraction of a millisecond, or the time of one sync.
-Topics are made, grown and deleted in a thread, since clients may ask for thousands; calls wait for
-one another. A failing or full disk is a CatalogFailure, which stops the broker.
+the call returns (`sqlite_database`, `postgres_database`). Calls run on the event loop: they are
+rare and take a fraction of a millisecond, or the time of one sync. Topics are made, grown and
+deleted in a thread, since clients may ask for thousands; calls wait for one another. A failing or
+full disk is a CatalogFailure, which stops the broker; a server of PostgreSQL that does not answer
+within two seconds is CatalogUnavailable, which the request is answered with.
 
-Nodes of one machine share a catalog: each has it open, and SQLite's write lock orders what they
-change. A shared catalog also remembers what each change was about (`changes_since`).
+Nodes of one machine or one cluster share a catalog: each has it open, and the database's lock
+orders what they change. A shared catalog also remembers what each change was about
+(`changes_since`).
 """
 
 from __future__ import annotations
 
 import base64
-import sqlite3
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock
 from uuid import UUID
 
 from logstore.disk.durability import Durability
+from magnetar.storage import leadership
 from magnetar.storage.catalog_rows import (
     AclRow,
     Change,
+    NodeRow,
+    Presence,
     TokenRow,
     TopicRow,
     forget_deleted,
@@ -34,35 +38,28 @@ from magnetar.storage.catalog_rows import (
     next_epoch,
     topics_of,
 )
-from magnetar.storage.catalog_schema import MIGRATIONS
-from magnetar.storage.private_file import make_private
+from magnetar.storage.database import Database, Queries
+from magnetar.storage.leadership import Move
+from magnetar.storage.sqlite_database import SqliteDatabase
 
-FILE_NAME = "catalog.sqlite"
-
-_SYNCHRONOUS = {
-    Durability.FSYNC: "FULL",
-    Durability.PAGE_CACHE: "OFF",
-    Durability.MEMORY: "OFF",
-}
-
-
-#: How long a change waits for the write lock of another process, which holds it for some syncs.
-_LOCK_S = 30.0
 #: Changes that are remembered for nodes that have not read them yet. A node that has missed more
 #: reads everything again.
 _CHANGES_KEPT = 10_000
-
-
-class CatalogFailure(OSError):
-    """The catalog's disk failed or is full, or its file is not a catalog: the broker stops."""
 
 
 class NameTaken(Exception):
     """Another node has stored a topic of that name first."""
 
 
+class IdInUse(Exception):
+    """A node of another place has the id, and a lease."""
+
+    def __init__(self, node_id: int) -> None:
+        super().__init__(f"another place has node {node_id}, which lives")
+
+
 class Catalog:
-    """One open catalog. Raises CatalogFailure from every method."""
+    """One open catalog. Raises CatalogFailure and CatalogUnavailable from every method."""
 
     def __init__(
         self,
@@ -71,47 +68,24 @@ class Catalog:
         *,
         cluster_id: str | None = None,
         is_shared: bool = False,
+        database: Database | None = None,
     ) -> None:
         """Open or create the catalog in `directory`, or in memory: for None, or memory durability.
 
         A new catalog takes `cluster_id`, or a random one. `is_shared`: other nodes have it open.
+        `database`: what keeps it instead of a file.
         """
-        self._new_cluster_id = cluster_id or _new_id()
         self._is_shared = is_shared
-        # Reentrant, since migrations run inside the opening.
-        self._lock = RLock()
-        in_memory = directory is None or durability is Durability.MEMORY
-        self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
-        if not in_memory:
-            # It has what SCRAM keeps of passwords. SQLite gives the files beside it the same mode.
-            with self._failing("open"):
-                make_private(Path(self._path))
-        with self._failing("open"):
-            # `isolation_level=None`: this class begins and ends transactions itself.
-            # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
-            # apart.
-            # `timeout`: another node may hold the write lock for the time of its sync.
-            self._database = sqlite3.connect(
-                self._path, timeout=_LOCK_S, isolation_level=None, check_same_thread=False
-            )
-            try:
-                self._database.execute("PRAGMA journal_mode = WAL")
-                self._database.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
-                # Off by default in SQLite: the configs of a deleted topic would stay behind.
-                self._database.execute("PRAGMA foreign_keys = ON")
-                self._migrate()
-            except BaseException:
-                self._database.close()
-                raise
+        self._database = database or SqliteDatabase(directory, durability)
+        self._database.open(cluster_id or _new_id())
 
     def close(self) -> None:
         """Close; everything is durable already."""
-        with self._failing("close"):
-            self._database.close()
+        self._database.close()
 
     def topics(self) -> list[TopicRow]:
         """Return every topic, in the order of names."""
-        with self._snapshot("read topics") as database:
+        with self._database.snapshot("read topics") as database:
             # One query of each table for all topics: there may be tens of thousands.
             return topics_of(
                 database.execute("SELECT topic_id, name, value FROM topic_configs"),
@@ -128,7 +102,7 @@ class Catalog:
     def topic(self, topic_id: UUID) -> TopicRow | None:
         """Return the topic of that id, if there is one."""
         values = (topic_id.bytes,)
-        with self._snapshot("read a topic") as database:
+        with self._database.snapshot("read a topic") as database:
             found = topics_of(
                 database.execute(
                     "SELECT topic_id, name, value FROM topic_configs WHERE topic_id = ?", values
@@ -192,9 +166,9 @@ class Catalog:
 
     def resource_configs(self) -> dict[tuple[int, str], dict[str, str]]:
         """Return the configs of all resources but topics, by type (KIP-226's codes) and name."""
-        with self._failing("read configs"):
+        with self._database.statements("read configs") as database:
             configs: dict[tuple[int, str], dict[str, str]] = {}
-            for resource_type, resource_name, name, value in self._database.execute(
+            for resource_type, resource_name, name, value in database.execute(
                 "SELECT resource_type, resource_name, name, value FROM resource_configs"
             ):
                 configs.setdefault((resource_type, resource_name), {})[name] = value
@@ -217,9 +191,9 @@ class Catalog:
 
     def client_quotas(self) -> dict[str, dict[str, float]]:
         """Return the quotas of each entity. The caller chooses the form of an entity."""
-        with self._failing("read quotas"):
+        with self._database.statements("read quotas") as database:
             quotas: dict[str, dict[str, float]] = {}
-            for entity, name, value in self._database.execute(
+            for entity, name, value in database.execute(
                 "SELECT entity, name, value FROM client_quotas"
             ):
                 quotas.setdefault(entity, {})[name] = value
@@ -237,8 +211,8 @@ class Catalog:
 
     def secret(self) -> bytes:
         """Return the 32 random bytes that the catalog got when it was created."""
-        with self._failing("read the secret"):
-            return bytes(self._database.execute("SELECT secret FROM cluster").fetchone()[0])
+        with self._database.statements("read the secret") as database:
+            return bytes(database.execute("SELECT secret FROM cluster").fetchone()[0])
 
     def scram_credentials(
         self, user: str | None = None
@@ -247,17 +221,18 @@ class Catalog:
 
         Of one user, or of all.
         """
-        with self._failing("read SCRAM credentials"):
-            return self._database.execute(
-                "SELECT * FROM scram_credentials WHERE ?1 IS NULL OR user = ?1", (user,)
-            ).fetchall()
+        with self._database.statements("read SCRAM credentials") as database:
+            found = "SELECT * FROM scram_credentials"
+            if user is None:
+                return database.execute(found).fetchall()
+            return database.execute(found + ' WHERE "user" = ?', (user,)).fetchall()
 
     def set_scram_credentials(
         self, user: str, credentials: Iterable[tuple[str, bytes, int, bytes, bytes]]
     ) -> None:
         """Replace all credentials of a user, each without the user's name."""
         with self._change("set SCRAM credentials", Change("scram", user)) as database:
-            database.execute("DELETE FROM scram_credentials WHERE user = ?", (user,))
+            database.execute('DELETE FROM scram_credentials WHERE "user" = ?', (user,))
             database.executemany(
                 "INSERT INTO scram_credentials VALUES (?, ?, ?, ?, ?, ?)",
                 [(user, *each) for each in credentials],
@@ -265,13 +240,15 @@ class Catalog:
 
     def acls(self) -> list[AclRow]:
         """Return every access control list."""
-        with self._failing("read ACLs"):
-            return self._database.execute("SELECT * FROM acls").fetchall()
+        with self._database.statements("read ACLs") as database:
+            return database.execute("SELECT * FROM acls").fetchall()
 
     def add_acls(self, acls: Iterable[AclRow]) -> None:
         """Add access control lists."""
         with self._change("add ACLs", Change("acls", "")) as database:
-            database.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", acls)
+            database.executemany(
+                "INSERT INTO acls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", acls
+            )
 
     def remove_acls(self, acls: Iterable[AclRow]) -> None:
         """Remove access control lists."""
@@ -284,16 +261,17 @@ class Catalog:
 
     def delegation_tokens(self) -> list[TokenRow]:
         """Return every delegation token, the oldest first."""
-        with self._failing("read delegation tokens"):
-            return self._database.execute(
+        with self._database.statements("read delegation tokens") as database:
+            return database.execute(
                 "SELECT * FROM delegation_tokens ORDER BY issued_ms, id"
             ).fetchall()
 
     def put_delegation_token(self, token: TokenRow) -> None:
         """Add a delegation token, or replace the one of its id."""
         with self._change("put a delegation token", Change("tokens", "")) as database:
+            database.execute("DELETE FROM delegation_tokens WHERE id = ?", token[:1])
             database.execute(
-                "INSERT OR REPLACE INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
+                "INSERT INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
             )
 
     def remove_delegation_tokens(self, ids: Iterable[str]) -> None:
@@ -313,12 +291,14 @@ class Catalog:
         with self._change("remove topics", *changed) as database:
             forget_deleted(database, gone)
             database.executemany("DELETE FROM topics WHERE id = ?", ids)
-            database.executemany("INSERT OR IGNORE INTO deleted_topics VALUES (?)", ids)
+            database.executemany(
+                "INSERT INTO deleted_topics VALUES (?) ON CONFLICT DO NOTHING", ids
+            )
 
     def deleted_topics(self) -> set[UUID]:
         """Return the ids of deleted topics: their files, where there are any, are remains."""
-        with self._failing("read deleted topics"):
-            rows = self._database.execute("SELECT id FROM deleted_topics")
+        with self._database.statements("read deleted topics") as database:
+            rows = database.execute("SELECT id FROM deleted_topics")
             return {UUID(bytes=topic_id) for (topic_id,) in rows}
 
     def forget_deleted_topics(self, gone: Iterable[UUID]) -> None:
@@ -328,13 +308,13 @@ class Catalog:
 
     def change_count(self) -> int:
         """Return how many changes were made since the catalog was created."""
-        with self._failing("read the count of changes"):
-            return int(self._database.execute("SELECT change_count FROM cluster").fetchone()[0])
+        with self._database.statements("read the count of changes") as database:
+            return int(database.execute("SELECT change_count FROM cluster").fetchone()[0])
 
     def cluster_id(self) -> str:
         """Return the id that the cluster got when its catalog was created."""
-        with self._failing("read cluster id"):
-            row = self._database.execute("SELECT cluster_id FROM cluster").fetchone()
+        with self._database.statements("read cluster id") as database:
+            row = database.execute("SELECT cluster_id FROM cluster").fetchone()
             return str(row[0])
 
     def next_broker_epoch(self) -> int:
@@ -345,7 +325,9 @@ class Catalog:
     def raise_broker_epoch(self, at_least: int) -> None:
         """Number the next start above `at_least`: an epoch found in adopted logs."""
         with self._change("raise epoch") as database:
-            database.execute("UPDATE cluster SET broker_epoch = max(broker_epoch, ?)", (at_least,))
+            database.execute(
+                "UPDATE cluster SET broker_epoch = ? WHERE broker_epoch < ?", (at_least, at_least)
+            )
 
     def allocate_producer_ids(self, block_size: int) -> int:
         """Reserve `block_size` producer ids and return the first; no id is ever given twice.
@@ -364,50 +346,96 @@ class Catalog:
         """Give out no id below `end_producer_id` (exclusive): those ids occur in logs."""
         with self._change("reserve producer ids") as database:
             database.execute(
-                "UPDATE cluster SET next_producer_id = max(next_producer_id, ?)",
-                (end_producer_id,),
+                "UPDATE cluster SET next_producer_id = ? WHERE next_producer_id < ?",
+                (end_producer_id, end_producer_id),
             )
-
-    def _migrate(self) -> None:
-        done = int(self._database.execute("PRAGMA user_version").fetchone()[0])
-        # A newer schema may mean anything: a start that guessed would damage it.
-        if done > len(MIGRATIONS):
-            raise CatalogFailure(
-                f"{self._path} was written by a newer magnetar (schema {done}, this one knows"
-                f" {len(MIGRATIONS)}). Start that version, or another data directory."
-            )
-        for version, script in enumerate(MIGRATIONS[done:], done + 1):
-            with self._transaction("migrate") as database:
-                # Not `executescript`, which would commit the transaction first.
-                for statement in script.split(";"):
-                    database.execute(statement)
-                if version == 1:
-                    # -1: the first start counts up to epoch 0.
-                    database.execute(
-                        "INSERT INTO cluster VALUES (1, ?, -1, 0)", (self._new_cluster_id,)
-                    )
-                # In the same transaction: after a crash a step is made whole, or once more.
-                database.execute(f"PRAGMA user_version = {version}")
 
     # --- nodes
 
-    def start_node(self, node_id: int) -> int:
-        """Count one more start, of a node that has workers beside it; return its number.
+    def start_node(self, node_id: int, presence: Presence | None = None) -> int:
+        """Count one more start, of a node that has others beside it; return its number.
 
-        It becomes the leader epoch of all partitions that the node leads.
+        It is the node's incarnation, and the leader epoch of all partitions that the node leads.
+        What an earlier incarnation commits later has no effect. The node has a lease from now on.
+        `presence`: where the others find it; None: they know, or are not to know.
         """
+        said = presence or Presence("", {}, "", "")
         with self._change("start node", Change("node", str(node_id))) as database:
             epoch = next_epoch(database)
-            database.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?)", (node_id, epoch))
+            database.execute(
+                "INSERT INTO nodes (node_id, incarnation, lease_until, owner, endpoints, rack,"
+                " version) VALUES (?, ?, lease_end(), ?, ?, ?, ?)"
+                " ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation,"
+                " commit_seq = 0, lease_until = excluded.lease_until, owner = excluded.owner,"
+                " endpoints = excluded.endpoints, rack = excluded.rack, version = excluded.version",
+                (node_id, epoch, said.owner, json.dumps(said.endpoints), said.rack, said.version),
+            )
             database.execute(
                 "UPDATE partition_leaders SET leader_epoch = ? WHERE node_id = ?", (epoch, node_id)
             )
             return epoch
 
+    def claim_nodes(self, owner: str, node_ids: Iterable[int]) -> None:
+        """Let these ids be those of a place. Raises IdInUse: another place has one, and a lease."""
+        with self._database.transaction("claim node ids") as database:
+            for node_id in node_ids:
+                # A new id is the place's for as long as a lease, within which its node starts.
+                claimed = database.execute(
+                    "INSERT INTO nodes (node_id, incarnation, lease_until, owner)"
+                    " VALUES (?, -1, lease_end(), ?) ON CONFLICT (node_id) DO UPDATE"
+                    " SET owner = excluded.owner"
+                    " WHERE nodes.owner = excluded.owner OR nodes.lease_until <= lease_now()",
+                    (node_id, owner),
+                )
+                if not claimed.rowcount:
+                    raise IdInUse(node_id)
+
+    def renew_lease(self, node_id: int, incarnation: int) -> bool:
+        """Give the node a lease from now on; False: a later incarnation has the id."""
+        with self._database.statements("renew a lease") as database:
+            renewed = database.execute(
+                "UPDATE nodes SET lease_until = lease_end() WHERE node_id = ? AND incarnation = ?",
+                (node_id, incarnation),
+            )
+            return renewed.rowcount > 0
+
+    def end_lease(self, node_id: int, incarnation: int) -> None:
+        """Let the others know that this incarnation serves no more."""
+        with self._change("end a lease", Change("node", str(node_id))) as database:
+            database.execute(
+                "UPDATE nodes SET lease_until = lease_now() WHERE node_id = ? AND incarnation = ?",
+                (node_id, incarnation),
+            )
+
+    def members(self) -> list[NodeRow]:
+        """Return every node that has ever started, in the order of ids."""
+        with self._database.statements("read nodes") as database:
+            rows = database.execute(
+                "SELECT node_id, incarnation, incarnation >= 0 AND lease_until > lease_now(),"
+                " owner, endpoints, rack, version FROM nodes ORDER BY node_id"
+            ).fetchall()
+        return [
+            NodeRow(
+                node_id,
+                incarnation,
+                bool(is_live),
+                Presence(owner, _addresses(endpoints), rack, version),
+            )
+            for node_id, incarnation, is_live, owner, endpoints, rack, version in rows
+        ]
+
+    def led_counts(self) -> dict[int, int]:
+        """Return how many partitions each node leads, of those that lead any."""
+        with self._database.statements("count partitions") as database:
+            rows = database.execute(
+                "SELECT node_id, count(*) FROM partition_leaders GROUP BY node_id"
+            )
+            return dict(rows.fetchall())
+
     def node_epochs(self) -> dict[int, int]:
         """Return the number of the last start of each node."""
-        with self._failing("read nodes"):
-            return dict(self._database.execute("SELECT node_id, epoch FROM nodes").fetchall())
+        with self._database.statements("read nodes") as database:
+            return dict(database.execute("SELECT node_id, incarnation FROM nodes").fetchall())
 
     def place(self, node_ids: Sequence[int], leaders: Mapping[UUID, Sequence[int]]) -> None:
         """Make these the nodes, and the leaders of every partition; none of both for one node."""
@@ -419,17 +447,33 @@ class Catalog:
                 [(node_id,) for node_id in self.node_epochs() if node_id not in node_ids],
             )
             database.executemany(
-                "INSERT OR IGNORE INTO nodes VALUES (?, 0)", [(each,) for each in node_ids]
+                "INSERT INTO nodes (node_id, incarnation, lease_until)"
+                " VALUES (?, 0, lease_now()) ON CONFLICT DO NOTHING",
+                [(each,) for each in node_ids],
             )
             for topic_id, nodes in leaders.items():
                 insert_leaders(database, topic_id, 0, nodes)
+
+    def take_over(self, node_id: int, incarnation: int) -> bool:
+        """As `magnetar.storage.leadership.take_over`. False also where the node leads nothing."""
+        with self._database.statements("look for what a node leads") as database:
+            # A node that is gone for good is looked at every second, and that is no change.
+            if not leadership.leads_any(database, node_id):
+                return False
+        with self._change("take over a node", Change("node", str(node_id))) as database:
+            return leadership.take_over(database, node_id, incarnation)
+
+    def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
+        """As `magnetar.storage.leadership.hand_over`."""
+        with self._change("hand over partitions") as database:
+            return leadership.hand_over(database, node_id, incarnation, moves)
 
     def changes_since(self, version: int) -> tuple[int, list[Change] | None]:
         """Return the number of the last change, and what changed after `version`.
 
         None: too much, everything may have changed.
         """
-        with self._snapshot("read changes") as database:
+        with self._database.snapshot("read changes") as database:
             (last,) = database.execute("SELECT change_count FROM cluster").fetchone()
             if last - version > _CHANGES_KEPT:
                 return last, None
@@ -440,59 +484,30 @@ class Catalog:
             return last, [Change(*row) for row in rows]
 
     @contextmanager
-    def _change(self, doing: str, *changes: Change) -> Iterator[sqlite3.Connection]:
+    def _change(self, doing: str, *changes: Change) -> Iterator[Queries]:
         """Run the block in one transaction, and count it as a change.
 
         Other nodes find `changes`, where there are any.
         """
-        with self._transaction(doing) as database:
+        with self._database.transaction(doing) as database:
             yield database
             (version,) = database.execute(
                 "UPDATE cluster SET change_count = change_count + 1 RETURNING change_count"
             ).fetchone()
             if self._is_shared:
                 database.executemany(
-                    "INSERT OR IGNORE INTO changes VALUES (?, ?, ?)",
+                    "INSERT INTO changes VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
                     [(version, *change) for change in changes],
                 )
                 database.execute(
                     "DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,)
                 )
 
-    @contextmanager
-    def _snapshot(self, doing: str) -> Iterator[sqlite3.Connection]:
-        """Run the queries of the block on one state of the catalog."""
-        with self._failing(doing):
-            self._database.execute("BEGIN")
-            try:
-                yield self._database
-            finally:
-                self._database.execute("ROLLBACK")
-
-    @contextmanager
-    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
-        """Run the block in one transaction, rolled back on any exception."""
-        with self._failing(doing):
-            # The lock is taken at once: a transaction that takes it later could fail half-way.
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._database
-            except BaseException:
-                # SQLite has rolled back by itself after some errors, a full disk among them.
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
-            self._database.execute("COMMIT")
-
-    @contextmanager
-    def _failing(self, doing: str) -> Iterator[None]:
-        try:
-            with self._lock:
-                yield
-        except (sqlite3.Error, OSError) as error:
-            raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
-
 
 def _new_id() -> str:
     """Return a fresh id in Kafka's form: 16 random bytes in 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
+
+
+def _addresses(endpoints: str) -> dict[str, tuple[str, int]]:
+    return {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}

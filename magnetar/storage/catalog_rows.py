@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from magnetar.storage.database import Queries
 from magnetar.storage.leaders import Elsewhere
 
 #: Resource, name, pattern, principal, host, operation and permission of one ACL.
@@ -38,6 +38,29 @@ class TopicRow(NamedTuple):
     leaders: tuple[Elsewhere, ...] = ()
 
 
+class Presence(NamedTuple):
+    """What a node that joins a cluster says of itself."""
+
+    #: Which place the node has: a host and a data directory. A node of another place that has the
+    #: same id is a mistake.
+    owner: str
+    #: By name: a listener of clients, in capitals, or `peers`.
+    endpoints: Mapping[str, tuple[str, int]]
+    rack: str
+    version: str
+
+
+class NodeRow(NamedTuple):
+    """One node of the cluster, as the catalog has it."""
+
+    node_id: int
+    #: The number of the node's last start, or of what fenced it since.
+    incarnation: int
+    #: Whether its lease is good.
+    is_live: bool
+    presence: Presence
+
+
 def topics_of(
     configs: Iterable[tuple[bytes, str, str]],
     leaders: Iterable[tuple[bytes, int, int]],
@@ -64,9 +87,7 @@ def topics_of(
     ]
 
 
-def insert_configs(
-    database: sqlite3.Connection, topic_id: UUID, configs: Mapping[str, str]
-) -> None:
+def insert_configs(database: Queries, topic_id: UUID, configs: Mapping[str, str]) -> None:
     """Store a topic's own settings."""
     database.executemany(
         "INSERT INTO topic_configs VALUES (?, ?, ?)",
@@ -74,17 +95,16 @@ def insert_configs(
     )
 
 
-def insert_leaders(
-    database: sqlite3.Connection, topic_id: UUID, first: int, node_ids: Iterable[int]
-) -> None:
+def insert_leaders(database: Queries, topic_id: UUID, first: int, node_ids: Iterable[int]) -> None:
     """Store who leads a topic's partitions from `first` on."""
     database.executemany(
-        "INSERT INTO partition_leaders SELECT ?, ?, node_id, epoch FROM nodes WHERE node_id = ?",
+        "INSERT INTO partition_leaders"
+        " SELECT ?, ?, node_id, incarnation FROM nodes WHERE node_id = ?",
         [(topic_id.bytes, index, node_id) for index, node_id in enumerate(node_ids, first)],
     )
 
 
-def next_epoch(database: sqlite3.Connection) -> int:
+def next_epoch(database: Queries) -> int:
     """Count one more start and return its number."""
     row = database.execute(
         "UPDATE cluster SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch"
@@ -92,7 +112,7 @@ def next_epoch(database: sqlite3.Connection) -> int:
     return int(row[0])
 
 
-def forget_deleted(database: sqlite3.Connection, gone: Iterable[UUID]) -> None:
+def forget_deleted(database: Queries, gone: Iterable[UUID]) -> None:
     """Forget deleted topics whose files are gone."""
     database.executemany(
         "DELETE FROM deleted_topics WHERE id = ?", [(topic_id.bytes,) for topic_id in gone]

@@ -2,7 +2,8 @@
 
 `nodes` and `partition_leaders` are empty for a broker without workers: it leads everything. In
 `changes` nodes that share the catalog find what others have changed; `cluster.change_count` numbers
-the changes.
+the changes. `nodes.lease_until` is in milliseconds since 1970 here; PostgreSQL's tables
+(`postgres_schema`) have the same names and columns.
 """
 
 from __future__ import annotations
@@ -104,5 +105,14 @@ MIGRATIONS = (
         name TEXT NOT NULL,
         PRIMARY KEY (version, kind, name)
     ) STRICT, WITHOUT ROWID;
+    """,
+    """
+    ALTER TABLE nodes RENAME COLUMN epoch TO incarnation;
+    ALTER TABLE nodes ADD COLUMN commit_seq INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE nodes ADD COLUMN lease_until INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE nodes ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+    ALTER TABLE nodes ADD COLUMN endpoints TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE nodes ADD COLUMN rack TEXT NOT NULL DEFAULT '';
+    ALTER TABLE nodes ADD COLUMN version TEXT NOT NULL DEFAULT '';
     """,
 )

@@ -1,8 +1,9 @@
 """Who leads a partition: a log in this process, or another node.
 
-A node is one process with an id and a log directory of its own; it alone leads the partitions that
-the catalog gives it. A broker without workers is the one node there is: the catalog then names no
-leaders, and every partition is a log here.
+A node is one process with an id; it alone leads the partitions that the catalog gives it. A broker
+without workers is the one node there is: the catalog then names no leaders, and every partition is
+a log here. Nodes of one machine lead the same partitions for as long as they run; in a cluster
+partitions move (`leadership`).
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 
 class Elsewhere(NamedTuple):
-    """A partition that another node leads, as the catalog has it."""
+    """A partition that another node leads, as the catalog has it.
+
+    Or this node, which has not opened its log yet.
+    """
 
     node_id: int
-    #: The number of that node's start, from 0.
+    #: The number of that node's start, or of the move that gave it the partition; from 0.
     leader_epoch: int
 
 
@@ -39,6 +44,13 @@ def leader_id(partition: Partition, own_id: int) -> int:
     return partition.node_id if isinstance(partition, Elsewhere) else own_id
 
 
+def shard_missing(what: str, *, is_coming: bool) -> KafkaError:
+    """Return why this node does not coordinate `what`: another one does, or it does soon."""
+    if is_coming:
+        return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{what} is being loaded here")
+    return KafkaError(ErrorCode.NOT_COORDINATOR, f"another node coordinates {what}")
+
+
 class NotLeader(KafkaError):
     """NOT_LEADER_OR_FOLLOWER: another node leads the partition."""
 
@@ -49,15 +61,23 @@ class NotLeader(KafkaError):
         self.leader = leader
 
 
+class NodeFenced(StorageFailure):
+    """Another node has taken over what this one led, or has its id: this process must end."""
+
+
 class Placement:
     """Which nodes there are, and which of them leads a partition."""
 
-    def __init__(self, own_id: int, node_ids: Sequence[int] = ()) -> None:
-        """`node_ids`: of all nodes; none where this is the only one."""
+    def __init__(self, own_id: int, node_ids: Sequence[int] = (), *, moves: bool = False) -> None:
+        """`node_ids`: of all nodes; none where this is the only one. `moves`: whether partitions
+        change their leaders while nodes run."""
         self.own_id = own_id
+        self.moves = moves
+        #: By node: what stands for a partition that it leads since its start.
         self._elsewhere: dict[int, Elsewhere] = {}
         self.node_ids = tuple(sorted(node_ids)) or (own_id,)
-        self.is_alone = self.node_ids == (own_id,)
+        #: A node of a cluster never is: others may join while it runs.
+        self.is_alone = not moves and self.node_ids == (own_id,)
 
     def of_new(self, topic_id: UUID, first: int, end: int) -> tuple[int, ...]:
         """Return the leaders of a topic's partitions from `first` to `end` (exclusive).
@@ -70,6 +90,13 @@ class Placement:
         ids, begin = self.node_ids, topic_id.int
         return tuple(ids[(begin + index) % len(ids)] for index in range(first, end))
 
+    def see_live(self, node_ids: Iterable[int]) -> None:
+        """Note which nodes of the cluster have a lease: new partitions are spread over them.
+
+        This one is always among them: it would have ended if it had been fenced.
+        """
+        self.node_ids = tuple(sorted({*node_ids, self.own_id}))
+
     def see_epochs(self, epochs: Mapping[int, int]) -> None:
         """Note the leader epochs of nodes, each the number of its last start."""
         self._elsewhere = {node_id: Elsewhere(node_id, epoch) for node_id, epoch in epochs.items()}
@@ -77,6 +104,13 @@ class Placement:
     def at(self, node_id: int) -> Elsewhere:
         """Return what stands for a partition of that node: one value for all of them."""
         return self._elsewhere.setdefault(node_id, Elsewhere(node_id, 0))
+
+    def as_told(self, leader: Elsewhere) -> Elsewhere:
+        """Return what stands for a partition of which the catalog says this.
+
+        Where partitions do not move, all of a node have the epoch of its start.
+        """
+        return leader if self.moves else self.at(leader.node_id)
 
     def led_here(self, leaders: Sequence[Elsewhere], first: int, end: int) -> Iterable[int]:
         """Return which partitions from `first` to `end` (exclusive) this node leads.
@@ -95,6 +129,6 @@ class Placement:
             return [*islice(logs, end - first)]
         own_id = self.own_id
         return [
-            next(logs) if leader.node_id == own_id else self.at(leader.node_id)
+            next(logs) if leader.node_id == own_id else self.as_told(leader)
             for leader in leaders[first:end]
         ]

@@ -53,6 +53,8 @@ class Opening(NamedTuple):
     partition: int
     topic_id: UUID
     config: TopicConfig
+    leader_epoch: int = 0
+    """The epoch that the catalog gives it, where it is above that of all logs."""
 
 
 _TIMESTAMP_TYPES = {
@@ -246,6 +248,10 @@ class Logs:
             files=files,
         )
 
+    def begin_as(self, node_id: int, incarnation: int) -> None:
+        """Be this incarnation of a node: its number is the leader epoch. Before a log is opened."""
+        self.leader_epoch = incarnation
+
     @property
     def unreadable_reads(self) -> int:
         """How many reads have failed because of a bad sector."""
@@ -322,7 +328,7 @@ class Logs:
                 each.partition,
                 each.topic_id,
                 self.settings(each.topic, each.config),
-                self.leader_epoch,
+                max(self.leader_epoch, each.leader_epoch),
             )
             for each in openings
         )

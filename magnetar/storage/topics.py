@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
@@ -25,8 +25,10 @@ from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_c
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
+from magnetar.storage.leaders import Elsewhere, NodeFenced, NotLeader, Partition, Placement, local
+from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs, Opening
+from magnetar.storage.topic import Topic
 from magnetar.storage.topic_counts import (
     BROKER_DEFAULT,
     check_increase,
@@ -54,34 +56,6 @@ _PARTITIONS_A_TURN = 256
 _BUILT_AT_ONCE = 500
 
 
-class Topic:
-    """One topic. `configs` are its own settings as text, `settings` all of them resolved."""
-
-    __slots__ = (
-        "configs",
-        "id",
-        "is_internal",
-        "name",
-        "partitions",
-        "replication_factor",
-        "settings",
-    )
-
-    def __init__(self, row: TopicRow, settings: TopicConfig, partitions: list[Partition]) -> None:
-        self.name = row.name
-        self.id = row.id
-        self.replication_factor = row.replication_factor
-        self.is_internal = row.is_internal
-        self.configs = row.configs
-        self.settings = settings
-        self.partitions = partitions
-
-    @property
-    def local(self) -> list[PartitionLog]:
-        """The logs of the partitions that this node leads, in order."""
-        return local(self.partitions)
-
-
 class Topics:
     """Every topic of the broker, or of all nodes that share its catalog."""
 
@@ -95,6 +69,8 @@ class Topics:
         """`placement`: of the nodes; None where this is the only one."""
         self._catalog = catalog
         self.placement = placement or Placement(config.node_id)
+        #: In a cluster: the partitions that come and go.
+        self.led = LedPartitions(self.placement, logs)
         self._logs = logs
         self._config = config
         self._by_name: dict[str, Topic] = {}
@@ -118,7 +94,7 @@ class Topics:
         """Open the logs of every topic in the catalog, leaving the event loop free for signals."""
         rows = [(row, self._settings(row)) for row in self._catalog.topics()]
         logs = await self._logs.open_together(
-            Opening(row.name, index, row.id, settings)
+            _opening(row, index, settings)
             for row, settings in rows
             for index in self.placement.led_here(row.leaders, 0, row.partition_count)
         )
@@ -330,35 +306,56 @@ class Topics:
 
         What this node has changed itself is left as it is.
         """
-        await self._whole(self._refresh(topic_id))
+        # Not in a thread: this node's own changes would be newer than what was read.
+        await self.alone(lambda: self._become(topic_id, self._catalog.topic(topic_id)))
 
-    async def _refresh(self, topic_id: UUID) -> None:
-        async with self._changing:
-            # Not in a thread: this node's own changes would be newer than what was read.
-            row = self._catalog.topic(topic_id)
-            topic = self._by_id.get(topic_id)
-            if row is None:
-                if topic is not None:
-                    await self._drop([topic])
-            elif topic is None:
+    async def _become(self, topic_id: UUID, row: TopicRow | None) -> None:
+        """Make a topic as this row has it; None: the catalog has it no more."""
+        topic = self._by_id.get(topic_id)
+        if row is None:
+            if topic is not None:
+                await self._drop([topic])
+        elif topic is None:
+            await self._logs.free_all()
+            await self._open_topic(row)
+        else:
+            if row.configs != topic.configs:
+                self._apply_configs(topic, row.configs, self._settings(row))
+            if row.partition_count > len(topic.partitions):
                 await self._logs.free_all()
-                await self._open_topic(row)
-            else:
-                if row.configs != topic.configs:
-                    self._apply_configs(topic, row.configs, self._settings(row))
-                if row.partition_count > len(topic.partitions):
-                    await self._logs.free_all()
-                    await self._open_more(topic, row)
+                await self._open_more(topic, row)
+            if self.placement.moves:
+                await self.led.follow(topic, row)
 
-    def see_epochs(self, epochs: Mapping[int, int]) -> None:
-        """Note the leader epochs of nodes, each the number of its last start."""
+    async def see_nodes(self) -> None:
+        """Note the starts of nodes, and so the leader epochs of what they lead.
+
+        Raises NodeFenced.
+        """
         placement = self.placement
+        epochs = self._catalog.node_epochs()
         placement.see_epochs(epochs)
+        if placement.moves:
+            if epochs.get(placement.own_id) != self._logs.leader_epoch:
+                raise NodeFenced(
+                    f"node {placement.own_id} was taken over, or has been started once more"
+                )
+            # One look at all of them: the start of a node changes whatever it leads.
+            await self.alone(lambda: self.led.follow_all(self._catalog.topics(), self._by_id))
+            return
         for topic in self._by_name.values():
             topic.partitions[:] = [
                 placement.at(one.node_id) if isinstance(one, Elsewhere) else one
                 for one in topic.partitions
             ]
+
+    async def alone(self, change: Callable[[], Awaitable[_T]]) -> _T:
+        """Carry out a change to its end while no other one is under way."""
+        return await self._whole(self._alone(change))
+
+    async def _alone(self, change: Callable[[], Awaitable[_T]]) -> _T:
+        async with self._changing:
+            return await change()
 
     def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
         """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""
@@ -462,7 +459,7 @@ class Topics:
         while (begin := first + len(found)) < row.partition_count:
             end = min(begin + _BUILT_AT_ONCE, row.partition_count)
             logs = await self._logs.open_together(
-                Opening(row.name, index, row.id, settings)
+                _opening(row, index, settings)
                 for index in self.placement.led_here(row.leaders, begin, end)
             )
             found += self.placement.joined(row.leaders, begin, end, iter(logs))
@@ -478,6 +475,11 @@ class Topics:
         self._by_id[topic.id] = topic
         self.version += 1
         return topic
+
+
+def _opening(row: TopicRow, index: int, settings: TopicConfig) -> Opening:
+    epoch = row.leaders[index].leader_epoch if row.leaders else 0
+    return Opening(row.name, index, row.id, settings, epoch)
 
 
 def _being_created(name: str) -> KafkaError:

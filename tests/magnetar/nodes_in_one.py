@@ -46,7 +46,7 @@ class NodesInOne:
     async def start(self, number: int) -> None:
         """Start so many nodes, and make topic `a` with two partitions for each."""
         self._data_dir.mkdir(exist_ok=True)
-        self._members = members(self._config, number)
+        self._members = members(self._config, range(number))
         self._held.enter_context(placed(self._data_dir, self._config, [*self._members]))
         for node_id in self._members:
             await self.start_node(node_id)

@@ -147,10 +147,12 @@ def _at(member: Member, epoch: int, target: Target) -> Member:
     )
 
 
-def refuse_parked(classic: ClassicGroup) -> Outcome:
-    """Refuse the requests parked in the classic group: the members join the consumer group."""
+def refuse_parked(
+    classic: ClassicGroup, code: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS
+) -> Outcome:
+    """Refuse the requests parked in the classic group: the members join the consumer group, or
+    where another node coordinates the group."""
     outcome = Outcome()
-    code = ErrorCode.REBALANCE_IN_PROGRESS
     for member in classic.members.values():
         if (joining := classic.take_join(member)) is not None:
             outcome.answer(joining, JoinAnswer(member_id=member.member_id, error_code=code))

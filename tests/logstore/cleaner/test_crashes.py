@@ -226,7 +226,7 @@ def test_whatever_happens_in_between_leaves_no_file_behind(ending: str) -> None:
                 world.trim()
             elif steps == step and ending == "delete":
                 perform(world.directory.delete([world.log]))
-            elif not world.log.is_deleted:
+            elif not world.log.is_gone:
                 world.check()
 
         with contextlib.suppress(Overtaken, PartitionDeleted, FileNotFoundError):
@@ -234,8 +234,8 @@ def test_whatever_happens_in_between_leaves_no_file_behind(ending: str) -> None:
         assert held.read(held.size(), 0) == content, "a reader has what it had"
         held.close()
         if ending == "delete":
-            assert world.log.is_deleted is (steps >= step > 0)
-        if world.log.is_deleted:
+            assert world.log.is_gone is (steps >= step > 0)
+        if world.log.is_gone:
             assert not disk.exists("/data/topic-0")
             continue
         # The log's own files, which stay open when they were read.

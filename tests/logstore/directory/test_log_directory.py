@@ -157,7 +157,7 @@ async def test_a_deleted_partition_is_gone_and_its_waiters_are_told(tmp_path: Pa
     log = opened.directory.open("topic", 0, TOPIC_ID)
     await write(log)
     heard: list[bool] = []
-    log.reader.subscribe(lambda: heard.append(log.is_deleted))
+    log.reader.subscribe(lambda: heard.append(log.is_gone))
     appended = log.append(log.check(batch_of(b"never durable"), NOW_MS))
     waiting = asyncio.ensure_future(log.durable(appended.end_offset))
     await asyncio.sleep(0)
@@ -273,7 +273,7 @@ async def test_a_name_is_free_at_once_however_many_partitions_are_still_leaving(
         await write(log)
     leaving = asyncio.ensure_future(opened.directory.delete(logs))
     await asyncio.sleep(0)
-    assert all(log.is_deleted for log in logs)
+    assert all(log.is_gone for log in logs)
     assert (tmp_path / "topic-39").exists()
     again = opened.directory.open("topic", 39, uuid.uuid4())
     assert await write(again, b"new") == 0

@@ -205,7 +205,7 @@ async def test_a_topic_is_made_grown_and_deleted_on_all_nodes_before_the_answer(
     )
     assert gone.responses[0].error_code == ErrorCode.NONE
     assert all(each.topics.by_name("b") is None for each in both(nodes))
-    assert len(logs) == 7 and all(log.is_deleted for log in logs)
+    assert len(logs) == 7 and all(log.is_gone for log in logs)
 
 
 async def test_an_assignment_names_the_leader_of_each_partition(nodes: NodesInOne) -> None:

@@ -17,7 +17,7 @@ from logstore.partition import log
 from logstore.partition.client_batch import CheckedBatch, check_batch
 from logstore.partition.log_config import LogConfig
 from magnetar.broker import Broker
-from magnetar.storage.topics import Topic
+from magnetar.storage.topic import Topic
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

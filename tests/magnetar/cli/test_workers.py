@@ -83,7 +83,7 @@ def test_each_node_has_the_next_port_and_its_part_of_the_memory() -> None:
         "queued.max.request.bytes": "3000",
     }
     config = load([Given(name, value, "test") for name, value in values.items()]).config
-    found = members(config, 3)
+    found = members(config, range(config.node_id, config.node_id + 3))
     for node in found.values():
         for each in node.sockets:
             each.close()

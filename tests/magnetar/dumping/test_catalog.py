@@ -7,7 +7,8 @@ from typing import Any
 
 from magnetar.dumping.small_files import dump_catalog
 from magnetar.storage.broker_configs import RESOURCE_TYPE
-from magnetar.storage.catalog import FILE_NAME, Catalog
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.sqlite_database import FILE_NAME
 
 PASSWORD = "the keystore's password"
 STORED_KEY, SERVER_KEY = b"stored key", b"server key"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from magnetar.peers.addresses import LocalSockets
+from magnetar.peers.addresses import LocalSockets, PeerNetwork
 from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.node_peers import NodePeers
 from magnetar.peers.tables import PeerApi, PeerApis
+from magnetar.peers.tcp import TcpNetwork
+from magnetar.runtime.members import bind_peers
 from magnetar.runtime.peer_messages import (
     CatalogChangedRequest,
     CatalogChangedResponse,
@@ -27,16 +30,24 @@ Perform = Callable[[CatalogChangedRequest], Awaitable[Message]]
 
 
 class Cluster:
-    """Nodes in one process, each with a socket in a directory of its own."""
+    """Nodes in one process, each with a socket in a directory of its own, or a TCP address."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, over_tcp: bool = False) -> None:
         self._data_dir = data_dir
+        self._over_tcp = over_tcp
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._bound: list[socket.socket] = []
         self.failures: list[BaseException] = []
         self._nodes: list[NodePeers] = []
         #: The versions of the catalog that each node was told, in order.
         self.told: dict[int, list[int]] = {}
 
-    def network(self, node_id: int) -> LocalSockets:
+    def network(self, node_id: int) -> PeerNetwork:
+        if self._over_tcp:
+            bound = bind_peers("127.0.0.1", 0)
+            self._bound.append(bound)
+            self._addresses[node_id] = bound.getsockname()
+            return TcpNetwork(bound, self._addresses.get)
         directory = self._data_dir / f"node-{node_id}"
         directory.mkdir(exist_ok=True)
         return LocalSockets(node_id, lambda other: self._data_dir / f"node-{other}")
@@ -60,7 +71,7 @@ class Cluster:
         perform: Perform | None = None,
     ) -> NodePeers:
         own = Own("cluster", node_id, incarnation)
-        node = NodePeers(own, secret, self.network(node_id), ())
+        node = NodePeers(own, secret, self.network(node_id), lambda: ())
         apis = self.apis(node_id)
         if perform is not None:
             apis = {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
@@ -71,14 +82,16 @@ class Cluster:
     def close(self) -> None:
         for node in self._nodes:
             node.close()
+        for bound in self._bound:
+            bound.close()
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+@pytest.fixture(params=["sockets", "tcp"])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     # Longer than an address of a socket may be.
     data_dir = tmp_path / ("d" * 120)
     data_dir.mkdir()
-    cluster = Cluster(data_dir)
+    cluster = Cluster(data_dir, over_tcp=request.param == "tcp")
     yield cluster
     cluster.close()
     await asyncio.sleep(0)
@@ -207,7 +220,7 @@ async def test_a_connection_of_an_earlier_start_is_not_admitted_after_one_of_a_l
     await cluster.start(2)
     late = await cluster.start(1, incarnation=3)
     await late.call(2, changed(1), 0)
-    zombie = NodePeers(Own("cluster", 1, 2), SECRET, cluster.network(1), ())
+    zombie = NodePeers(Own("cluster", 1, 2), SECRET, cluster.network(1), lambda: ())
     with pytest.raises(PeerUnreachable, match="has not proven"):
         await zombie.call(2, changed(2), 0)
     await late.call(2, changed(3), 0)
@@ -239,7 +252,7 @@ async def test_nodes_that_have_not_applied_a_change_are_named(
 ) -> None:
     await cluster.start(2)
     own = Own("cluster", 1, 0)
-    one = NodePeers(own, SECRET, cluster.network(1), (2, 3))
+    one = NodePeers(own, SECRET, cluster.network(1), lambda: (2, 3))
     assert await one.tell_catalog_changed(7) == [3]
     assert cluster.told == {2: [7]}
     one.close()

@@ -10,7 +10,7 @@ from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
 from magnetar.runtime import marker_messages, markers_elsewhere
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
-from magnetar.runtime.participants import AppendedMarker
+from magnetar.runtime.participants import AppendedMarker, LeftMarker
 from magnetar.runtime.peers import PeerUnreachable
 from tests.magnetar.clocks import MovedClock
 from wire.error_code import ErrorCode
@@ -34,12 +34,17 @@ class World:
         self.unread: dict[TopicPartition, int | None] = {}
         self.asked: list[tuple[int, TopicPartition, Part]] = []
         self.appended: list[TopicPartition] = []
+        #: Partitions of this node that it has not opened yet.
+        self.coming: set[TopicPartition] = set()
         self.markers = MarkersElsewhere(self, self, self, MovedClock())
 
     # Who leads.
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         return self.leaders.get(TopicPartition(topic, partition))
+
+    def is_led_here(self, topic: str, partition: int) -> bool:
+        return self.leader_of(topic, partition) == self.own_id
 
     async def see_changes(self) -> int:
         for partition, leader in self.unread.items():
@@ -73,16 +78,28 @@ class World:
     # The partitions of this node.
 
     def append(
-        self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
+        self,
+        works: Iterable[MarkerWork],
+        part: Part,
+        coordinator_epoch: int,
+        now_ms: int,
+        left: list[LeftMarker],
     ) -> Iterator[Sequence[AppendedMarker]]:
-        self.appended += [partition for work in works for partition in work.partitions]
+        for work in works:
+            for partition in work.partitions:
+                if partition in self.coming:
+                    left.append((work, partition))
+                else:
+                    self.appended.append(partition)
+        self.coming.clear()
         yield ()
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         """Nothing is waited for."""
 
     async def bring(self) -> None:
-        await self.markers.bring((WORK,), Part.MARKERS, 7)
+        owed = WORK._replace(partitions=frozenset({THERE, FAR}))
+        await self.markers.bring([owed], Part.MARKERS, 7)
 
 
 @pytest.fixture(autouse=True)
@@ -155,3 +172,11 @@ async def test_a_partition_that_has_become_this_nodes_is_marked_here() -> None:
     world.unread[THERE] = 0
     await world.bring()
     assert world.appended == [THERE]
+
+
+async def test_a_partition_that_this_node_is_still_opening_is_marked_once_it_is_open() -> None:
+    world = World(once_then(None))
+    world.unread[THERE] = 0
+    world.coming.add(THERE)
+    await world.bring()
+    assert world.appended == [THERE] and not world.coming

@@ -14,8 +14,10 @@ from uuid import uuid4
 
 import pytest
 
-from magnetar.storage.catalog import FILE_NAME, Catalog, CatalogFailure
+from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.database import CatalogFailure
+from magnetar.storage.sqlite_database import FILE_NAME
 
 OpenCatalog = Callable[..., Catalog]
 
@@ -122,7 +124,8 @@ def test_a_full_disk_is_a_failure_and_leaves_the_catalog_as_it_was(
 ) -> None:
     catalog = open_catalog(tmp_path)
     catalog.add_topic(row("before"))
-    catalog._database.execute("PRAGMA max_page_count = 1")
+    with catalog._database.statements("limit") as database:
+        database.execute("PRAGMA max_page_count = 1")
     large = row("large", **{f"name{number}": "x" * 1000 for number in range(100)})
     with pytest.raises(CatalogFailure, match="full"):
         catalog.add_topic(large)

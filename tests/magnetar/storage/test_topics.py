@@ -15,8 +15,9 @@ from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.logs import Opening
+from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
-from magnetar.storage.topics import CATALOG, Topic
+from magnetar.storage.topics import CATALOG
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -118,7 +119,7 @@ async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> 
     assert gone == [topic]
     assert broker.topics.by_name("a") is None
     assert broker.topics.by_id(topic.id) is None
-    assert topic.local[0].is_deleted
+    assert topic.local[0].is_gone
     assert broker.topics.create("a").id != topic.id
 
 

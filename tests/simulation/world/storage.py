@@ -24,6 +24,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.topic import TopicConfig
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
+from magnetar.storage.sqlite_database import SqliteDatabase
 from tests.logstore.simulated_disk import SimulatedDisk
 from tests.simulation.world.process import Process
 
@@ -118,36 +119,35 @@ class StoredCatalog:
 
     committed: bytes | None = None
     shared: sqlite3.Connection | None = None
+    #: The time by which leases end.
+    now_ms: int = 0
 
 
-class SimulatedCatalog(Catalog):
-    """A catalog in memory; power may go before and after each of its commits."""
+class SimulatedDatabase(SqliteDatabase):
+    """A database in memory; power may go before and after each of its commits."""
 
-    def __init__(self, stored: StoredCatalog, disk: SimulatedDisk, cluster_id: str | None) -> None:
+    def __init__(self, stored: StoredCatalog, disk: SimulatedDisk) -> None:
         self._stored = stored
         self._disk = disk
-        super().__init__(None, cluster_id=cluster_id)
+        super().__init__(None)
 
-    def _migrate(self) -> None:
+    def _migrate(self, new_cluster_id: str) -> None:
         if self._stored.committed is not None:
-            self._database.deserialize(self._stored.committed)
-        super()._migrate()
+            self._connection.deserialize(self._stored.committed)
+        super()._migrate(new_cluster_id)
 
     @contextmanager
-    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
+    def transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
         self._disk.before("catalog")
-        with super()._transaction(doing) as database:
+        with super().transaction(doing) as database:
             yield database
-        self._keep()
+        # What is committed is durable.
+        self._stored.committed = self._connection.serialize()
         self._disk.before("catalog")
 
-    def _keep(self) -> None:
-        """What is committed is durable."""
-        self._stored.committed = self._database.serialize()
 
-
-class SharedCatalog(Catalog):
-    """A catalog that several nodes have open; the power of one may go around each of its commits.
+class SharedDatabase(SqliteDatabase):
+    """A database that several nodes have open; the power of one may go around each commit.
 
     The nodes take turns within one process here, so one connection serves all of them.
     """
@@ -156,31 +156,38 @@ class SharedCatalog(Catalog):
         """`disk`: of the node; None: nothing disturbs this one."""
         self._stored = stored
         self._disk = disk
-        super().__init__(None, is_shared=True)
+        super().__init__(None, now_ms=lambda: stored.now_ms)
 
-    def _migrate(self) -> None:
+    def _migrate(self, new_cluster_id: str) -> None:
         if self._stored.shared is None:
-            self._stored.shared = self._database
+            self._stored.shared = self._connection
         else:
-            self._database.close()
-            self._database = self._stored.shared
-        super()._migrate()
+            self._connection.close()
+            self._connection = self._stored.shared
+        super()._migrate(new_cluster_id)
 
     @contextmanager
-    def _transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
+    def transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
         if self._disk is not None:
             self._disk.before("catalog")
-        with super()._transaction(doing) as database:
+        with super().transaction(doing) as database:
             yield database
         if self._disk is not None:
             self._disk.before("catalog")
 
+    def close(self) -> None:
+        """The others have it open still."""
+
+
+class SharedCatalog(Catalog):
+    """A catalog that several nodes have open."""
+
+    def __init__(self, stored: StoredCatalog, disk: SimulatedDisk | None = None) -> None:
+        super().__init__(None, is_shared=True, database=SharedDatabase(stored, disk))
+
     def secret(self) -> bytes:
         # SQLite's own chance is no history's: the proofs between nodes are bytes on the network.
         return b"the secret of all simulated nodes"
-
-    def close(self) -> None:
-        """The others have it open still."""
 
 
 def open_shared(
@@ -209,4 +216,5 @@ def open_simulated(
     """Open the logs and the catalog of a broker, as `magnetar.broker.open_directory` does."""
     assert config.durability != Durability.MEMORY.value
     logs = SimulatedLogs.in_directory("/data", config, clock, fail, files=disk, executor=executor)
-    return logs, SimulatedCatalog(stored, disk, logs.cluster_id)
+    database = SimulatedDatabase(stored, disk)
+    return logs, Catalog(None, cluster_id=logs.cluster_id, database=database)

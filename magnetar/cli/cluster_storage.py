@@ -1,0 +1,141 @@
+"""`magnetar cluster init`, `status` and `doctor`: the database that keeps a cluster."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from magnetar.cli.commands import fail, json_output, print_json, print_table, reports_errors
+
+if TYPE_CHECKING:
+    from magnetar.storage.catalog import Catalog
+    from magnetar.storage.catalog_rows import NodeRow
+
+storage = click.option(
+    "--storage",
+    "url",
+    metavar="URL",
+    required=True,
+    help="The database, as `serve --storage` has it: postgresql://USER@HOST:PORT/DATABASE.",
+)
+
+
+def _reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn what a catalog raises into one line on standard error, and exit code 1."""
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        from wire.errors import KafkaError
+
+        try:
+            command(**arguments)
+        except ImportError as missing:
+            fail(f"{missing.name} is missing: pip install 'magnetar[cluster]'.")
+        except KafkaError as away:
+            fail(f"{away.detail}.")
+
+    return reports_errors(run)
+
+
+def _open(url: str) -> Catalog:
+    from magnetar.storage.catalog import Catalog
+    from magnetar.storage.postgres_database import PostgresDatabase
+
+    return Catalog(None, is_shared=True, database=PostgresDatabase(url))
+
+
+@click.command("init", short_help="Make the tables of a cluster.")
+@storage
+@_reports_catalog
+def init(url: str) -> None:
+    """Make the tables of a cluster in a database, in the schema magnetar, or bring them up to
+    date. The first node does so too; use this where its role may not make tables.
+    """
+    with closing(_open(url)) as catalog:
+        print(f"cluster {catalog.cluster_id()} is ready")
+
+
+@click.command("status", short_help="Show the nodes of a cluster, from its database.")
+@storage
+@json_output
+@_reports_catalog
+def status(url: str, as_json: bool) -> None:
+    """Show the nodes of a cluster as its database has them, also where none of them runs: which
+    live, how many partitions each leads, and where clients and other nodes reach it.
+    """
+    with closing(_open(url)) as catalog:
+        cluster_id, leading = catalog.cluster_id(), catalog.led_counts()
+        rows = [row for row in catalog.members() if row.incarnation >= 0]
+    if as_json:
+        return print_json(_told(row, leading.get(row.node_id, 0), cluster_id) for row in rows)
+    print(f"CLUSTER ID  {cluster_id}\n")
+    header = ("node", "state", "start", "partitions", "clients", "peers", "rack", "version")
+    print_table(
+        (*header, "place"),
+        [_shown(row, leading.get(row.node_id, 0)) for row in rows],
+        "no node has started yet",
+    )
+
+
+@click.command("doctor", short_help="Look for what breaks a cluster's promises.")
+@storage
+@json_output
+@_reports_catalog
+def doctor(url: str, as_json: bool) -> None:
+    """Look for what breaks the promises of a cluster: how its database is set up, replicated and
+    reached, clocks, nodes that are gone; and say how to mend it. The exit code is 1 after an error.
+    """
+    from magnetar.storage.cluster_checks import Verdict, check
+
+    found = []
+    for finding in check(url):
+        found.append(finding)
+        if not as_json:
+            print(f"{finding.verdict.value:<8}{finding.what}")
+            if finding.mend:
+                print(f"{'':<8}{finding.mend}")
+    if as_json:
+        print_json(
+            {"verdict": each.verdict.value, "what": each.what, "mend": each.mend} for each in found
+        )
+    if any(finding.verdict is Verdict.BAD for finding in found):
+        raise SystemExit(1)
+
+
+def _shown(row: NodeRow, partitions: int) -> tuple[str, ...]:
+    endpoints = dict(row.presence.endpoints)
+    peers = endpoints.pop("peers", None)
+    return (
+        str(row.node_id),
+        "live" if row.is_live else "gone",
+        str(row.incarnation),
+        str(partitions),
+        ", ".join(_address(one) for one in endpoints.values()),
+        _address(peers) if peers else "-",
+        row.presence.rack or "-",
+        row.presence.version,
+        row.presence.owner,
+    )
+
+
+def _told(row: NodeRow, partitions: int, cluster_id: str) -> dict[str, Any]:
+    return {
+        "cluster_id": cluster_id,
+        "node_id": row.node_id,
+        "live": row.is_live,
+        "start": row.incarnation,
+        "partitions": partitions,
+        "endpoints": {name: _address(one) for name, one in row.presence.endpoints.items()},
+        "rack": row.presence.rack or None,
+        "version": row.presence.version,
+        "place": row.presence.owner,
+    }
+
+
+def _address(one: tuple[str, int]) -> str:
+    host, port = one
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,166 @@
+"""The nodes of `serve --storage`: one supervisor's, of a cluster that is kept in PostgreSQL.
+
+The supervisor takes ids and addresses, and holds the data directory, for as long as it runs. The
+directory has sockets and caches only; the cluster is in the database.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from logstore.disk.files import lock_file
+from magnetar.broker import Broker, data_dir_of
+from magnetar.cli.workers import Member, close_others, members
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.cluster import ClusterConfig
+from magnetar.config.listeners import Listener, parse_address, parse_listeners
+from magnetar.config.load import ConfigError
+from magnetar.logging import get_logger
+from magnetar.peers.tcp import TcpNetwork
+from magnetar.runtime.members import Joining, Members, bind_peers
+from magnetar.storage.catalog import Catalog, IdInUse
+from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.logs import Logs
+from magnetar.storage.node_ids import claim
+
+_LOCK = ".cluster.lock"
+#: How long an id may be another place's before that is a mistake: a lease, and a little.
+_LEASE_S = 8.0
+
+_log = get_logger("nodes")
+
+
+class Place(NamedTuple):
+    """What one supervisor has: its nodes, and where peers reach each of them."""
+
+    url: str
+    data_dir: Path
+    cluster_id: str
+    owner: str
+    nodes: Mapping[int, Member]
+    peers: Mapping[int, socket.socket]
+
+
+@contextmanager
+def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
+    """Hold the data directory, ids and addresses for the nodes of this supervisor.
+
+    Makes the cluster's tables in an empty database. Raises ConfigError.
+    """
+    data_dir = data_dir_of(config).absolute()
+    url = str(config.view(ClusterConfig).cluster_storage)
+    release = _lock(data_dir)
+    try:
+        owner = f"{socket.gethostname()}:{data_dir}"
+        try:
+            with closing(open_catalog(url)) as catalog:
+                cluster_id = catalog.cluster_id()
+                asked = config.node_id if "node.id" in config.static else None
+                node_ids = _claimed(catalog, owner, count, asked)
+        except CatalogUnavailable as away:
+            raise ConfigError(f"--storage: {away.detail}") from None
+        nodes = members(config, node_ids)
+        peers = {node_id: _bind_peers(config, node_id - node_ids[0]) for node_id in nodes}
+        yield Place(url, data_dir, cluster_id, owner, nodes, peers)
+    finally:
+        release()
+
+
+def open_catalog(url: str) -> Catalog:
+    """Return the catalog of a cluster. Raises ConfigError, CatalogFailure, CatalogUnavailable."""
+    try:
+        from magnetar.storage.postgres_database import PostgresDatabase
+    except ImportError as missing:
+        raise ConfigError(
+            f"--storage needs {missing.name}: pip install 'magnetar[cluster]'"
+        ) from None
+    return Catalog(None, is_shared=True, database=PostgresDatabase(url))
+
+
+def node_of(node_id: int, place: Place) -> Broker:
+    """Return the broker of one node, in its own process. Closes the sockets of the others."""
+    close_others(node_id, place.nodes)
+    for other_id, bound in place.peers.items():
+        if other_id != node_id:
+            bound.close()
+    own, bound = place.nodes[node_id], place.peers[node_id]
+    found = Members()
+    host, port = bound.getsockname()[:2]
+    joining = Joining(
+        found,
+        (_told(host, own.listeners[0]), port),
+        place.owner,
+        partial(open_catalog, place.url),
+    )
+    return Broker(
+        own.config,
+        open_storage=partial(_open_storage, place.url),
+        bind=own.bind(),
+        peer_network=TcpNetwork(bound, found.peer_address),
+        joining=joining,
+    )
+
+
+def _told(host: str, listener: Listener) -> str:
+    """Return the host that peers dial: nobody connects to "every interface"."""
+    return listener.advertised_host if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared
+
+
+def _lock(data_dir: Path) -> Callable[[], None]:
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        return lock_file(str(data_dir / _LOCK), create=True)
+    except BlockingIOError:
+        raise ConfigError(
+            f"{data_dir} is in use by another node. Name another directory with --data-dir, or"
+            " serve several nodes of this machine with --workers."
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot use the data directory {data_dir}: {error.strerror}") from error
+
+
+def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> list[int]:
+    """Return the ids of the nodes; wait for a lease that nobody renews. Raises ConfigError."""
+    deadline = time.monotonic() + _LEASE_S
+    while True:
+        try:
+            return claim(catalog, owner, count, asked)
+        except IdInUse as used:
+            if time.monotonic() > deadline:
+                raise ConfigError(
+                    f"--node-id {asked}: {used}. Choose another id, or leave --node-id out."
+                ) from None
+            _log.info("the id is in use: waiting for the end of its lease", reason=str(used))
+            time.sleep(1.0)
+
+
+def _bind_peers(config: BrokerConfig, number: int) -> socket.socket:
+    """Take the address at which peers reach a node. Raises ConfigError."""
+    text = config.view(ClusterConfig).peers_listener
+    if text:
+        host, port = parse_address(text, "peers.listener")
+    else:
+        host, port = parse_listeners(config)[0].host, 0
+    try:
+        return bind_peers(host, port + number if port else 0)
+    except OSError as error:
+        raise ConfigError(
+            f"peers.listener: cannot listen on {host}:{port}: {error.strerror}"
+        ) from error
+
+
+def _open_storage(
+    url: str, config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+) -> tuple[Logs, Catalog]:
+    """Return the node's logs, not connected yet, and the catalog. Raises ConfigError."""
+    from logstore.remote.postgres_store import PostgresStore
+    from magnetar.storage.remote_logs import RemoteLogs
+
+    return RemoteLogs(PostgresStore(url), config, clock, fail), open_catalog(url)

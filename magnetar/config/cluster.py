@@ -1,0 +1,27 @@
+"""The settings of a node of a cluster: where the cluster is kept, and where its peers reach it."""
+
+from __future__ import annotations
+
+from magnetar.config.security import password
+from magnetar.config.setting import Config, string
+
+
+class ClusterConfig(Config):
+    """What `serve --storage` needs besides the settings of every broker."""
+
+    cluster_storage = password(
+        since="magnetar 0.1",
+        doc="The PostgreSQL database that all nodes of a cluster share, as postgresql://USER@HOST"
+        ":PORT/DATABASE; --storage stands for it. Without it a broker keeps everything in its data"
+        " directory. See cluster.md.",
+    )
+    peers_listener = string(
+        "",
+        since="magnetar 0.1",
+        doc="HOST:PORT at which the other nodes of the cluster reach this one. Empty: the host of"
+        " the first listener, and a free port.",
+    )
+
+
+#: The settings of this file, which a broker has besides its own.
+CLUSTER_SETTINGS = ClusterConfig.settings

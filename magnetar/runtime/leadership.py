@@ -1,0 +1,98 @@
+"""What a node of a cluster does about who leads: takes over, hands over, evens out.
+
+Who leads is decided by the catalog (`magnetar.storage.leadership`). Nodes that do the same at the
+same moment get one answer: of several that take a dead node over, one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Protocol
+
+from magnetar.logging import get_logger
+from magnetar.storage.hand_over import LEADERSHIP, HandOver
+from magnetar.storage.leaders import leader_id
+from magnetar.storage.leadership import Led, Move, excess, in_steps, inheritance
+from magnetar.storage.topic_names import INTERNAL
+from magnetar.storage.topics import Topics
+
+_log = get_logger("nodes")
+
+
+class Fences(Protocol):
+    """The catalog, as far as dead nodes go."""
+
+    def take_over(self, node_id: int, incarnation: int) -> bool:
+        """As `magnetar.storage.leadership.take_over`."""
+        ...
+
+
+class Changes(Protocol):
+    """What all nodes know of the catalog."""
+
+    async def see_changes(self) -> int:
+        """Obey what the catalog says now."""
+        ...
+
+    async def tell_changes(self) -> None:
+        """Return once every node obeys what the catalog says now, or a second is over."""
+        ...
+
+
+class Leadership:
+    """One node's part in who leads what."""
+
+    def __init__(
+        self, topics: Topics, catalog: Fences, changes: Changes, hand_over: HandOver
+    ) -> None:
+        self._topics = topics
+        self._catalog = catalog
+        self._changes = changes
+        self._hand_over = hand_over
+
+    async def take_over(self, node_id: int, incarnation: int) -> bool:
+        """Have live nodes lead what a node led whose lease has ended; return whether it was so.
+
+        What this node takes is open on return.
+        """
+        if not await LEADERSHIP.run(partial(self._catalog.take_over, node_id, incarnation)):
+            return False
+        _log.warning("a node was taken over", node_id=node_id, incarnation=incarnation)
+        # The others first: this node opens its part in the time that they take.
+        telling = asyncio.ensure_future(self._changes.tell_changes())
+        await self._changes.see_changes()
+        await telling
+        return True
+
+    async def drain(self, live: Collection[int]) -> int:
+        """Hand over all that this node leads, before it stops; return how much that was.
+
+        `live` are the nodes that have a lease. Nothing moves where there is no other.
+        """
+        others = [node_id for node_id in live if node_id != self._topics.placement.own_id]
+        return await self._perform(inheritance(self._led(), others)) if others else 0
+
+    async def even_out(self, live: Collection[int]) -> int:
+        """Hand over what this node leads beyond its share, to nodes that lead less than theirs."""
+        own_id = self._topics.placement.own_id
+        counts = Counter(
+            leader_id(one, own_id) for topic in self._topics.all() for one in topic.partitions
+        )
+        return await self._perform(excess(own_id, self._led(), counts, live))
+
+    def _led(self) -> list[Led]:
+        return [Led(topic.id, log.partition) for topic in self._topics.all() for log in topic.local]
+
+    async def _perform(self, moves: Iterable[Move]) -> int:
+        shards_of = {topic.id for topic in self._topics.all() if topic.name in INTERNAL}
+        count = 0
+        for step in in_steps(moves, shards_of):
+            await self._hand_over.perform(step)
+            await self._changes.tell_changes()
+            count += len(step)
+        if count:
+            _log.info("partitions handed over", partitions=count)
+        return count

@@ -1,0 +1,168 @@
+"""The nodes of a cluster, as their rows in the catalog say: who lives, and where each is reached.
+
+Owns what this node knows of the others, and the look at the catalog that keeps it so: each second,
+in a thread and on a connection of its own, so that a PostgreSQL that hangs does not stop the event
+loop. The look also finds what other nodes have changed, where their message was lost, and which
+nodes have died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from logstore.disk.pools import Pool
+from magnetar import __version__
+from magnetar.config.listeners import Listener
+from magnetar.logging import get_logger
+from magnetar.runtime.background import Background
+from magnetar.runtime.nodes import Address
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import NodeRow, Presence
+from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.leaders import NodeFenced
+
+#: The name of the address that peers dial, among the endpoints of a node. Listeners of clients have
+#: names in capitals.
+PEERS = "peers"
+LOOK_AGAIN_S = 1.0
+#: Of its own: what waits for PostgreSQL must hold up nothing else.
+_LOOKS = Pool("members", 1)
+
+_log = get_logger("nodes")
+
+
+class Members:
+    """What the catalog said last of the nodes."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, NodeRow] = {}
+
+    def see(self, rows: Iterable[NodeRow]) -> None:
+        """Take over what the catalog says now."""
+        self._rows = {row.node_id: row for row in rows}
+
+    def live(self) -> list[int]:
+        """Return the nodes whose leases are good, in order."""
+        return [row.node_id for row in self._rows.values() if row.is_live]
+
+    def dead(self) -> list[NodeRow]:
+        """Return the nodes whose leases have ended."""
+        return [row for row in self._rows.values() if not row.is_live]
+
+    def reached(self, listener: str) -> list[Address]:
+        """Return where clients of a listener of that name reach each node that lives."""
+        return [
+            (row.node_id, *row.presence.endpoints[listener], row.presence.rack or None)
+            for row in self._rows.values()
+            if row.is_live and listener in row.presence.endpoints
+        ]
+
+    def peer_address(self, node_id: int) -> tuple[str, int] | None:
+        """Return where a node listens to its peers."""
+        row = self._rows.get(node_id)
+        return None if row is None else row.presence.endpoints.get(PEERS)
+
+
+class Joining(NamedTuple):
+    """What a broker needs to be a node of a cluster."""
+
+    members: Members
+    #: The address at which peers reach this node.
+    peers: tuple[str, int]
+    #: The place that has this node's id.
+    owner: str
+    #: Opens the catalog once more, for the look of each second.
+    open_catalog: Callable[[], Catalog]
+
+    def presence(self, listeners: Sequence[Listener], rack: str | None) -> Presence:
+        """Return what this node says of itself."""
+        endpoints = {one.name: (one.advertised_host, one.advertised_port) for one in listeners}
+        return Presence(self.owner, {**endpoints, PEERS: self.peers}, rack or "", __version__)
+
+
+class MemberWatch:
+    """The look at the catalog, each second."""
+
+    def __init__(
+        self,
+        open_catalog: Callable[[], Catalog],
+        own: tuple[int, int],
+        members: Members,
+        on_seen: Callable[[int], Awaitable[None]],
+    ) -> None:
+        """`own`: the id and incarnation of this node. `on_seen` gets the number of the last change
+        of the catalog, after `members` was told."""
+        self._open_catalog = open_catalog
+        self._catalog: Catalog | None = None
+        self._node_id, self._incarnation = own
+        self._members = members
+        self._on_seen = on_seen
+        self._background: Background | None = None
+        self._is_away = False
+
+    def start(self, fail: Callable[[BaseException], None]) -> None:
+        """Look from now on. `fail` ends a node that is fenced."""
+        self._background = Background(fail)
+        self._background.start(self._look_periodically())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._background is not None:
+            self._background.cancel()
+            await self._background.ended()
+        # After the look under way, which has the connection.
+        await _LOOKS.run(self._close)
+
+    async def _look_periodically(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _look(self) -> None:
+        try:
+            rows, version = await _LOOKS.run(self._read)
+        except CatalogUnavailable as away:
+            if not self._is_away:
+                _log.warning("the catalog does not answer", reason=str(away))
+            self._is_away = True
+            return
+        if self._is_away:
+            _log.info("the catalog answers again")
+        self._is_away = False
+        self._members.see(rows)
+        own = next((row for row in rows if row.node_id == self._node_id), None)
+        if own is None or own.incarnation != self._incarnation:
+            raise NodeFenced(f"node {self._node_id} was taken over, or has been started once more")
+        await self._on_seen(version)
+
+    def _read(self) -> tuple[list[NodeRow], int]:
+        """Renew the lease and read the nodes. In a thread."""
+        if self._catalog is None:
+            self._catalog = self._open_catalog()
+        self._catalog.renew_lease(self._node_id, self._incarnation)
+        return self._catalog.members(), self._catalog.change_count()
+
+    def _close(self) -> None:
+        if self._catalog is not None:
+            self._catalog.close()
+
+
+def bind_peers(host: str, port: int) -> socket.socket:
+    """Return a socket with the address that peers dial. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or "0.0.0.0",  # noqa: S104  # what an empty host asks for
+        port,
+        type=socket.SOCK_STREAM,
+        flags=socket.AI_PASSIVE,
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -1,0 +1,209 @@
+"""What `magnetar cluster doctor` looks at: whether a database keeps what a cluster promises.
+
+Each check is one finding: what is, whether that is good, and how to mend it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, NamedTuple
+
+from magnetar import __version__
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import NodeRow
+from magnetar.storage.postgres_database import PostgresDatabase
+from magnetar.storage.postgres_schema import MIGRATIONS
+
+#: The oldest PostgreSQL that is supported by its makers.
+_VERSION_MIN = 140000
+#: Connections of one node: two of the catalog, and those of commits and reads.
+_CONNECTIONS_OF_NODE = 6
+_CLOCK_S = 1.0
+_SLOW_MS = 5.0
+_ROUND_TRIPS = 20
+
+
+class Verdict(Enum):
+    """How good a finding is."""
+
+    GOOD = "ok"
+    DOUBTFUL = "warning"
+    BAD = "error"
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    verdict: Verdict
+    what: str
+    #: What to do about it; empty for what is good.
+    mend: str = ""
+
+
+def check(url: str) -> Iterator[Finding]:
+    """Yield what is found, the most basic first. Raises CatalogUnavailable, CatalogFailure."""
+    database = PostgresDatabase(url)
+    try:
+        yield from _server(database)
+        yield from _settings(database)
+        yield from _replication(database)
+        yield _way(database)
+        yield _clock(database)
+        tables = _tables(database)
+        yield tables
+        if tables.verdict is Verdict.GOOD:
+            yield from _nodes(database)
+    finally:
+        database.close()
+
+
+def _ask(database: PostgresDatabase, question: str) -> Any:
+    with database.statements("look") as statements:
+        return statements.execute(question).fetchone()[0]
+
+
+def _server(database: PostgresDatabase) -> Iterator[Finding]:
+    number, name = (
+        _ask(database, f"SELECT current_setting('{each}')")  # noqa: S608  # two constants
+        for each in ("server_version_num", "server_version")
+    )
+    said = f"PostgreSQL {name} at {database.shown}"
+    if int(number) < _VERSION_MIN:
+        yield Finding(Verdict.BAD, said, "Use PostgreSQL 14 or newer.")
+    else:
+        yield Finding(Verdict.GOOD, said)
+    if _ask(database, "SELECT pg_is_in_recovery()"):
+        yield Finding(
+            Verdict.BAD,
+            "the server is a standby, which nothing can be written to",
+            "Name the primary, or several hosts with target_session_attrs=read-write.",
+        )
+
+
+def _settings(database: PostgresDatabase) -> Iterator[Finding]:
+    wanted = {
+        "fsync": ("on", "what was acknowledged may be lost with the server's power"),
+        "full_page_writes": ("on", "a page that is torn by a power cut is lost"),
+        "synchronous_commit": ("on", "a commit returns before it is durable"),
+    }
+    for name, (good, otherwise) in wanted.items():
+        value = _ask(database, f"SELECT current_setting('{name}')")  # noqa: S608  # constants
+        # Stricter than `on` is good too.
+        if value == good or (name == "synchronous_commit" and value == "remote_apply"):
+            yield Finding(Verdict.GOOD, f"{name} = {value}")
+        else:
+            yield Finding(
+                Verdict.BAD,
+                f"{name} = {value}: {otherwise}",
+                f"Set {name} = {good}, for the server, the database and the role.",
+            )
+
+
+def _replication(database: PostgresDatabase) -> Iterator[Finding]:
+    standbys = _ask(database, "SELECT count(*) FROM pg_stat_replication")
+    synchronous = _ask(database, "SELECT current_setting('synchronous_standby_names')")
+    if synchronous:
+        yield Finding(Verdict.GOOD, f"synchronous standbys: {synchronous}")
+    elif standbys:
+        yield Finding(
+            Verdict.BAD,
+            f"{standbys} standbys, none of them synchronous: a fail-over loses what was"
+            " acknowledged last",
+            "Set synchronous_standby_names, to 'ANY 1 (*)' for example.",
+        )
+    else:
+        yield Finding(
+            Verdict.DOUBTFUL,
+            "no standby: the loss of the server's disk loses the cluster",
+            "Add a synchronous standby, or a disk that is mirrored.",
+        )
+
+
+def _way(database: PostgresDatabase) -> Finding:
+    if database.is_direct():
+        return Finding(Verdict.GOOD, "the connection goes to the server itself")
+    return Finding(
+        Verdict.DOUBTFUL,
+        "a pooler, a proxy or a translated address stands between",
+        "A pooler must pool sessions, not transactions: settings of a session are relied on.",
+    )
+
+
+def _clock(database: PostgresDatabase) -> Finding:
+    slowest, durations = 0.0, []
+    for _ in range(_ROUND_TRIPS):
+        began = time.perf_counter()
+        told_s = float(_ask(database, "SELECT extract(epoch FROM clock_timestamp())"))
+        durations.append(1000 * (time.perf_counter() - began))
+        slowest = told_s - time.time()
+    middle_ms = sorted(durations)[_ROUND_TRIPS // 2]
+    said = f"clocks differ by {abs(slowest):.1f} s; a round trip takes {middle_ms:.1f} ms"
+    if abs(slowest) > _CLOCK_S:
+        return Finding(Verdict.DOUBTFUL, said, "Let all machines follow one source of time.")
+    if middle_ms > _SLOW_MS:
+        return Finding(Verdict.DOUBTFUL, said, "Each commit waits for one: move the two closer.")
+    return Finding(Verdict.GOOD, said)
+
+
+def _tables(database: PostgresDatabase) -> Finding:
+    if _ask(database, "SELECT to_regclass('magnetar.cluster') IS NOT NULL"):
+        version = _ask(database, "SELECT version FROM schema_version")
+        if version != len(MIGRATIONS):
+            return Finding(
+                Verdict.DOUBTFUL,
+                f"the tables are of schema {version}, this magnetar has {len(MIGRATIONS)}",
+                "`magnetar cluster init` of the newest magnetar brings them up to date.",
+            )
+        cluster_id = _ask(database, "SELECT cluster_id FROM cluster")
+        return Finding(Verdict.GOOD, f"cluster {cluster_id}")
+    if _ask(database, "SELECT has_database_privilege(current_database(), 'CREATE')"):
+        return Finding(
+            Verdict.DOUBTFUL,
+            "no cluster yet",
+            "`magnetar cluster init` or the first node makes it.",
+        )
+    return Finding(
+        Verdict.BAD,
+        "no cluster yet, and the role may not make one",
+        "GRANT CREATE ON DATABASE to the role, or let its owner run `magnetar cluster init`.",
+    )
+
+
+def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
+    catalog = Catalog(None, is_shared=True, database=database)
+    rows = [row for row in catalog.members() if row.incarnation >= 0]
+    live = [row for row in rows if row.is_live]
+    yield Finding(Verdict.GOOD, f"{len(live)} of {len(rows)} nodes live")
+    leading = catalog.led_counts()
+    dead = [row.node_id for row in rows if not row.is_live and leading.get(row.node_id)]
+    if dead:
+        yield Finding(
+            Verdict.BAD,
+            f"nodes {_list(dead)} are gone, and still lead partitions",
+            "Start them, or another node: it takes over what a lease has ended for.",
+        )
+    yield from _versions(live)
+    connections = int(_ask(database, "SELECT current_setting('max_connections')"))
+    needed = _CONNECTIONS_OF_NODE * max(len(live), 1)
+    if connections < 2 * needed:
+        yield Finding(
+            Verdict.DOUBTFUL,
+            f"max_connections = {connections}, of which nodes take {needed}",
+            "Raise max_connections.",
+        )
+
+
+def _versions(live: list[NodeRow]) -> Iterator[Finding]:
+    versions = sorted({row.presence.version for row in live} | {__version__})
+    if len(versions) > 1:
+        yield Finding(
+            Verdict.DOUBTFUL,
+            f"several versions of magnetar: {_list(versions)}",
+            "Bring all of them to the newest, one after the other.",
+        )
+
+
+def _list(values: list[Any]) -> str:
+    return ", ".join(str(value) for value in values)

@@ -1,0 +1,184 @@
+"""Who leads which partition of a cluster: the rules, and the statements that write them down.
+
+In a cluster partitions change their leader while nodes run. There are two ways. A node whose lease
+has ended is *fenced*, and live nodes take over what it led. A live node *hands over* what it leads:
+all of it when it stops, its excess when a node has joined.
+
+Every partition that moves gets a leader epoch that no partition had before: the next number of the
+one counter that numbers starts too. Either way is one transaction of the catalog, which holds the
+row of the node that leads until then. A commit of that node holds the same row, so each commit of a
+former leader is before the move, or has no effect.
+
+Rendezvous hashing chooses who takes a partition: every node computes the same, a dead node's
+partitions are spread over all others, and no other partition moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
+from uuid import UUID
+
+from magnetar.storage.catalog_rows import next_epoch
+from magnetar.storage.database import Queries
+
+#: Partitions that are handed over in one transaction: their clients wait for it.
+STEP_PARTITIONS = 64
+
+
+class Led(NamedTuple):
+    """One partition of a topic."""
+
+    topic_id: UUID
+    partition: int
+
+
+class Move(NamedTuple):
+    """A partition, and the node that is to lead it."""
+
+    topic_id: UUID
+    partition: int
+    node_id: int
+
+
+# --- the rules
+
+
+def heir(led: Led, node_ids: Iterable[int]) -> int:
+    """Return the node that takes a partition: the one of the highest rendezvous weight."""
+    key = led.topic_id.bytes + led.partition.to_bytes(4, "big")
+    # Both in the comparison: a node id decides between equal weights.
+    return max(node_ids, key=lambda node_id: (_weight(key, node_id), node_id))
+
+
+def _weight(key: bytes, node_id: int) -> bytes:
+    return blake2b(key + node_id.to_bytes(4, "big"), digest_size=8).digest()
+
+
+def inheritance(led: Iterable[Led], node_ids: Collection[int]) -> list[Move]:
+    """Return where the partitions of one node go, of which `node_ids` take them."""
+    return [Move(*one, heir(one, node_ids)) for one in led]
+
+
+def excess(
+    own_id: int, led: Iterable[Led], counts: Mapping[int, int], live: Collection[int]
+) -> list[Move]:
+    """Return what a node hands over so that every live node leads about as much.
+
+    `led` is what it leads, `counts` how much each node leads. Empty where the node leads no more
+    than its share. Only nodes below their share take any, so all are even after a few looks.
+    """
+    share, rest = divmod(sum(counts.get(node_id, 0) for node_id in live), len(live))
+    # One more each for those that have the most: they need not give it away.
+    most_first = sorted(live, key=lambda node_id: (-counts.get(node_id, 0), node_id))
+    room = {
+        node_id: share + (place < rest) - counts.get(node_id, 0)
+        for place, node_id in enumerate(most_first)
+    }
+    moves: list[Move] = []
+    for one in islice(led, max(-room[own_id], 0)):
+        most = max(room.values())
+        # By weight where there is a choice: two that give do not fill the same node first.
+        node_id = heir(one, [each for each, left in room.items() if left == most])
+        moves.append(Move(*one, node_id))
+        room[node_id] -= 1
+    return moves
+
+
+def in_steps(moves: Iterable[Move], shards_of: Collection[UUID]) -> Iterator[Sequence[Move]]:
+    """Yield the moves in steps of `STEP_PARTITIONS`, those of the coordinators' topics first.
+
+    `shards_of`: the ids of these topics. Groups and transactions stand still without a coordinator;
+    a partition's clients only turn to another node.
+    """
+    in_order = sorted(moves, key=lambda move: move.topic_id not in shards_of)
+    for begin in range(0, len(in_order), STEP_PARTITIONS):
+        yield in_order[begin : begin + STEP_PARTITIONS]
+
+
+# --- the statements
+
+
+def take_over(database: Queries, node_id: int, incarnation: int) -> bool:
+    """Fence a node whose lease has ended, and give what it leads to live nodes.
+
+    `incarnation` is the one that was seen dead. False: it has a lease, or another node was faster,
+    or no other node lives; then nothing has changed but the counter of epochs.
+    """
+    live = [each for each in _live(database) if each != node_id]
+    if not live:
+        return False
+    epoch = next_epoch(database)
+    # First the row: what the old leader is committing at this moment comes before, or never.
+    fenced = database.execute(
+        "UPDATE nodes SET incarnation = ?"
+        " WHERE node_id = ? AND incarnation = ? AND lease_until <= lease_now()",
+        (epoch, node_id, incarnation),
+    )
+    if not fenced.rowcount:
+        return False
+    _move(database, node_id, inheritance(_led_by(database, node_id), live), epoch)
+    return True
+
+
+def hand_over(database: Queries, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
+    """Let other nodes lead what this node leads, as far as these live.
+
+    False: the node is fenced, and leads nothing; nothing has changed. Expects that all of these
+    partitions are durable, and that this node appends nothing to them.
+    """
+    held = database.execute(
+        "UPDATE nodes SET incarnation = incarnation WHERE node_id = ? AND incarnation = ?",
+        (node_id, incarnation),
+    )
+    if not held.rowcount:
+        return False
+    live = {*_live(database)}
+    taken = [move for move in moves if move.node_id in live]
+    if taken:
+        _move(database, node_id, taken, next_epoch(database))
+    return True
+
+
+def leads_any(database: Queries, node_id: int) -> bool:
+    """Return whether a node leads any partition."""
+    found = database.execute(
+        "SELECT 1 FROM partition_leaders WHERE node_id = ? LIMIT 1", (node_id,)
+    )
+    return found.fetchone() is not None
+
+
+def _live(database: Queries) -> list[int]:
+    rows = database.execute(
+        "SELECT node_id FROM nodes WHERE lease_until > lease_now() ORDER BY node_id"
+    )
+    return [node_id for (node_id,) in rows.fetchall()]
+
+
+def _led_by(database: Queries, node_id: int) -> list[Led]:
+    rows = database.execute(
+        "SELECT topic_id, partition FROM partition_leaders WHERE node_id = ?"
+        " ORDER BY topic_id, partition",
+        (node_id,),
+    )
+    return [Led(UUID(bytes=bytes(topic_id)), partition) for topic_id, partition in rows.fetchall()]
+
+
+def _move(database: Queries, node_id: int, moves: Sequence[Move], epoch: int) -> None:
+    """Write down who leads these partitions, which `node_id` leads until now, and tell the nodes.
+
+    A partition that another node leads is left as it is.
+    """
+    database.executemany(
+        "UPDATE partition_leaders SET node_id = ?, leader_epoch = ?"
+        " WHERE topic_id = ? AND partition = ? AND node_id = ?",
+        [(move.node_id, epoch, move.topic_id.bytes, move.partition, node_id) for move in moves],
+    )
+    # Of the version that the end of this transaction counts up to.
+    database.executemany(
+        "INSERT INTO changes (version, kind, name)"
+        " SELECT change_count + 1, 'topic', ? FROM cluster",
+        [(topic_id.hex,) for topic_id in dict.fromkeys(move.topic_id for move in moves)],
+    )

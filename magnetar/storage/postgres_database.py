@@ -1,0 +1,260 @@
+"""The catalog's database of a cluster: PostgreSQL, which every node has open.
+
+A transaction first locks the one row of `cluster`, so transactions of all nodes follow one another,
+and the numbers of changes become visible in their order. A call takes two seconds at the most: then
+its connection is given up, and what it asked for may have happened (CatalogUnavailable). The next
+call connects again. After a connection that could not be made, calls fail at once for a second.
+
+psycopg is imported where a cluster is served, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import RLock
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict
+
+from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
+from magnetar.storage.postgres_schema import MIGRATIONS, SCHEMA
+
+#: How long one call may take: it may run on the event loop.
+_CALL_S = 2.0
+_RETRY_S = 1.0
+_T = TypeVar("_T")
+_SESSION = (
+    f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
+    " SET idle_in_transaction_session_timeout = 10000"
+)
+#: Any number that no other program uses: held while tables are made.
+_MIGRATION_LOCK = 7_236_514_400_912
+
+
+class _NoAnswer(psycopg.OperationalError):
+    """The server has not answered in time."""
+
+
+class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits for no answer longer than `_CALL_S`."""
+
+    def wait(self, gen: PQGen[_T], interval: float = 0.0, timeout: float | None = None) -> _T:
+        """Drive a conversation of psycopg's to its end. Raises _NoAnswer."""
+        deadline_s = time.monotonic() + _CALL_S
+        try:
+            event = next(gen)
+            with selectors.DefaultSelector() as selector:
+                while True:
+                    key = selector.register(self.pgconn.socket, event)
+                    ready = selector.select(max(deadline_s - time.monotonic(), 0))
+                    selector.unregister(key.fileobj)
+                    if not ready:
+                        raise _NoAnswer(f"no answer within {_CALL_S:g} s")
+                    event = gen.send(ready[0][1])
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+
+class _Statements:
+    """Runs SQL with `?` for values."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._connection = connection
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Rows:
+        # No literal of ours has a question mark or a percent sign in it.
+        text = statement.replace("?", "%s")
+        # `encode`: psycopg's type asks for a literal; all statements are constants of ours.
+        return self._connection.execute(text.encode(), values)
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        text = statement.replace("?", "%s")
+        self._connection.cursor().executemany(text.encode(), rows)
+
+
+class PostgresDatabase:
+    """One connection, made again when it is lost."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: postgresql://, or key=value pairs as libpq has them. Raises CatalogFailure."""
+        self._url = url
+        # Reentrant, since migrations run inside the opening.
+        self._lock = RLock()
+        self._connection: _BoundedConnection | None = None
+        self._retry_s = 0.0
+        try:
+            self.shown = shown(url)
+        except psycopg.Error:
+            # What psycopg says of it has the whole text, with the password.
+            raise CatalogFailure(
+                "--storage names no database: postgresql://USER@HOST:PORT/DATABASE is expected"
+            ) from None
+
+    def open(self, new_cluster_id: str) -> None:
+        try:
+            with self._failing("open"):
+                self._migrate(new_cluster_id)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._give_up()
+
+    @contextmanager
+    def statements(self, doing: str) -> Iterator[_Statements]:
+        with self._failing(doing):
+            yield _Statements(self._connected())
+
+    @contextmanager
+    def snapshot(self, doing: str) -> Iterator[_Statements]:
+        with self._failing(doing), self._begun("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
+            yield _Statements(self._connected())
+
+    @contextmanager
+    def transaction(self, doing: str) -> Iterator[_Statements]:
+        with self._failing(doing), self._begun("BEGIN"):
+            connection = self._connected()
+            connection.execute("SELECT 1 FROM cluster FOR UPDATE")
+            yield _Statements(connection)
+
+    def is_direct(self) -> bool:
+        """Return whether the server sees this connection as it is made here.
+
+        It does not where a pooler, a proxy or a translation of addresses stands between.
+        """
+        with self.statements("look at the connection") as statements:
+            (seen,) = statements.execute("SELECT inet_client_port()").fetchone()
+            assert self._connection is not None
+            # A socket in the file system has no port, and nothing between.
+            descriptor = os.dup(self._connection.pgconn.socket)
+        with socket.socket(fileno=descriptor) as own:
+            return own.family == socket.AF_UNIX or own.getsockname()[1] == seen
+
+    # --- the connection
+
+    @contextmanager
+    def _begun(self, begin: str) -> Iterator[None]:
+        """Run the block in a transaction, and commit it."""
+        connection = self._connected()
+        connection.execute(begin.encode())
+        try:
+            yield
+        except BaseException:
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+
+    def _connected(self) -> _BoundedConnection:
+        """Return the connection, which answers: one that was lost while it idled is replaced."""
+        if self._connection is not None and not self._connection.closed and self._is_alive():
+            return self._connection
+        if time.monotonic() < self._retry_s:
+            raise psycopg.OperationalError("it could not be reached a moment ago")
+        try:
+            self._connection = _BoundedConnection.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=int(_CALL_S),
+                # Without prepared statements, which outlive nothing that a pool may change.
+                prepare_threshold=None,
+                application_name="magnetar catalog",
+            )
+            self._connection.execute(_SESSION.encode())
+        except psycopg.OperationalError:
+            self._retry_s = time.monotonic() + _RETRY_S
+            self._give_up()
+            raise
+        return self._connection
+
+    def _is_alive(self) -> bool:
+        """Whether the server has not closed the connection, for all that has arrived."""
+        assert self._connection is not None
+        if self._connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._connection.pgconn.socket, selectors.EVENT_READ)
+            # What arrives while nothing was asked is the news of the end, or a notice.
+            if not selector.select(0):
+                return True
+        self._give_up()
+        return False
+
+    def _give_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
+                # Also a statement that the server has ended for its length: what holds it up there
+                # is not known, so the next call begins anew.
+                self._give_up()
+                raise CatalogUnavailable(self._said(doing, error)) from error
+            except psycopg.Error as error:
+                raise CatalogFailure(self._said(doing, error)) from error
+
+    def _said(self, doing: str, error: psycopg.Error) -> str:
+        # What libpq says has several lines, for each address that it tried.
+        return f"catalog {self.shown}: cannot {doing}: {' '.join(str(error).split())}"
+
+    # --- tables
+
+    def _migrate(self, new_cluster_id: str) -> None:
+        connection = self._connected()
+        done = self._version(connection)
+        if done == len(MIGRATIONS):
+            return
+        # Several nodes may start on an empty database at once.
+        with self._begun("BEGIN"):
+            connection.execute(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})".encode())
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
+            connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version int NOT NULL)")
+            done = self._version(connection)
+            # A newer schema may mean anything: a start that guessed would damage it.
+            if done > len(MIGRATIONS):
+                raise CatalogFailure(
+                    f"{self.shown} was written by a newer magnetar (schema {done}, this one knows"
+                    f" {len(MIGRATIONS)}). Start that version, or name another database."
+                )
+            for script in MIGRATIONS[done:]:
+                connection.execute(script.encode())
+            if done == 0:
+                connection.execute("INSERT INTO schema_version VALUES (0)")
+                # -1: the first start counts up to epoch 0.
+                connection.execute(
+                    "INSERT INTO cluster VALUES (1, %s, -1, 0, 0, %s)",
+                    (new_cluster_id, secrets.token_bytes(32)),
+                )
+            connection.execute("UPDATE schema_version SET version = %s", (len(MIGRATIONS),))
+
+    def _version(self, connection: _BoundedConnection) -> int:
+        """Return how many steps are made; 0: there are no tables."""
+        found = connection.execute(f"SELECT to_regclass('{SCHEMA}.schema_version')".encode())
+        if found.fetchall() == [(None,)]:
+            return 0
+        row = connection.execute("SELECT version FROM schema_version").fetchone()
+        return 0 if row is None else int(row[0])
+
+
+def shown(url: str) -> str:
+    """Return where the database is, without a password."""
+    parts = conninfo_to_dict(url)
+    user = f"{parts['user']}@" if "user" in parts else ""
+    host, port = parts.get("host", ""), parts.get("port", 5432)
+    return f"postgresql://{user}{host}:{port}/{parts.get('dbname', '')}"

@@ -1,0 +1,138 @@
+"""The catalog's database in the data directory: SQLite, which several nodes may have open.
+
+Durable when a transaction returns: WAL, synchronous=FULL; less where the broker's durability
+promises less.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from logstore.disk.durability import Durability
+from magnetar.storage.catalog_schema import MIGRATIONS
+from magnetar.storage.database import CatalogFailure
+from magnetar.storage.private_file import make_private
+
+FILE_NAME = "catalog.sqlite"
+#: How long a lease is good without being renewed.
+LEASE_MS = 6_000
+
+_SYNCHRONOUS = {
+    Durability.FSYNC: "FULL",
+    Durability.PAGE_CACHE: "OFF",
+    Durability.MEMORY: "OFF",
+}
+#: How long a change waits for the write lock of another process, which holds it for some syncs.
+_LOCK_S = 30.0
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqliteDatabase:
+    """One open file, or a database in memory: for no directory, or memory durability."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        durability: Durability = Durability.FSYNC,
+        now_ms: Callable[[], int] = _wall_ms,
+    ) -> None:
+        # Reentrant, since migrations run inside the opening.
+        self._lock = RLock()
+        self._durability = durability
+        self._now_ms = now_ms
+        in_memory = directory is None or durability is Durability.MEMORY
+        self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
+        self._connection: sqlite3.Connection
+
+    def open(self, new_cluster_id: str) -> None:
+        if self._path != ":memory:":
+            # It has what SCRAM keeps of passwords. SQLite gives the files beside it the same mode.
+            with self._failing("open"):
+                make_private(Path(self._path))
+        with self._failing("open"):
+            # `isolation_level=None`: this class begins and ends transactions itself.
+            # `check_same_thread=False`: topics are changed in a thread; the lock keeps its calls
+            # apart.
+            # `timeout`: another node may hold the write lock for the time of its sync.
+            self._connection = sqlite3.connect(
+                self._path, timeout=_LOCK_S, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._durability]}")
+                # Off by default in SQLite: the configs of a deleted topic would stay behind.
+                self._connection.execute("PRAGMA foreign_keys = ON")
+                self._migrate(new_cluster_id)
+                now_ms = self._now_ms
+                self._connection.create_function("lease_now", 0, now_ms)
+                self._connection.create_function("lease_end", 0, lambda: now_ms() + LEASE_MS)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        with self._failing("close"):
+            self._connection.close()
+
+    @contextmanager
+    def statements(self, doing: str) -> Iterator[sqlite3.Connection]:
+        with self._failing(doing):
+            yield self._connection
+
+    @contextmanager
+    def snapshot(self, doing: str) -> Iterator[sqlite3.Connection]:
+        with self._failing(doing):
+            self._connection.execute("BEGIN")
+            try:
+                yield self._connection
+            finally:
+                self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def transaction(self, doing: str) -> Iterator[sqlite3.Connection]:
+        with self._failing(doing):
+            # The lock is taken at once: a transaction that takes it later could fail half-way.
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                # SQLite has rolled back by itself after some errors, a full disk among them.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _failing(self, doing: str) -> Iterator[None]:
+        try:
+            with self._lock:
+                yield
+        except (sqlite3.Error, OSError) as error:
+            raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
+
+    def _migrate(self, new_cluster_id: str) -> None:
+        done = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        # A newer schema may mean anything: a start that guessed would damage it.
+        if done > len(MIGRATIONS):
+            raise CatalogFailure(
+                f"{self._path} was written by a newer magnetar (schema {done}, this one knows"
+                f" {len(MIGRATIONS)}). Start that version, or another data directory."
+            )
+        for version, script in enumerate(MIGRATIONS[done:], done + 1):
+            with self.transaction("migrate") as database:
+                # Not `executescript`, which would commit the transaction first.
+                for statement in script.split(";"):
+                    database.execute(statement)
+                if version == 1:
+                    # -1: the first start counts up to epoch 0.
+                    database.execute("INSERT INTO cluster VALUES (1, ?, -1, 0)", (new_cluster_id,))
+                # In the same transaction: after a crash a step is made whole, or once more.
+                database.execute(f"PRAGMA user_version = {version}")

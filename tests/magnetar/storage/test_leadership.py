@@ -1,0 +1,218 @@
+"""Who leads what: the rules of who takes a partition, and that the catalog keeps them apart."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import Change, TopicRow
+from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.leadership import (
+    STEP_PARTITIONS,
+    Led,
+    Move,
+    excess,
+    heir,
+    in_steps,
+    inheritance,
+)
+from magnetar.storage.postgres_database import PostgresDatabase
+
+_TOPIC = UUID(int=7)
+_LED = [Led(_TOPIC, index) for index in range(200)]
+
+
+# --- the rules
+
+
+def test_a_partition_changes_its_heir_only_where_that_node_goes() -> None:
+    before = {one: heir(one, (1, 2, 3, 4)) for one in _LED}
+    after = {one: heir(one, (1, 2, 4)) for one in _LED}
+    assert {one for one in _LED if before[one] != after[one]} == {
+        one for one in _LED if before[one] == 3
+    }
+
+
+def test_all_heirs_get_about_as_much() -> None:
+    counts = Counter(move.node_id for move in inheritance(_LED, (1, 2, 3, 4)))
+    assert set(counts) == {1, 2, 3, 4} and max(counts.values()) - min(counts.values()) < 30
+
+
+def test_the_order_of_the_nodes_does_not_matter() -> None:
+    assert inheritance(_LED, (1, 2, 3)) == inheritance(_LED, (3, 1, 2))
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6))
+def test_nodes_that_give_away_their_excess_are_even_soon(led: list[int]) -> None:
+    counts = dict(enumerate(led))
+    for _ in range(2):
+        for own_id in counts:
+            own = [Led(_TOPIC, index) for index in range(counts[own_id])]
+            moves = excess(own_id, own, counts, [*counts])
+            assert len({(move.topic_id, move.partition) for move in moves}) == len(moves)
+            for move in moves:
+                counts[own_id] -= 1
+                counts[move.node_id] += 1
+    assert max(counts.values()) - min(counts.values()) <= 1
+    for own_id in counts:
+        own = [Led(_TOPIC, index) for index in range(counts[own_id])]
+        assert not excess(own_id, own, counts, [*counts]), "it goes on for ever"
+
+
+def test_dead_nodes_get_nothing_and_count_for_nothing() -> None:
+    own = [Led(_TOPIC, index) for index in range(10)]
+    assert not excess(1, own, {1: 10, 2: 30}, [1])
+    moves = excess(1, own, {1: 10, 2: 30, 3: 0}, [1, 3])
+    assert [move.node_id for move in moves] == [3] * 5
+
+
+def test_shards_of_coordinators_go_first_and_steps_are_small() -> None:
+    shards = UUID(int=9)
+    moves = [Move(_TOPIC, index, 2) for index in range(100)]
+    moves += [Move(shards, index, 2) for index in range(10)]
+    steps = [*in_steps(moves, {shards})]
+    assert [len(step) for step in steps] == [STEP_PARTITIONS, 110 - STEP_PARTITIONS]
+    assert [move.topic_id for move in steps[0][:10]] == [shards] * 10
+    assert sorted(move for step in steps for move in step) == sorted(moves)
+
+
+# --- the statements
+
+Open = Callable[[], Catalog]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def open_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same catalog, each time as another node does."""
+    with ExitStack() as stack:
+        url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+        def opened() -> Catalog:
+            database = PostgresDatabase(url) if url else None
+            catalog = Catalog(None if url else tmp_path, is_shared=True, database=database)
+            stack.callback(catalog.close)
+            return catalog
+
+        yield opened
+
+
+def started(catalog: Catalog, *node_ids: int) -> dict[int, int]:
+    """Start nodes; return the incarnation of each."""
+    return {node_id: catalog.start_node(node_id) for node_id in node_ids}
+
+
+def topic(catalog: Catalog, *leaders: int) -> UUID:
+    placed = tuple(Elsewhere(node_id, 0) for node_id in leaders)
+    row = TopicRow(uuid4(), f"t{uuid4().hex}", len(leaders), 1, False, {}, placed)
+    catalog.add_topic(row)
+    return row.id
+
+
+def leaders(catalog: Catalog, topic_id: UUID) -> tuple[Elsewhere, ...]:
+    row = catalog.topic(topic_id)
+    assert row is not None
+    return row.leaders
+
+
+def test_a_node_whose_lease_has_ended_is_taken_over_once(open_catalog: Open) -> None:
+    first, second = open_catalog(), open_catalog()
+    epochs = started(first, 1, 2, 3)
+    topic_id = topic(first, 1, 2, 1, 1)
+    before = leaders(first, topic_id)
+    assert not second.take_over(1, epochs[1]), "its lease is good"
+    first.end_lease(1, epochs[1])
+    version, _ = second.changes_since(0)
+    assert second.take_over(1, epochs[1])
+    assert not first.take_over(1, epochs[1]), "it was taken over already"
+    after = leaders(first, topic_id)
+    assert after[1] == before[1]
+    moved = [after[index] for index in (0, 2, 3)]
+    assert all(one.node_id in (2, 3) for one in moved)
+    (epoch,) = {one.leader_epoch for one in moved}
+    assert epoch > max(epochs.values()), "no leader had it before"
+    _, changes = first.changes_since(version)
+    assert changes is not None
+    assert {Change("topic", topic_id.hex), Change("node", "1")} <= {*changes}
+
+
+def test_a_node_that_was_taken_over_is_another_one_when_it_comes_back(
+    open_catalog: Open,
+) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    topic_id = topic(catalog, 1, 1)
+    catalog.end_lease(1, epochs[1])
+    assert catalog.take_over(1, epochs[1])
+    assert not catalog.renew_lease(1, epochs[1]), "its incarnation is fenced"
+    assert catalog.start_node(1) > leaders(catalog, topic_id)[0].leader_epoch
+    assert {one.node_id for one in leaders(catalog, topic_id)} == {2}
+
+
+def test_a_node_that_was_started_again_is_not_taken_over(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    topic_id = topic(catalog, 1)
+    catalog.end_lease(1, epochs[1])
+    again = catalog.start_node(1)
+    assert not catalog.take_over(1, epochs[1])
+    assert leaders(catalog, topic_id) == (Elsewhere(1, again),)
+
+
+def test_without_another_live_node_nothing_is_taken_over(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1)
+    topic_id = topic(catalog, 1)
+    catalog.end_lease(1, epochs[1])
+    assert not catalog.take_over(1, epochs[1])
+    assert leaders(catalog, topic_id) == (Elsewhere(1, epochs[1]),)
+
+
+def test_a_node_that_leads_nothing_is_left_alone(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    catalog.end_lease(1, epochs[1])
+    version = catalog.change_count()
+    assert not catalog.take_over(1, epochs[1])
+    assert catalog.change_count() == version
+
+
+def test_what_is_handed_over_gets_a_new_epoch_and_the_rest_stays(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    topic_id = topic(catalog, 1, 1, 2)
+    before = leaders(catalog, topic_id)
+    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2), Move(topic_id, 2, 1)])
+    after = leaders(catalog, topic_id)
+    assert after[0].node_id == 2 and after[0].leader_epoch > max(epochs.values())
+    assert after[1:] == before[1:], "the third is not the first node's to give"
+    # Once more, as after an answer that did not come.
+    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
+    assert leaders(catalog, topic_id) == after
+
+
+def test_a_fenced_node_hands_nothing_over(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    topic_id = topic(catalog, 1)
+    catalog.start_node(1)
+    before = leaders(catalog, topic_id)
+    assert not catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
+    assert leaders(catalog, topic_id) == before
+
+
+def test_nothing_is_handed_over_to_a_dead_node(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    topic_id = topic(catalog, 1)
+    before = leaders(catalog, topic_id)
+    catalog.end_lease(2, epochs[2])
+    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
+    assert leaders(catalog, topic_id) == before

