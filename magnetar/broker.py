@@ -285,7 +285,7 @@ class Broker:
             if self._cluster is None:
                 self.watch.start(self.fail)
             else:
-                self._cluster.start(self.watch, self.fail)
+                self._cluster.start(self.watch, self.topics, self.nodes, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
@@ -328,7 +328,9 @@ class Broker:
             )
             self.peers = self._meet_peers()
         reached = (
-            as_configured(self._members) if self._cluster is None else self._cluster.members.reached
+            as_configured(self._members, self.config.broker_rack)
+            if self._cluster is None
+            else self._cluster.members.reached
         )
         self.nodes = Nodes(self.topics, self.catalog, self.config, reached, self.watch, self.peers)
 
@@ -361,6 +363,9 @@ class Broker:
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""
         self.is_stopped = True
+        if self._cluster is not None:
+            # While clients are served still: each goes on at the new leader at once.
+            await self._cluster.drain()
         # Requests first: after this nothing new is appended.
         await self.server.stop()
         self.authentication.stop()

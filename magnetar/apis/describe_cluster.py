@@ -36,13 +36,12 @@ async def describe_cluster(
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type}"
         )
-    rack = services.config.broker_rack
     response = DescribeClusterResponse(
         cluster_id=services.node.cluster_id,
         controller_id=services.nodes.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port in services.nodes.addresses(context.connection.listener)
+            for node_id, host, port, rack in services.nodes.addresses(context.connection.listener)
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -10,10 +10,13 @@ coordinator is created when the coordinator is first asked for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from magnetar.apis.authorization import require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
+from magnetar.runtime.nodes import Address
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -54,14 +57,24 @@ async def find_coordinator(
     # Those that this listener advertises: the client may not reach those of the others.
     addresses = {each[0]: each for each in nodes.addresses(context.connection.listener)}
     if context.version < _KEYS_SINCE:
-        node_id, host, port = addresses[node_of(request.key)]
+        node_id, host, port = _address(addresses, node_of(request.key))
         return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
     coordinators = []
     async for key in services.turns.each(request.coordinator_keys):
         found = Coordinator(key=key, node_id=-1, port=-1)
         with refused_in(found):
             require(services, context, Operation.DESCRIBE, resource, key)
-            node_id, host, port = addresses[node_of(key)]
+            node_id, host, port = _address(addresses, node_of(key))
             found = Coordinator(key=key, node_id=node_id, host=host, port=port)
         coordinators.append(found)
     return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _address(addresses: Mapping[int, Address], node_id: int) -> tuple[int, str, int]:
+    """Return where a coordinator is. Raises COORDINATOR_NOT_AVAILABLE."""
+    found = addresses.get(node_id)
+    if found is None:
+        raise KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} is gone; another one takes over"
+        )
+    return found[:3]

@@ -13,6 +13,7 @@ advertises.
 from __future__ import annotations
 
 from magnetar.apis.authorization import allowed_operations, cluster_operations, may, require
+from magnetar.apis.leaders import tell_leaderless
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -58,11 +59,10 @@ async def metadata(
             await _answer(services, asked, request, context)
             async for asked in each(distinct.values())
         ]
-    rack = services.config.broker_rack
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port in services.nodes.addresses(context.connection.listener)
+            for node_id, host, port, rack in services.nodes.addresses(context.connection.listener)
         ],
         cluster_id=services.node.cluster_id,
         controller_id=services.nodes.controller_id,
@@ -148,7 +148,7 @@ async def _describe(
 ) -> MetadataResponseTopic:
     own_id = services.node.id
     # One list for all partitions of a node: there is one replica of each.
-    nodes = {node_id: [node_id] for node_id in services.nodes.ids}
+    nodes: dict[int, list[int]] = {}
     described = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -158,12 +158,13 @@ async def _describe(
                 partition_index=index,
                 leader_id=(node_id := leader_id(one, own_id)),
                 leader_epoch=one.leader_epoch,
-                replica_nodes=nodes[node_id],
-                isr_nodes=nodes[node_id],
+                replica_nodes=(replicas := nodes.setdefault(node_id, [node_id])),
+                isr_nodes=replicas,
             )
             async for index, one in services.turns.each(tuple(enumerate(topic.partitions)))
         ],
     )
+    tell_leaderless(services, described.partitions)
     if request.include_topic_authorized_operations:
         described.topic_authorized_operations = allowed_operations(
             services, context, Resource.TOPIC, topic.name

@@ -5,19 +5,27 @@ The parts of the broker know nothing of it: they see topics whose partitions com
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
+from magnetar.runtime.background import Tasks
 from magnetar.runtime.catalog_watch import CatalogWatch
+from magnetar.runtime.leadership import Leadership
 from magnetar.runtime.members import Joining, MemberWatch
+from magnetar.runtime.nodes import Nodes
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.hand_over import HandOver
 from magnetar.storage.leaders import Placement
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
 from magnetar.storage.topic_names import INTERNAL
+from magnetar.storage.topics import Topics
 
 _log = get_logger("nodes")
 
@@ -30,50 +38,87 @@ class ClusterNode:
         self._joining = joining
         self._config = config
         self._placement = placement
+        self._own_id = placement.own_id
         self._incarnation = -1
         self._catalog: Catalog | None = None
         self._changes: CatalogWatch | None = None
         self._watch: MemberWatch | None = None
+        self._leadership: Leadership | None = None
+        #: Held by what changes who leads: one thing at a time.
+        self._leading = asyncio.Lock()
+        self._tasks: Tasks | None = None
 
     def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
         """Begin a new incarnation, which fences the one before; return its number."""
         self._catalog = catalog
         presence = self._joining.presence(listeners, self._config.broker_rack)
-        self._incarnation = catalog.start_node(self._placement.own_id, presence)
-        self._see()
+        self._incarnation = catalog.start_node(self._own_id, presence)
+        self.members.see(catalog.members())
+        self._placement.see_live(self.members.live())
         self._make_internal(catalog)
-        self._watch = MemberWatch(
-            self._joining.open_catalog,
-            (self._placement.own_id, self._incarnation),
-            self.members,
-            self._on_seen,
-        )
         return self._incarnation
 
-    def start(self, changes: CatalogWatch, fail: Callable[[BaseException], None]) -> None:
-        """Watch the other nodes from now on."""
-        assert self._watch is not None
+    def start(
+        self,
+        changes: CatalogWatch,
+        topics: Topics,
+        nodes: Nodes,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        """Watch the other nodes from now on. `fail` ends a node that is fenced."""
+        assert self._catalog is not None
         self._changes = changes
+        hand_over = HandOver(topics, self._catalog, self._incarnation)
+        self._leadership = Leadership(topics, self._catalog, nodes, hand_over)
+        self._tasks = Tasks(fail)
+        own = (self._own_id, self._incarnation)
+        self._watch = MemberWatch(self._joining.open_catalog, own, self.members, self._on_seen)
         self._watch.start(fail)
+        # Those that led more than their share until now look at theirs when they see this node.
+
+    async def drain(self) -> None:
+        """Let other nodes lead all that this one leads."""
+        if self._leadership is None or self._tasks is None:
+            return
+        self._tasks.cancel()
+        async with self._leading:
+            await self._leadership.drain(self.members.live())
 
     async def leave(self) -> None:
         """Say that this node serves no more. Expects that all it has answered is durable."""
-        assert self._watch is not None and self._catalog is not None
-        await self._watch.stop()
-        self._catalog.end_lease(self._placement.own_id, self._incarnation)
-
-    def _see(self) -> None:
         assert self._catalog is not None
-        self.members.see(self._catalog.members())
-        self._placement.see_live(self.members.live())
+        if self._watch is not None:
+            await self._watch.stop()
+        try:
+            self._catalog.end_lease(self._own_id, self._incarnation)
+        except CatalogUnavailable as away:
+            _log.warning("the others wait for the end of the lease", reason=str(away))
 
     async def _on_seen(self, version: int) -> None:
-        before = self._placement.node_ids
+        """Act on what the catalog says now: obey changes, take over, even out."""
+        assert self._changes is not None and self._tasks is not None
+        assert self._leadership is not None
+        before = {*self._placement.node_ids}
         self._placement.see_live(self.members.live())
-        if before != self._placement.node_ids:
-            _log.info("nodes that live", node_ids=list(self._placement.node_ids))
-        if self._changes is not None and version != self._changes.version:
+        live = self._placement.node_ids
+        if before != {*live}:
+            _log.info("nodes that live", node_ids=list(live))
+        if version != self._changes.version:
             await self._changes.catch_up()
+        for row in self.members.dead():
+            if row.incarnation >= 0:
+                took = partial(self._leadership.take_over, row.node_id, row.incarnation)
+                self._tasks.spawn(self._alone(took))
+        if {*live} - before:
+            self._tasks.spawn(self._alone(partial(self._leadership.even_out, live)))
+
+    async def _alone(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Change who leads what, unless the catalog does not answer: the next look tries again."""
+        async with self._leading:
+            try:
+                await work()
+            except CatalogUnavailable as away:
+                _log.warning("the leaders stay as they are", reason=str(away))
 
     def _make_internal(self, catalog: Catalog) -> None:
         """Make the coordinators' topics: nodes must agree on them from the first request."""

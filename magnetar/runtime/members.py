@@ -55,7 +55,7 @@ class Members:
     def reached(self, listener: str) -> list[Address]:
         """Return where clients of a listener of that name reach each node that lives."""
         return [
-            (row.node_id, *row.presence.endpoints[listener])
+            (row.node_id, *row.presence.endpoints[listener], row.presence.rack or None)
             for row in self._rows.values()
             if row.is_live and listener in row.presence.endpoints
         ]

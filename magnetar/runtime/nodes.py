@@ -24,16 +24,16 @@ from wire.errors import KafkaError
 
 _log = get_logger("nodes")
 
-#: A node's id, and the host and port at which clients of one listener reach it.
-Address = tuple[int, str, int]
+#: A node's id, the host and port at which clients of one listener reach it, and its rack.
+Address = tuple[int, str, int, str | None]
 #: Returns where clients of a listener of that name reach each node.
 Reached = Callable[[str], list[Address]]
 
 
-def as_configured(listeners: Mapping[int, Sequence[Listener]]) -> Reached:
+def as_configured(listeners: Mapping[int, Sequence[Listener]], rack: str | None) -> Reached:
     """Return where clients reach nodes whose listeners are known, with the ports they have."""
     return lambda name: [
-        (node_id, one.advertised_host, one.advertised_port)
+        (node_id, one.advertised_host, one.advertised_port, rack)
         for node_id in sorted(listeners)
         for one in listeners[node_id]
         if one.name == name
@@ -77,7 +77,8 @@ class Nodes:
     def addresses(self, listener: Listener) -> list[Address]:
         """Return where clients of `listener` reach each node."""
         if self.is_alone:
-            return [(self.own_id, listener.advertised_host, listener.advertised_port)]
+            host, port = listener.advertised_host, listener.advertised_port
+            return [(self.own_id, host, port, self._config.broker_rack)]
         return self._reached(listener.name)
 
     def leader_of(self, topic: str, partition: int) -> int | None:

@@ -1,0 +1,207 @@
+"""A cluster over PostgreSQL: real clients, three nodes, and the death of one of them.
+
+Nothing that was acknowledged is lost, a transaction is there whole or not at all, and clients go on
+by themselves: at once where a process dies, after its lease where a host does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from compat_tests.clusters import Cluster, running_cluster
+from compat_tests.confluent_client import consumer, producer
+
+pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of their own")]
+
+PARTITIONS = 6
+#: A lease and what follows it, on a busy machine.
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three nodes; each test leaves them all running."""
+    # Not in pytest's directory, which the server's user may not enter.
+    directory = Path(tempfile.mkdtemp(prefix="magnetar-cluster-"))
+    directory.chmod(0o755)
+    with running_cluster(directory) as running:
+        yield running
+    shutil.rmtree(directory)
+
+
+def make_topics(cluster: Cluster, *names: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]).values():
+        made.result(PATIENCE_S)
+
+
+def leaders(cluster: Cluster, topic: str) -> list[int]:
+    """Return who leads each partition."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    found = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+    return [found[index].leader for index in sorted(found)]
+
+
+def read_all(cluster: Cluster, topic: str, count: int) -> list[str]:
+    """Return the committed values of a topic, once there are `count`; a second is left for more."""
+    reader = consumer(
+        cluster.bootstrap,
+        f"reader-of-{topic}-{time.monotonic_ns()}",
+        isolation_level="read_committed",
+    )
+    reader.subscribe([topic])
+    values: list[str] = []
+    deadline = time.monotonic() + PATIENCE_S
+    last = None
+    while time.monotonic() < deadline and (last is None or time.monotonic() < last + 1.0):
+        for message in reader.consume(1000, 0.2):
+            if message.error() is None:
+                values.append((message.value() or b"").decode())
+        if last is None and len(values) >= count:
+            last = time.monotonic()
+    reader.close()
+    return values
+
+
+class Copier(threading.Thread):
+    """Consumes `source`, and produces each record to `target` in a transaction with its offset."""
+
+    def __init__(self, cluster: Cluster, source: str, target: str, count: int) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._source, self._target, self._count = source, target, count
+        self.done = 0
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._copy()
+        except BaseException as failure:  # told by `join_all`, on the thread of the test
+            self.failure = failure
+
+    def _copy(self) -> None:
+        reader = consumer(
+            self._cluster.bootstrap,
+            f"{self._source}-copiers",
+            isolation_level="read_committed",
+            session_timeout_ms=45_000,
+        )
+        reader.subscribe([self._source])
+        writer = producer(self._cluster.bootstrap, transactional_id=f"{self._source}-copier")
+        writer.init_transactions(PATIENCE_S)
+        deadline = time.monotonic() + 2 * PATIENCE_S
+        while self.done < self._count and time.monotonic() < deadline:
+            messages = [each for each in reader.consume(20, 0.2) if each.error() is None]
+            if not messages:
+                continue
+            writer.begin_transaction()
+            try:
+                for message in messages:
+                    writer.produce(self._target, message.value(), message.key())
+                offsets = ends(messages)
+                writer.send_offsets_to_transaction(
+                    offsets, reader.consumer_group_metadata(), PATIENCE_S
+                )
+                writer.commit_transaction(PATIENCE_S)
+                self.done += len(messages)
+            except KafkaException as refused:
+                if not refused.args[0].txn_requires_abort():
+                    raise
+                writer.abort_transaction(PATIENCE_S)
+                # What was aborted is read again.
+                for each in reader.committed(reader.assignment(), PATIENCE_S):
+                    each.offset = max(each.offset, 0)
+                    reader.seek(each)
+        reader.close()
+
+    def join_all(self) -> None:
+        """Return when everything is copied; raise what went wrong."""
+        self.join(4 * PATIENCE_S)
+        if self.failure is not None:
+            raise self.failure
+        assert self.done >= self._count
+
+
+def ends(messages: list[Message]) -> list[TopicPartition]:
+    """Return the offsets to commit behind these messages."""
+    found: dict[tuple[str, int], int] = {}
+    for message in messages:
+        found[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
+    return [TopicPartition(topic, index, offset) for (topic, index), offset in found.items()]
+
+
+def write(cluster: Cluster, topic: str, first: int, end: int) -> None:
+    """Produce numbers, and wait for all of them."""
+    writer = producer(cluster.bootstrap, enable_idempotence=True)
+    refused: list[object] = []
+    for number in range(first, end):
+        writer.produce(
+            topic,
+            str(number),
+            str(number),
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
+    assert writer.flush(2 * PATIENCE_S) == 0
+    assert not refused
+
+
+def test_clients_see_three_brokers_and_leaders_on_each(cluster: Cluster) -> None:
+    make_topics(cluster, "spread")
+    assert {*leaders(cluster, "spread")} == {1, 2, 3}
+    write(cluster, "spread", 0, 300)
+    assert sorted(map(int, read_all(cluster, "spread", 300))) == [*range(300)]
+
+
+@pytest.mark.parametrize("death", ["process", "host"])
+def test_a_death_loses_and_doubles_nothing(cluster: Cluster, death: str) -> None:
+    source, target = f"orders-{death}", f"copies-{death}"
+    make_topics(cluster, source, target)
+    write(cluster, source, 0, 200)
+    copier = Copier(cluster, source, target, 600)
+    copier.start()
+    node = cluster.nodes[2]
+    if death == "process":
+        node.kill_process()
+    else:
+        node.kill_host()
+    write(cluster, source, 200, 600)
+    copier.join_all()
+    assert sorted(map(int, read_all(cluster, target, 600))) == [*range(600)]
+    assert sorted(map(int, read_all(cluster, source, 600))) == [*range(600)]
+    if death == "host":
+        assert 2 not in leaders(cluster, source)
+        said = node.output.count(" ready on ")
+        node.spawn()
+        node.await_ready(said + 1)
+
+
+def test_a_clean_stop_hands_over_and_clients_see_no_error(cluster: Cluster) -> None:
+    make_topics(cluster, "rolling")
+    writer = producer(cluster.bootstrap, enable_idempotence=True)
+    refused: list[object] = []
+    number = 0
+    for node in cluster.nodes.values():
+        said = node.output.count(" ready on ")
+        stopping = threading.Thread(target=node.stop)
+        stopping.start()
+        while stopping.is_alive():
+            writer.produce(
+                "rolling",
+                str(number),
+                on_delivery=lambda error, _: refused.append(error) if error else None,
+            )
+            number += 1
+            writer.poll(0.01)
+        node.spawn()
+        node.await_ready(said + 1)
+    assert writer.flush(PATIENCE_S) == 0 and not refused
+    assert sorted(map(int, read_all(cluster, "rolling", number))) == [*range(number)]
