@@ -96,7 +96,7 @@ def open_directory(
     config: BrokerConfig,
     clock: Clock,
     fail: Callable[[BaseException], None],
-    open_logs: Callable[..., Logs] = Logs,
+    open_logs: Callable[..., Logs] = Logs.in_directory,
 ) -> tuple[Logs, Catalog]:
     """Open the logs and the catalog in the data directory of `config`. Raises ConfigError."""
     directory = data_dir_of(config)

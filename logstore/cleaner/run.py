@@ -121,7 +121,7 @@ class Cleaning:
         transactions = await self._run(partial(_transactions, aborted, first_dirty))
         for segment in dirty:
             done.mapped_bytes += segment.size_bytes
-            source = self._open(segment.base_offset)
+            source = await self._open(segment.base_offset)
             try:
                 batches = _whole(segment, source)
                 full_at = await self._run(
@@ -183,7 +183,7 @@ class Cleaning:
         try:
             is_changed = len(bases) > 1
             for segment in group.segments:
-                source = self._open(segment.base_offset)
+                source = await self._open(segment.base_offset)
                 try:
                     batches = _whole(segment, source)
                     work = partial(self._clean_segment, batches, replacement, cleaner)
@@ -250,8 +250,8 @@ class Cleaning:
                 written_bytes += header.size_bytes
         return is_changed, written_bytes
 
-    def _open(self, base_offset: int) -> SealedSegment:
-        source = self._log.ledger.segments.read_sealed(base_offset)
+    async def _open(self, base_offset: int) -> SealedSegment:
+        source = await self._log.ledger.segments.read_sealed(base_offset)
         if source is None:
             raise Overtaken
         return source

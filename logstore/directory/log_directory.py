@@ -72,10 +72,6 @@ from logstore.sync.journal import (
 _CHECKPOINT_AFTER_S = 1.0
 
 
-def _ignore(_key: Key, _error: OSError) -> None:
-    """The hook before one is set."""
-
-
 class LogDirectory:
     """The logs of one broker. Made and closed on the event loop's thread, like its logs."""
 
@@ -90,7 +86,7 @@ class LogDirectory:
         call_later: CallLater | None = None,
         aside: Aside = in_thread,
         on_damage: Callable[[Damage], None] | None = None,
-        on_unreadable: Callable[[Key, OSError], None] = _ignore,
+        on_unreadable: Callable[[Key, OSError], None] = lambda key, error: None,
         on_stray: Callable[[Key], None] | None = None,
         random_bits: Callable[[int], int] = secrets.randbits,
         accepts_journal_damage: bool = False,
@@ -104,8 +100,7 @@ class LogDirectory:
         DirectoryInUse and JournalDamaged. With `Durability.MEMORY` nothing is read nor written.
         """
         self._in_memory = in_memory = group_commit.durability is Durability.MEMORY
-        self.path = path
-        self._files = files
+        self.path, self._files = path, files
         self._data = DataDirectory(path, files)
         self.defaults = defaults
         #: Whether the last stop was clean: then nothing has to be scanned.
@@ -117,10 +112,8 @@ class LogDirectory:
         self._offsets = LogOffsets(self._data.top)
         #: The logs that are as the last clean stop left them and not opened yet.
         self._closed: dict[Key, ClosedLog] = {}
-        self._call_later = call_later
-        self._aside = aside
-        self._on_damage = on_damage
-        self._on_unreadable, self._on_stray = on_unreadable, on_stray
+        self._call_later, self._aside = call_later, aside
+        self._on_damage, self._on_unreadable, self._on_stray = on_damage, on_unreadable, on_stray
         self._discards = Discards(files, self._later, aside, self._failed)
         self._deleted = DeletedPartitions(
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
@@ -129,8 +122,7 @@ class LogDirectory:
         self._checkpointing: asyncio.Task[None] | None = None
         #: What the start has taken from the journal.
         self.replayed = Replayed()
-        self._random_bits = random_bits
-        self._accepts_journal_damage = accepts_journal_damage
+        self._random_bits, self._accepts_journal_damage = random_bits, accepts_journal_damage
         if not self._in_memory:
             self._enter()
 
@@ -338,8 +330,10 @@ class LogDirectory:
         with self._storing():
             await self._deleted.delete(logs)
 
-    def release(self, logs: Sequence[PartitionLog]) -> None:
-        """Close logs that are durable to their ends. What they hold stays, and may be reopened."""
+    async def release(self, logs: Sequence[PartitionLog]) -> None:
+        """Close logs, for whoever opens them next. They refuse appends already."""
+        await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
+        await self._perform_together([log.securing() for log in logs])
         for log in logs:
             del self._logs[log.topic, log.partition]
             log.close()

@@ -193,7 +193,7 @@ class Segments(Protocol):
         A segment that is gone is passed over.
         """
 
-    def read_sealed(self, base_offset: int) -> SealedSegment | None:
+    async def read_sealed(self, base_offset: int) -> SealedSegment | None:
         """Open that segment for reading in a thread. None: it is gone, or it is active."""
 
     def replacement(self, base_offsets: Sequence[int]) -> Replacement | None:

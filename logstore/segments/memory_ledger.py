@@ -229,7 +229,7 @@ class MemorySegments:
 
     # Cleaning
 
-    def read_sealed(self, base_offset: int) -> _SealedBatches | None:
+    async def read_sealed(self, base_offset: int) -> _SealedBatches | None:
         if not self.are_sealed([base_offset]):
             return None
         end_offset = self._bases[self._bases.index(base_offset) + 1]

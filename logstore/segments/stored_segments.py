@@ -359,7 +359,7 @@ class StoredSegments:
 
     # Cleaning
 
-    def read_sealed(self, base_offset: int) -> SealedFile | None:
+    async def read_sealed(self, base_offset: int) -> SealedFile | None:
         for sealed in self._sealed([base_offset]):
             return SealedFile(self._files.open(sealed.path(LOG_SUFFIX)), sealed.size)
         return None

@@ -15,9 +15,8 @@ A failed sync is final. The kernel may have dropped the pages and called them cl
 fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
 recovers at the next start. (Rebello et al., "Can Applications Recover from fsync Failures?", 2020.)
 
-With a journal, a sync that covers little writes it there, once (`logstore.sync.journal`). Otherwise
-one dirty file is synced by fdatasync, more by one syncfs, or one by one where there is none.
-Figures and alternatives: docs/decisions/0002-group-commit.md, 0018-journal.md.
+What a sync does is the medium's: files and a journal (`logstore.sync.file_syncs`), or a database
+(`logstore.remote`).
 """
 
 from __future__ import annotations
@@ -28,12 +27,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from logstore.disk.barriers import SYNC_ALL_FROM, Barrier, Procedure, sync_barriers
+from logstore.disk.barriers import SYNC_ALL_FROM, Procedure, sync_barriers
 from logstore.disk.durability import Durability
-from logstore.disk.files import File, FileSystem, StorageFailure
-from logstore.sync.journal import JOURNALED_BYTES_MAX, Entry, Journal
+from logstore.disk.files import FileSystem, StorageFailure
+from logstore.sync.file_syncs import FileSyncs
+from logstore.sync.journal import JOURNALED_BYTES_MAX, Journal
 from logstore.sync.sync_executors import BesideLoop, SyncDurations, SyncExecutor
 from logstore.sync.sync_executors import Sync as Sync
 
@@ -53,6 +53,23 @@ def _tell_none() -> None:
     """What is told of a full disk before a hook is set."""
 
 
+#: Is called on the event loop when a sync has ended, with what it failed of.
+Performed: TypeAlias = Callable[[OSError | StorageFailure | None], None]
+
+
+class Medium(Protocol):
+    """Where group commit makes durable what ledgers have written."""
+
+    def perform(self, syncs: Sequence[Sync], done: Performed, *, settles: bool) -> None:
+        """Make all of these durable, then call `done`. One at a time is under way.
+
+        `settles`: also what earlier ones have left to do later. There may be no syncs then.
+        """
+
+    def close(self) -> None:
+        """Release everything."""
+
+
 class GroupCommit:
     """Makes durable what ledgers have written, many at a time."""
 
@@ -64,8 +81,10 @@ class GroupCommit:
         on_failure: Callable[[StorageFailure], None],
         executor: SyncExecutor | None = None,
         sync_all_from: int = SYNC_ALL_FROM,
+        medium: Medium | None = None,
     ) -> None:
-        """`files` may be None unless `durability` is FSYNC.
+        """`files` may be None unless `durability` is FSYNC. `medium`: what makes appends durable
+        in place of files; all that one of its syncs covers survives a crash, or nothing of it.
 
         `on_failure` is called once, on the event loop, when a sync or a write has failed: it stops
         the process. An exception out of a ledger's hook reaches the loop's exception handler and
@@ -78,13 +97,20 @@ class GroupCommit:
         self.on_full: Callable[[], None] = _tell_none
         #: Whether appends may be held back until the journal has them.
         self.has_journal = False
+        #: Whether all that a sync covers survives a crash, or nothing of it.
+        self.is_all_or_nothing = medium is not None
         #: Whether a sync is about to begin that covers everything written by now.
         self.is_due = False
         self._files = files
         self._on_failure = on_failure
         self._executor: SyncExecutor = BesideLoop() if executor is None else executor
-        self._sync_all_from = sync_all_from
-        self._journal: Journal | None = None
+        self._file_syncs: FileSyncs | None = None
+        if medium is None and files is not None:
+            on_error = partial(self.failed, "sync failed")
+            medium = self._file_syncs = FileSyncs(files, self._executor, sync_all_from, on_error)
+        self._medium = medium
+        # Bound once: every sync calls it.
+        self._perform = _perform_nothing if medium is None else medium.perform
         self._dirty: dict[CommittedLedger, None] = {}
         self._unsynced_bytes = 0  # written since the last sync began, to files that the journal has
         self._covered: list[tuple[CommittedLedger, Sync]] = []
@@ -93,8 +119,6 @@ class GroupCommit:
         self._settled_by_sync: list[asyncio.Future[None]] = []
         self._busy = False  # a sync is under way, or about to begin
         self._began_seconds = 0.0  # when the sync under way began
-        self._pinned: Sequence[File] = ()  # what the thread is syncing
-        self._is_flushing = False  # the files that the journal tells of are being synced
         self._is_patient = False  # the time runs after which what may wait has waited long enough
 
     @property
@@ -104,23 +128,26 @@ class GroupCommit:
 
         That is: a crash that the durability covers at all, of the process where it asks for less.
         """
-        return self._journal is not None or self.durability is not Durability.FSYNC
+        return self.is_all_or_nothing or self.durability is not Durability.FSYNC
 
     def use_journal(self, journal: Journal) -> None:
         """Write small syncs there. Call it before any append. `close` closes the journal too."""
         assert self.durability is Durability.FSYNC, "a journal is for what must survive power loss"
         assert self._files is not None and self._files.can_sync_all, "it is emptied by a syncfs"
-        self._journal = journal
-        self.has_journal = True
+        assert self._file_syncs is not None
+        self._file_syncs.journal = journal
+        self.has_journal = self.is_all_or_nothing = True
 
     async def settle(self) -> None:
-        """Return when everything durable is so in its own file, and the journal is empty.
+        """Return when a sync has ended that began after the call, if only an empty one.
 
-        Raises the failure, if there was one.
+        Everything durable is so in its own file then, and the journal is empty. In a store, all
+        that was durable before has been there when this process could still write. Returns at once
+        without journal and store. Raises the failure, if there was one.
         """
         if self.failure is not None:
             raise self.failure
-        if self._journal is not None:
+        if self.is_all_or_nothing:
             settled = asyncio.get_running_loop().create_future()
             self._settling.append(settled)
             self._schedule()
@@ -233,9 +260,9 @@ class GroupCommit:
     def close(self) -> None:
         """End the thread. Close the ledgers first: what is dirty is not synced any more."""
         self._executor.close()
-        if self._journal is not None:
-            self._journal.close()
-            self._journal, self.has_journal = None, False
+        if self._medium is not None:
+            self._medium.close()
+        self.has_journal = self.is_all_or_nothing = False
 
     def _begin(self) -> None:
         self.is_due = False
@@ -257,81 +284,14 @@ class GroupCommit:
         self._settled_by_sync, self._settling = self._settling, []
         self._began_seconds = perf_counter()
         if self.durability is Durability.FSYNC:
-            self._perform(syncs)
+            self._perform(syncs, self._performed, settles=bool(self._settled_by_sync))
         elif flushes := [sync for sync in syncs if sync.is_flush]:
-            self._perform(flushes)
+            self._perform(flushes, self._performed, settles=bool(self._settled_by_sync))
         else:
             self._complete()
 
-    def _perform(self, syncs: Sequence[Sync]) -> None:
-        """Make all of these durable, then call `_performed`."""
-        journal = self._journal
-        entries = None if journal is None or self._settled_by_sync else _entries_of(syncs)
-        if entries is None or journal is None:
-            self._executor.submit(self._work_of(syncs), self._performed)
-            return
-        try:
-            is_written = journal.write(entries)
-        except OSError as error:
-            self._performed(error)
-            return
-        if not is_written:
-            self._executor.submit(partial(journal.append, entries), self._performed)
-        elif (
-            self._executor.sync(journal.file, self._performed)
-            and journal.is_flush_due
-            and not self._is_flushing
-        ):
-            self._flush_beside(journal)
-
-    def _flush_beside(self, journal: Journal) -> None:
-        """Sync the files that the journal tells of, while no append waits for it."""
-        assert self._files is not None
-        self._is_flushing = True
-        journal.note_flush()
-        self._executor.submit(self._files.sync_all, self._flushed)
-
-    def _flushed(self, error: OSError | None) -> None:
-        self._is_flushing = False
-        if error is not None:
-            self.failed("sync failed", error)
-
-    def _work_of(self, syncs: Sequence[Sync]) -> Callable[[], None]:
-        """Return what the thread has to do where the files themselves are to be synced."""
-        settles = bool(self._settled_by_sync)
-        entries = [entry for sync in syncs for entry in sync.held]
-        files = [file for sync in syncs for file in sync.files]
-        directories = {directory for sync in syncs for directory in sync.directories}
-        for file in files:
-            # Its ledger may be closed, or its segment trimmed, while the thread is at it.
-            file.pin()
-        self._pinned = files
-
-        def work() -> None:
-            self._sync(files, directories, settles=settles)
-            if self._journal is not None and (entries or settles):
-                # Behind the sync: what is held must not be durable before what was written.
-                self._journal.append(entries)
-
-        return work
-
-    def _sync(self, files: list[File], directories: set[str], *, settles: bool) -> None:
-        """In the thread."""
-        assert self._files is not None
-        if self._journal is None:
-            sync_barriers(self._files, [Barrier(files, list(directories))], self._sync_all_from)
-        elif settles or directories or len(files) >= self._sync_all_from:
-            # A new name needs what is written beside it unsynced: the topic id, by which a start
-            # knows whose entries the journal has.
-            self._journal.begin_round()
-        else:
-            sync_barriers(self._files, [Barrier(files)])
-
-    def _performed(self, error: OSError | None) -> None:
+    def _performed(self, error: OSError | StorageFailure | None) -> None:
         self.sync_durations.observe(perf_counter() - self._began_seconds)
-        for file in self._pinned:
-            file.unpin()
-        self._pinned = ()
         if error is None and self.failure is None:
             self._complete()
             return
@@ -339,7 +299,9 @@ class GroupCommit:
         # Not covered any more, so that `fail` finds each member once.
         self._dirty |= dict.fromkeys(member for member, _ in self._covered)
         self._covered = []
-        if error is not None:
+        if isinstance(error, StorageFailure):
+            self.fail(error)
+        elif error is not None:
             self.failed("sync failed", error)
 
     def _complete(self) -> None:
@@ -387,19 +349,8 @@ class GroupCommit:
         self._settled_by_sync = []
 
 
-def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
-    """Return what the journal takes in place of a sync of the files; None: it cannot, or it is too
-    much."""
-    entries: list[Entry] = []
-    written_bytes = 0
-    for sync in syncs:
-        if sync.written is None:
-            return None
-        for entry in sync.written:
-            written_bytes += len(entry.data)
-            entries.append(entry)
-        entries += sync.held
-    return None if written_bytes > JOURNALED_BYTES_MAX else entries
+def _perform_nothing(_syncs: Sequence[Sync], _done: Performed, *, settles: bool) -> None:
+    raise AssertionError("without a medium nothing has to be durable")
 
 
 def _ignore(_offset: int) -> None:

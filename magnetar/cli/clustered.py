@@ -162,7 +162,7 @@ def _open_storage(
     """Open the node's logs, and the catalog of the cluster. Raises ConfigError."""
     directory = data_dir_of(config)
     try:
-        logs = Logs(str(directory), config, clock, fail)
+        logs = Logs.in_directory(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
     return logs, open_catalog(url)

@@ -180,7 +180,7 @@ def _open_storage(
     """Open the node's own logs, and the catalog of all nodes. Raises ConfigError."""
     directory = data_dir_of(config)
     try:
-        logs = Logs(str(directory), config, clock, fail)
+        logs = Logs.in_directory(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
     return logs, Catalog(data_dir, Durability(config.durability), is_shared=True)

@@ -30,9 +30,11 @@ class DiskFaults:
         """Open the logs as `Logs` does, on this disk."""
         if Durability(config.durability) is Durability.MEMORY:
             # It syncs nothing, and fills no disk.
-            return Logs(path, config, clock, on_failure)
+            return Logs.in_directory(path, config, clock, on_failure)
         files = _Files(path, self)
-        return Logs(path, config, clock, on_failure, files=files, executor=_Syncs(self))
+        return Logs.in_directory(
+            path, config, clock, on_failure, files=files, executor=_Syncs(self)
+        )
 
 
 class _Files(DiskFiles):

@@ -183,7 +183,7 @@ class Cleaner:
             return False
         # As in Kafka, the first dirty batch stands for all of them.
         first = next(one for one in found.segments if one.end_offset > found.first_dirty_offset)
-        source = log.ledger.segments.read_sealed(first.base_offset)
+        source = await log.ledger.segments.read_sealed(first.base_offset)
         if source is None:
             return False
         try:

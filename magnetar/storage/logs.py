@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from coordinator.producer_ids import PRODUCER_IDS_END
@@ -126,11 +126,82 @@ def as_config_errors() -> Iterator[None]:
         raise ConfigError(f"{foreign}. Name another directory with --data-dir.") from foreign
 
 
+class UnreadableReads:
+    """The reads that have failed because of a bad sector."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        # As many as there are partitions, at most.
+        self._told: set[tuple[str, int]] = set()
+
+    def note(self, key: tuple[str, int], error: OSError) -> None:
+        """Count a read that failed; log it once for each partition."""
+        topic, partition = key
+        self.count += 1
+        if key not in self._told:
+            self._told.add(key)
+            _log.error(
+                "a segment cannot be read: its readers get KAFKA_STORAGE_ERROR",
+                topic=topic,
+                partition=partition,
+                reason=str(error),
+            )
+
+
+class Directory(Protocol):
+    """What keeps the logs of one node: `LogDirectory`, or `RemoteDirectory`."""
+
+    def open(
+        self, topic: str, partition: int, topic_id: UUID, config: LogConfig, leader_epoch: int, /
+    ) -> PartitionLog: ...
+    def opening(
+        self, topic: str, partition: int, topic_id: UUID, config: LogConfig, leader_epoch: int, /
+    ) -> Any:
+        """Return what `open_together` takes."""
+
+    async def open_together(self, openings: Iterable[Any], /) -> list[PartitionLog]: ...
+    def free(self, topic: str, partition_count: int, /) -> None: ...
+    async def free_all(self) -> None: ...
+    async def persist_start_offsets(
+        self, starts: Iterable[tuple[PartitionLog, int]], /
+    ) -> None: ...
+    def checkpoint_cleaned(self, log: PartitionLog, /) -> None: ...
+    async def delete(self, logs: Sequence[PartitionLog], /) -> None: ...
+    async def release(self, logs: Sequence[PartitionLog], /) -> None: ...
+    def sweep(self) -> None: ...
+    async def close(self) -> None: ...
+    def abandon(self) -> None: ...
+
+
 class Logs:
-    """The logs of all partitions. Holds the data directory's lock until `close`."""
+    """The logs of all partitions that this node leads."""
 
     def __init__(
         self,
+        config: BrokerConfig,
+        group_commit: GroupCommit,
+        directory: Directory,
+        room: Room,
+        *,
+        on_disk: LogDirectory | None = None,
+        unreadable: UnreadableReads | None = None,
+        files: FileSystem | None = None,
+    ) -> None:
+        """`on_disk`: the directory, where it is one of files; `files`, to be closed at the end."""
+        self._config = config
+        self._group_commit = group_commit
+        self._directory = directory
+        self._on_disk = on_disk
+        self._files = files
+        self._unreadable = unreadable or UnreadableReads()
+        #: Where clients' batches are refused while the disk is full.
+        self.room = room
+        #: The leader epoch of partitions that are opened; set before the first of them.
+        self.leader_epoch = 0
+
+    @classmethod
+    def in_directory(
+        cls,
         path: str,
         config: BrokerConfig,
         clock: Clock,
@@ -138,57 +209,49 @@ class Logs:
         *,
         files: FileSystem | None = None,
         executor: SyncExecutor | None = None,
-    ) -> None:
+    ) -> Logs:
         """Lock the directory; make it if it is missing. Raises ConfigError, and OSError.
 
-        With durability=memory nothing is read, written or locked. `files` and `executor` are the
-        operating system's, unless a simulation has others.
+        The lock is held until `close`. With durability=memory nothing is read, written or locked.
+        `files` and `executor` are the operating system's, unless a simulation has others.
         """
         durability = Durability(config.durability)
-        files = self._files = files or _operating_system_files(path, durability)
-        self._config = config
-        self._group_commit = GroupCommit(
-            files, durability, on_failure=on_failure, executor=executor
-        )
-        #: Where clients' batches are refused while the disk is full.
-        self.room = Room(
+        files = files or _operating_system_files(path, durability)
+        group_commit = GroupCommit(files, durability, on_failure=on_failure, executor=executor)
+        room = Room(
             partial(int, sys.maxsize) if durability is Durability.MEMORY else files.free_bytes,
             config.view(DiskConfig).log_dir_reserve_bytes,
             _tell_room,
         )
-        self._group_commit.on_full = self.room.ran_out
-        #: The leader epoch of partitions that are opened; set before the first of them.
-        self.leader_epoch = 0
-        #: How many reads have failed because of a bad sector.
-        self.unreadable_reads = 0
-        #: The partitions that had one, which are told of. As many as there are partitions, at most.
-        self._unreadable: set[tuple[str, int]] = set()
+        group_commit.on_full = room.ran_out
+        unreadable = UnreadableReads()
         with as_config_errors():
-            self._directory = LogDirectory(
+            directory = LogDirectory(
                 path,
                 files,
-                self._group_commit,
+                group_commit,
                 LogConfig(),
                 steady_ms=clock.steady_ms,
                 on_damage=_tell_damage,
-                on_unreadable=self._on_unreadable,
+                on_unreadable=unreadable.note,
                 on_stray=_tell_stray,
                 accepts_journal_damage=config.journal_damage_accept,
             )
-        _tell_replayed(self._directory.replayed)
+        _tell_replayed(directory.replayed)
+        return cls(
+            config,
+            group_commit,
+            directory,
+            room,
+            on_disk=directory,
+            unreadable=unreadable,
+            files=files,
+        )
 
-    def _on_unreadable(self, key: tuple[str, int], error: OSError) -> None:
-        """Count a read that failed because of a bad sector; log it once for each partition."""
-        topic, partition = key
-        self.unreadable_reads += 1
-        if key not in self._unreadable:
-            self._unreadable.add(key)
-            _log.error(
-                "a segment cannot be read: its readers get KAFKA_STORAGE_ERROR",
-                topic=topic,
-                partition=partition,
-                reason=str(error),
-            )
+    @property
+    def unreadable_reads(self) -> int:
+        """How many reads have failed because of a bad sector."""
+        return self._unreadable.count
 
     @property
     def sync_durations(self) -> SyncDurations:
@@ -198,7 +261,7 @@ class Logs:
     @property
     def storage(self) -> Storage:
         """What remains after a crash of appends to several logs in one step."""
-        if self._group_commit.has_journal:
+        if self._group_commit.is_all_or_nothing:
             return Storage.ALL_OR_NOTHING
         return Storage.IN_ORDER if self._group_commit.is_atomic else Storage.APART
 
@@ -209,29 +272,36 @@ class Logs:
     @property
     def cluster_id(self) -> str | None:
         """The cluster that the directory belongs to by its own account, if it names one."""
-        return self._directory.identity().get("cluster.id")
+        return None if self._on_disk is None else self._on_disk.identity().get("cluster.id")
 
     def claim(self, cluster_id: str, node_id: int) -> None:
         """Write the directory's owner into it. Raises ConfigError where it has another owner."""
+        if self._on_disk is None:
+            return
         with as_config_errors():
             # A copied directory under another catalog would mix the topics of two clusters.
-            self._directory.claim(cluster_id=cluster_id, node_id=node_id)
+            self._on_disk.claim(cluster_id=cluster_id, node_id=node_id)
 
     def found(self) -> list[FoundPartition]:
         """Return the partitions that lie in the directory, known to the catalog or not."""
-        return self._directory.found_partitions()
+        return [] if self._on_disk is None else self._on_disk.found_partitions()
 
     def holds_log(self, found: FoundPartition) -> bool:
         """Whether the partition has a segment: every one that a broker has made has."""
-        return self._directory.holds_log(found)
+        return self._found_on_disk.holds_log(found)
 
     def used_numbers(self, found: FoundPartition) -> UsedNumbers:
         """Return the highest producer id, and epoch, that a partition tells of. Blocks."""
-        return self._directory.used_numbers(found, PRODUCER_IDS_END)
+        return self._found_on_disk.used_numbers(found, PRODUCER_IDS_END)
 
     def trust_foreign(self, found: Iterable[FoundPartition]) -> None:
         """Let recovery of logs that another broker wrote begin behind their whole part."""
-        self._directory.trust_foreign(found)
+        self._found_on_disk.trust_foreign(found)
+
+    @property
+    def _found_on_disk(self) -> LogDirectory:
+        assert self._on_disk is not None, "what was found is on a disk"
+        return self._on_disk
 
     def open(self, topic: str, partition: int, topic_id: UUID, config: TopicConfig) -> PartitionLog:
         """Return the recovered log of a partition, empty if it is new."""
@@ -283,13 +353,16 @@ class Logs:
         """Forget these logs in this step, wake the requests that wait on them, and remove them."""
         await self._directory.delete(logs)
 
-    def release(self, logs: Sequence[PartitionLog]) -> None:
-        """Close logs that another node is to lead. Expects everything in them to be durable."""
-        self._directory.release(logs)
+    async def release(self, logs: Sequence[PartitionLog]) -> None:
+        """Make these logs durable and close them, for another node to lead their partitions.
+
+        Expects that they refuse appends already. Nothing of them is written later.
+        """
+        await self._directory.release(logs)
 
     def remove(self, found: Sequence[FoundPartition]) -> None:
         """Remove partitions that lie in the directory and are not open."""
-        self._directory.remove(found)
+        self._found_on_disk.remove(found)
 
     def sweep(self) -> None:
         """Delete, in the background, the rest of what the last process was deleting at its end."""
@@ -299,7 +372,8 @@ class Logs:
         """Make everything durable and the next start quick; release the lock."""
         await self._directory.close()
         self._group_commit.close()
-        self._files.close()
+        if self._files is not None:
+            self._files.close()
 
 
 def _operating_system_files(path: str, durability: Durability) -> DiskFiles:

@@ -8,6 +8,7 @@ from logstore.disk.barriers import Procedure, perform
 from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem
 from logstore.partition.log_config import LogConfig
+from logstore.remote.remote_ledger import RemoteLedger
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Appends, Ledger
 from logstore.segments.memory_ledger import MemoryLedger
@@ -16,7 +17,7 @@ from logstore.sync.group_commit import CommittedLedger, GroupCommit
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
-Stored = FileLedger | MemoryLedger
+Stored = FileLedger | MemoryLedger | RemoteLedger
 
 
 def _perform(ledger: Stored, procedure: Procedure[None]) -> None:
@@ -31,13 +32,19 @@ def _perform(ledger: Stored, procedure: Procedure[None]) -> None:
 def open_now(ledger: Stored, epoch: int = 0) -> None:
     """Open a ledger, waiting for its syncs."""
     _perform(ledger, ledger.opening(epoch))
+    if isinstance(ledger, RemoteLedger):
+        ledger.opened()
 
 
 def close_cleanly(ledger: Ledger) -> None:
     """Make everything durable, unless the storage has failed, and close."""
-    assert isinstance(ledger, FileLedger | MemoryLedger)
+    assert isinstance(ledger, FileLedger | MemoryLedger | RemoteLedger)
     if ledger._group_commit.failure is None:
         _perform(ledger, ledger.securing())
+    if isinstance(ledger, RemoteLedger):
+        executor = ledger._group_commit._executor
+        assert isinstance(executor, SteppedExecutor)
+        executor.run()
     ledger.close()
 
 

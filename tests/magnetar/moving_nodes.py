@@ -60,7 +60,7 @@ class MovingNodes(NodesInOne):
             config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
         ) -> tuple[Logs, Catalog]:
             in_memory = BrokerConfig({**config.static, "durability": "memory"})
-            logs = Logs("nowhere", in_memory, clock, fail)
+            logs = Logs.in_directory("nowhere", in_memory, clock, fail)
 
             # The seam to storage, which is the directory's own affair otherwise.
             setattr(logs._directory, "_ledger", lambda key, *_: self._ledgers.open(logs, key))  # noqa: B010

@@ -47,9 +47,9 @@ FAULTS = (
     # Durability.
     Fault(
         "sync-skipped",
-        f"{_COMMIT}._perform",
+        "logstore.sync.file_syncs:FileSyncs.perform",
         "A sync is reported as done, and nothing is synced.",
-        lambda _: lambda self, syncs: self._executor.call_soon(lambda: self._performed(None)),
+        lambda _: lambda self, syncs, done, settles: self._executor.call_soon(lambda: done(None)),
     ),
     Fault(
         "durable-not-awaited",

@@ -90,24 +90,23 @@ class SimulatedLogs(Logs):
     """`Logs` on the simulated disk; segments are small, so that they roll."""
 
     def __init__(self, world: World, broker: Broker, executor: LoopExecutor) -> None:
-        self._config = broker.config
-        self.leader_epoch = 0
-        self._group_commit = GroupCommit(
+        group_commit = GroupCommit(
             world.disk,
             world.durability,
             on_failure=world.on_failure,
             executor=executor,
             sync_all_from=world.random.choice((1, 2, 1000)),
         )
-        self.room = Room(world.disk.free_bytes, 0, lambda is_full, free_bytes: None)
-        self._directory = LogDirectory(
+        directory = LogDirectory(
             "/data",
             world.disk,
-            self._group_commit,
+            group_commit,
             LogConfig(),
             steady_ms=broker.clock.steady_ms,
             aside=at_once,
         )
+        room = Room(world.disk.free_bytes, 0, lambda is_full, free_bytes: None)
+        super().__init__(broker.config, group_commit, directory, room, on_disk=directory)
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
         settings = super().settings(topic, config)

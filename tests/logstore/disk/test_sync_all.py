@@ -71,7 +71,7 @@ async def test_without_syncfs_there_is_no_journal_and_the_log_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "elsewhere").symlink_to("/proc/self")
-    logs = Logs(
+    logs = Logs.in_directory(
         str(tmp_path), BrokerConfig(), SystemClock(), lambda failure: pytest.fail(str(failure))
     )
     await logs.close()
@@ -98,6 +98,8 @@ async def test_closed_logs_leave_no_descriptor_behind(tmp_path: Path, durability
     root = Path(tempfile.gettempdir()) if durability == "memory" else tmp_path
     before = descriptors_of(root)
     config = BrokerConfig({"durability": durability})
-    logs = Logs(str(tmp_path), config, SystemClock(), lambda failure: pytest.fail(str(failure)))
+    logs = Logs.in_directory(
+        str(tmp_path), config, SystemClock(), lambda failure: pytest.fail(str(failure))
+    )
     await logs.close()
     assert descriptors_of(root) == before

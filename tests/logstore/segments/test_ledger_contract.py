@@ -1,4 +1,4 @@
-"""The contract of `Ledger`, for every implementation: in memory, in files, on a simulated disk."""
+"""The contract of `Ledger`: in memory, in files, on a simulated disk, in a simulated store."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from logstore.segments.ledger import Ledger, LedgerFenced, SegmentFacts, Timesta
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit, LedgerClosed
 from tests.logstore.ledgers import close_cleanly, durable, open_now
+from tests.logstore.remote_stores import SteppedStore
 from tests.logstore.simulated_disk import SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
@@ -37,12 +38,20 @@ class Store:
     _memory: MemoryLedger | None = None
 
     def __post_init__(self) -> None:
+        if self.kind == "remote":
+            self.remote = SteppedStore(self.limits, self.executor)
+            self.group_commit = self.remote.group_commit
+            return
         durability = Durability.MEMORY if self.kind == "memory" else Durability.FSYNC
         self.group_commit = GroupCommit(
             self.files, durability, on_failure=self.failures.append, executor=self.executor
         )
 
     def open(self, epoch: int = 0, *, recovery_point: int = 0, clean: bool = False) -> Ledger:
+        if self.kind == "remote":
+            remote = self.remote.load()
+            open_now(remote, epoch)
+            return remote
         if self.files is None:
             if self._memory is None:
                 self._memory = MemoryLedger(
@@ -62,10 +71,10 @@ class Store:
         return ledger
 
 
-@pytest.fixture(params=["memory", "file", "simulated"])
+@pytest.fixture(params=["memory", "file", "simulated", "remote"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "memory":
-        yield Store("memory", None, "")
+    if request.param in ("memory", "remote"):
+        yield Store(request.param, None, "")
     elif request.param == "simulated":
         disk = SimulatedDisk()
         disk.make_directory("/data")
@@ -261,7 +270,7 @@ def test_bytes_are_counted_without_a_read(store: Store) -> None:
             counted = ledger.batches.bytes_between(start, end)
             exact = sum(sizes[start:end])
             # Elsewhere than at the end a segment counts whole.
-            is_exact = store.kind == "memory" or start >= active_base or start >= end
+            is_exact = store.kind in ("memory", "remote") or start >= active_base or start >= end
             assert counted == exact if is_exact else counted >= exact
     close_cleanly(ledger)
 

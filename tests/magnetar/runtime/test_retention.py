@@ -150,7 +150,9 @@ async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
         again = broker.topics.create("a", configs=configs)
         await checking
         assert again.local[0].log_start_offset == 0
-        assert not any(start for start in broker.logs._directory._offsets.start_offsets.values())
+        assert not any(
+            start for start in broker.logs._found_on_disk._offsets.start_offsets.values()
+        )
         await broker.topics.delete([again])
 
 

@@ -22,7 +22,7 @@ TOPIC_ID = uuid.UUID("10d5dcac-a7bc-43fe-945c-5f371153a5e4")
 async def start(path: Path, *, write: int = 0, clean: bool = True) -> int:
     """Open one partition, write `write` batches to it and stop; return where it ends."""
     failures: list[BaseException] = []
-    logs = Logs(str(path), BrokerConfig(), SystemClock(), failures.append)
+    logs = Logs.in_directory(str(path), BrokerConfig(), SystemClock(), failures.append)
     log = logs.open("orders", 0, TOPIC_ID, TopicConfig())
     for _ in range(write):
         await log.durable(log.append(log.check(batch_of(b"x" * 100), 1000)).end_offset)
@@ -85,7 +85,7 @@ async def test_a_damaged_journal_is_refused_until_it_is_accepted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failures: list[BaseException] = []
-    logs = Logs(str(tmp_path), BrokerConfig(), SystemClock(), failures.append)
+    logs = Logs.in_directory(str(tmp_path), BrokerConfig(), SystemClock(), failures.append)
     log = logs.open("orders", 0, TOPIC_ID, TopicConfig())
     for _ in range(4):
         await log.durable(log.append(log.check(batch_of(b"x" * 100), 1000)).end_offset)
@@ -97,9 +97,9 @@ async def test_a_damaged_journal_is_refused_until_it_is_accepted(
     (tmp_path / ".magnetar-journal").write_bytes(damaged)
     for _ in range(2):
         with pytest.raises(ConfigError, match=r"journal\.damage\.accept=true"):
-            Logs(str(tmp_path), BrokerConfig(), SystemClock(), failures.append)
+            Logs.in_directory(str(tmp_path), BrokerConfig(), SystemClock(), failures.append)
     accepting = BrokerConfig({"journal.damage.accept": True})
-    logs = Logs(str(tmp_path), accepting, SystemClock(), failures.append)
+    logs = Logs.in_directory(str(tmp_path), accepting, SystemClock(), failures.append)
     assert logs.open("orders", 0, TOPIC_ID, TopicConfig()).log_end_offset == 4
     await logs.close()
     assert [line["level"] for line in lines(capsys)] == ["info", "error"]

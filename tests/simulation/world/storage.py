@@ -200,7 +200,7 @@ def open_shared(
     executor: ProcessExecutor,
 ) -> tuple[Logs, Catalog]:
     """Open the logs of one node, and the catalog of all."""
-    logs = SimulatedLogs("/data", config, clock, fail, files=disk, executor=executor)
+    logs = SimulatedLogs.in_directory("/data", config, clock, fail, files=disk, executor=executor)
     return logs, SharedCatalog(stored, disk)
 
 
@@ -215,6 +215,6 @@ def open_simulated(
 ) -> tuple[Logs, Catalog]:
     """Open the logs and the catalog of a broker, as `magnetar.broker.open_directory` does."""
     assert config.durability != Durability.MEMORY.value
-    logs = SimulatedLogs("/data", config, clock, fail, files=disk, executor=executor)
+    logs = SimulatedLogs.in_directory("/data", config, clock, fail, files=disk, executor=executor)
     database = SimulatedDatabase(stored, disk)
     return logs, Catalog(None, cluster_id=logs.cluster_id, database=database)

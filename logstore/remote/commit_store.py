@@ -1,0 +1,174 @@
+"""The seam to a shared store: what a node writes in one commit, and how logs are read back.
+
+A store keeps, for each node, its incarnation and the number of its last commit. A commit has effect
+only if the incarnation is still the writer's, and the last commit the one that it names: all of it
+then, or nothing. So the commits of one incarnation are a gapless prefix, and none follows the
+take-over of the node's partitions, which raises the incarnation.
+
+- `OutcomeUnknown`: the commit may have had effect, may have it later, or never. Ask `last_commit`.
+- A commit that has returned is there for good. What a read shows may still be taken back while the
+  store fails over to a standby; it is proven by any commit that returns after the read.
+
+Implementations: `PostgresStore`, `SimulatedStore`; one contract test serves both. All calls come
+from the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+#: A node's lease ends so long after its last commit, by the store's clock.
+LEASE_MS = 6_000
+
+
+class Fenced(Exception):
+    """This incarnation may write no more: another one of the node has begun, or a take-over."""
+
+
+class OutcomeUnknown(Exception):
+    """Whether a commit has taken effect is not known."""
+
+
+class StoreUnavailable(Exception):
+    """The store does not answer. Nothing has changed; try again."""
+
+
+class LogKey(NamedTuple):
+    """A partition's log. Topic ids are never given out again, so a key means one log for ever."""
+
+    topic_id: UUID
+    partition: int
+
+
+class Chunk(NamedTuple):
+    """Whole batches of one log, next to one another."""
+
+    key: LogKey
+    base_offset: int
+    end_offset: int
+    data: bytes
+
+
+class StoredSegment(NamedTuple):
+    """A segment below the active one. `max_timestamp_ms` is -1 where no record has one."""
+
+    key: LogKey
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+
+
+class LogStart(NamedTuple):
+    """Where a log begins. Segments and chunks below `kept_from`, if it is above 0, go."""
+
+    key: LogKey
+    start_offset: int
+    kept_from: int = 0
+
+
+class AttachmentChange(NamedTuple):
+    """One small file: replaced by `data`, or appended to. `data` None: deleted."""
+
+    key: LogKey
+    name: str
+    data: bytes | None
+    is_append: bool = False
+
+
+class Swap(NamedTuple):
+    """One segment that takes the place of all that lies in its bounds."""
+
+    segment: StoredSegment
+    chunks: Sequence[Chunk]
+
+
+class Changes(NamedTuple):
+    """What one commit writes. An attachment and a log's start appear once in it.
+
+    The swaps come first, then what the starts remove, then the rest.
+    """
+
+    chunks: Sequence[Chunk] = ()
+    segments: Sequence[StoredSegment] = ()
+    starts: Sequence[LogStart] = ()
+    attachments: Sequence[AttachmentChange] = ()
+    swaps: Sequence[Swap] = ()
+
+
+NOTHING = Changes()
+
+
+class Commit(NamedTuple):
+    """A node's commit. It has effect only behind the commit `previous`, 0 for the first one.
+
+    Numbers ascend, and one number stands for the same changes always, however often it is sent.
+    """
+
+    number: int
+    previous: int
+    changes: Changes = NOTHING
+
+
+class Wanted(NamedTuple):
+    """A log to be loaded, with its batches from the last one before `from_offset` on.
+
+    None: before its active segment.
+    """
+
+    key: LogKey
+    from_offset: int | None = None
+
+
+class StoredLog(NamedTuple):
+    """A log as the store has it, and the chunks that were asked for, ascending."""
+
+    start_offset: int = 0
+    segments: Sequence[StoredSegment] = ()
+    attachments: Mapping[str, bytes] = {}
+    chunks: Sequence[Chunk] = ()
+    #: Where the log's first stored chunk begins; None: none is stored.
+    first_offset: int | None = None
+
+
+class CommitStore(Protocol):
+    """The store as one incarnation of one node has it."""
+
+    async def connect(self) -> None:
+        """Connect, or connect anew. Raises StoreUnavailable."""
+
+    async def commit(self, commit: Commit) -> None:
+        """Make a commit durable, and renew the lease. Raises Fenced, OutcomeUnknown.
+
+        `Fenced` says only that the incarnation, or the last commit, is not what was expected:
+        after an unknown outcome `last_commit` tells which.
+        """
+
+    async def last_commit(self) -> int:
+        """Return the number of this incarnation's last commit, 0 if there is none.
+
+        Raises Fenced, StoreUnavailable.
+        """
+
+    async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
+        """Return logs, in the order of `wanted`; empty ones where nothing is stored.
+
+        Raises StoreUnavailable.
+        """
+
+    async def read(
+        self, key: LogKey, offset: int, max_bytes: int, end_offset: int
+    ) -> Sequence[Chunk]:
+        """Return chunks from the one that holds `offset` on, or from the next after a gap.
+
+        The first one whole, the next ones up to `max_bytes` in all, none that begins at
+        `end_offset` or after. Raises StoreUnavailable.
+        """
+
+    async def delete(self, keys: Sequence[LogKey]) -> None:
+        """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
+
+    async def close(self) -> None:
+        """Let go of all connections."""

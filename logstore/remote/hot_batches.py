@@ -1,0 +1,113 @@
+"""The batches of one log that are in memory: all from some offset on, up to the log's end."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+
+from wire.records import BatchHeader
+
+
+class NotInMemory(Exception):
+    """A call that does not wait needs batches from `offset` on, which are in the store alone."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(f"the batch at offset {offset} is in the store alone")
+        self.offset = offset
+
+
+class HotBatches:
+    """Batches found by bisection."""
+
+    def __init__(self, first_offset: int) -> None:
+        #: Every batch of the log that ends above this offset is here.
+        self.first_offset = first_offset
+        self._batches: list[bytes] = []
+        self._offsets: list[int] = []
+        #: Whether nothing is evicted.
+        self.is_pinned = False
+        self._evicted_below = first_offset  # as soon as nothing is pinned
+
+    def append(self, batch: bytes, base_offset: int) -> None:
+        """Add the log's next batch."""
+        self._batches.append(batch)
+        self._offsets.append(base_offset)
+
+    def begin_with(self, batches: Sequence[tuple[BatchHeader, bytes]], first_offset: int) -> None:
+        """Begin anew, with what was loaded: all batches from `first_offset` on."""
+        self.first_offset = first_offset
+        self._batches = [batch for _, batch in batches]
+        self._offsets = [header.base_offset for header, _ in batches]
+
+    def pin(self) -> None:
+        """Evict nothing until `unpin`: what was loaded is about to be read."""
+        self.is_pinned = True
+
+    def unpin(self) -> None:
+        """Evict what was to go meanwhile."""
+        if self.is_pinned:
+            self.is_pinned = False
+            self.forget_below(self._evicted_below)
+
+    def evict_below(self, offset: int) -> None:
+        """Let go of the batches that begin below `offset`, which lies between two: now or later."""
+        self._evicted_below = max(self._evicted_below, offset)
+        if not self.is_pinned:
+            self.forget_below(offset)
+
+    def forget_below(self, offset: int) -> None:
+        """Let go of the batches that begin below `offset`, which lies between two: they are gone
+        from the log, or in the store."""
+        keep = bisect_left(self._offsets, offset)
+        del self._batches[:keep], self._offsets[:keep]
+        self.first_offset = max(self.first_offset, offset)
+
+    def since(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Yield batches from the one containing `offset` on, or from the next one after a gap."""
+        batches = self._batches
+        index = max(bisect_right(self._offsets, offset) - 1, 0)
+        while index < len(batches):
+            batch = batches[index]
+            header = BatchHeader.parse(batch)
+            if header.next_offset > offset:
+                yield header, batch
+            index += 1
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> bytes:
+        """Return whole batches as `Batches.read` does."""
+        return joined(self.since(offset), max_bytes, end_offset, at_least_one=at_least_one)
+
+    def bytes_between(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of the batches in [offset, end_offset)."""
+        first = max(bisect_right(self._offsets, offset) - 1, 0)
+        return sum(map(len, self._batches[first : bisect_left(self._offsets, end_offset)]))
+
+
+def joined(
+    batches: Iterator[tuple[BatchHeader, bytes]],
+    max_bytes: int,
+    end_offset: int,
+    *,
+    at_least_one: bool,
+) -> bytes:
+    """Return the first of these batches as one piece, within the limits of `Batches.read`."""
+    chosen: list[bytes] = []
+    size_bytes = 0
+    for header, batch in batches:
+        if header.next_offset > end_offset:
+            break
+        size_bytes += len(batch)
+        if size_bytes > max_bytes and (chosen or not at_least_one):
+            break
+        chosen.append(batch)
+    return chosen[0] if len(chosen) == 1 else b"".join(chosen)
+
+
+def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Yield the batches of a chunk."""
+    position = 0
+    while position < len(data):
+        header = BatchHeader.parse(data, position)
+        end = position + header.size_bytes
+        yield header, data[position:end]
+        position = end

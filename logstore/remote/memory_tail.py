@@ -1,0 +1,38 @@
+"""How much of all logs' batches is kept in memory: the newest, over all logs of a node.
+
+What was committed first goes first. A log's batches that are not durable yet are not counted, and
+never go.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+#: Bytes of durable batches in memory, over all logs of a node.
+TAIL_BYTES = 64 << 20
+
+
+class Evictable(Protocol):
+    """A log of which batches are in memory."""
+
+    def evict_below(self, offset: int) -> None:
+        """Keep no batch below `offset` in memory any more."""
+
+
+class MemoryTail:
+    """The account that the logs of one node share."""
+
+    def __init__(self, bytes_max: int = TAIL_BYTES) -> None:
+        self._bytes_max = bytes_max
+        self._size_bytes = 0
+        self._parts: deque[tuple[Evictable, int, int]] = deque()
+
+    def add(self, log: Evictable, end_offset: int, size_bytes: int) -> None:
+        """Account for a log's batches below `end_offset` that were not counted before."""
+        self._parts.append((log, end_offset, size_bytes))
+        self._size_bytes += size_bytes
+        while self._size_bytes > self._bytes_max:
+            oldest, below, freed_bytes = self._parts.popleft()
+            self._size_bytes -= freed_bytes
+            oldest.evict_below(below)

@@ -1,0 +1,75 @@
+"""Small files beside a log in the store: in memory whole, and each change rides the next commit.
+
+Commits keep their order and are whole or not there. So a file is never torn, and a change that was
+made before another, or before an append, never comes back without it: no syncs are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from logstore.disk.barriers import Procedure
+from logstore.disk.files import Buffer
+from logstore.remote.commit_store import AttachmentChange, LogKey
+
+
+class RemoteAttachments:
+    """`Attachments` of a `RemoteLedger`."""
+
+    def __init__(self, key: LogKey, stored: Mapping[str, bytes], touch: Callable[[], None]) -> None:
+        """`touch` is called with every change: the next commit has to cover it."""
+        self._key = key
+        self._touch = touch
+        self._data = {name: bytearray(data) for name, data in stored.items()}
+        self._changes: dict[str, AttachmentChange] = {}
+
+    def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
+        self._data[name] = bytearray(data)
+        self._change(AttachmentChange(self._key, name, bytes(data)))
+
+    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
+        self.write(name, data)
+        yield from ()
+
+    def replace_aside(
+        self,
+        name: str,
+        data: Buffer,
+        is_wanted: Callable[[], bool],
+        done: Callable[[], None],
+    ) -> None:
+        self.write(name, data)
+        done()
+
+    def append(self, name: str, data: Buffer) -> None:
+        known = self._data.setdefault(name, bytearray())
+        known += data
+        earlier = self._changes.get(name)
+        if earlier is None:
+            self._change(AttachmentChange(self._key, name, bytes(data), is_append=True))
+        elif earlier.data is None:
+            self._change(AttachmentChange(self._key, name, bytes(known)))
+        else:
+            self._change(earlier._replace(data=earlier.data + data))
+
+    def read(self, name: str) -> bytes | None:
+        data = self._data.get(name)
+        return None if data is None else bytes(data)
+
+    def names(self) -> list[str]:
+        return sorted(self._data)
+
+    def delete(self, name: str) -> None:
+        if self._data.pop(name, None) is not None:
+            self._change(AttachmentChange(self._key, name, None))
+
+    def _change(self, change: AttachmentChange) -> None:
+        self._changes[change.name] = change
+        self._touch()
+
+    def take_changes(self) -> list[AttachmentChange]:
+        """Hand over what the next commit has to write."""
+        if not self._changes:
+            return []
+        changes, self._changes = list(self._changes.values()), {}
+        return changes

@@ -1,0 +1,297 @@
+"""All logs that one node leads in a shared store: what `LogDirectory` is for files.
+
+Nothing of a log is local, so nothing has to be recovered: what a commit has written is there whole.
+A log is opened from its snapshot and the batches behind it, which are loaded before. The logs of
+coordinators are loaded whole, because a shard is replayed from its first record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from logstore.disk.files import StorageFailure
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.remote.commit_store import CommitStore, LogKey, StoredLog, StoreUnavailable, Wanted
+from logstore.remote.hot_batches import NotInMemory
+from logstore.remote.memory_tail import TAIL_BYTES, MemoryTail
+from logstore.remote.remote_ledger import RemoteLedger
+from logstore.remote.store_commits import StoreCommits
+from logstore.remote.store_reads import StoreReads
+from logstore.sync.group_commit import GroupCommit
+
+#: Logs that are loaded by one request of the store. Each brings a segment at most, mostly.
+_LOADED_TOGETHER = 16
+#: Logs that are deleted, or secured, in one turn of the event loop.
+_A_TURN = 8
+#: A commit, if only an empty one, is made at least so often: it renews the lease.
+RENEW_MS = 2_000
+_RETRY_S = 0.1
+#: A start gives up after so many attempts to reach the store.
+_ATTEMPTS_OF_START = 50
+
+#: The attachment that says up to where a log is compacted: an int64.
+_CLEANED = "cleaner-offset"
+_OFFSET = Struct(">q")
+
+_T = TypeVar("_T")
+
+
+class RemoteOpening(NamedTuple):
+    """A log to be opened."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+    config: LogConfig
+    leader_epoch: int
+
+    @property
+    def key(self) -> LogKey:
+        return LogKey(self.topic_id, self.partition)
+
+
+class RemoteDirectory:
+    """The logs of one node. Used on the event loop's thread, like its logs."""
+
+    def __init__(
+        self,
+        store: CommitStore,
+        commits: StoreCommits,
+        group_commit: GroupCommit,
+        *,
+        steady_ms: Callable[[], int],
+        is_loaded_whole: Callable[[str], bool],
+        tail_bytes: int = TAIL_BYTES,
+    ) -> None:
+        """`commits` is the medium of `group_commit`. `is_loaded_whole` says of which topics."""
+        self._store = store
+        self._commits = commits
+        self._group_commit = group_commit
+        self._steady_ms = steady_ms
+        self._is_loaded_whole = is_loaded_whole
+        self._tail = MemoryTail(tail_bytes)
+        self._reads = StoreReads(store)
+        self._logs: dict[LogKey, PartitionLog] = {}
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether no other node can have taken over these partitions yet."""
+        return self._commits.is_leased
+
+    @property
+    def reads_waiting(self) -> int:
+        """How many reads wait for the store."""
+        return self._reads.count
+
+    # Opening.
+
+    async def begin(self) -> None:
+        """Connect to the store, and keep the lease from here on. Raises StorageFailure."""
+        if self._renewing is None:
+            await self._until_answered(self._commits.begin, _ATTEMPTS_OF_START)
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+            # The lease is this process's only once a commit has returned.
+            await self._group_commit.settle()
+
+    async def _renew(self) -> None:
+        """Commit something every so often. A failure has stopped the process already."""
+        with suppress(StorageFailure):
+            while True:
+                await asyncio.sleep(RENEW_MS / 1000)
+                await self._group_commit.settle()
+
+    def opening(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        leader_epoch: int = 0,
+    ) -> RemoteOpening:
+        """Return what `open_together` takes."""
+        return RemoteOpening(topic, partition, topic_id, config, leader_epoch)
+
+    def open(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        leader_epoch: int = 0,
+    ) -> PartitionLog:
+        """Return the log of a *new* partition, of which the store has nothing."""
+        opening = RemoteOpening(topic, partition, topic_id, config, leader_epoch)
+        return self._open(opening, StoredLog(), is_whole=self._is_loaded_whole(topic))
+
+    async def open_together(self, openings: Iterable[RemoteOpening]) -> list[PartitionLog]:
+        """Return the logs of many partitions, loaded. Raises StorageFailure, and LedgerFenced
+        where a leader of a higher epoch has written."""
+        await self.begin()
+        all_openings = [*openings]
+        logs: list[PartitionLog] = []
+        for first in range(0, len(all_openings), _LOADED_TOGETHER):
+            together = all_openings[first : first + _LOADED_TOGETHER]
+            whole = [self._is_loaded_whole(each.topic) for each in together]
+            wanted = [
+                Wanted(each.key, 0 if is_whole else None)
+                for each, is_whole in zip(together, whole, strict=True)
+            ]
+            loaded = await self._load(wanted)
+            for opening, stored, is_whole in zip(together, loaded, whole, strict=True):
+                logs.append(await self._open_loaded(opening, stored, is_whole=is_whole))
+        return logs
+
+    async def _load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
+        return await self._until_answered(lambda: self._store.load(wanted))
+
+    async def _open_loaded(
+        self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool
+    ) -> PartitionLog:
+        while True:
+            try:
+                return self._open(opening, stored, is_whole=is_whole)
+            except NotInMemory as missing:
+                # No snapshot at the segment's beginning, or a damaged one: an older one has to do.
+                (stored,) = await self._load([Wanted(opening.key, missing.offset)])
+
+    def _open(self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool) -> PartitionLog:
+        key = opening.key
+        assert key not in self._logs, f"{opening.topic}-{opening.partition} is open"
+        ledger = RemoteLedger(
+            key,
+            self._group_commit,
+            self._reads,
+            self._tail,
+            opening.config,
+            stored,
+            is_wholly_loaded=is_whole,
+        )
+        log = PartitionLog(
+            opening.topic,
+            opening.partition,
+            ledger,
+            opening.config,
+            steady_ms=self._steady_ms,
+            leader_epoch=opening.leader_epoch,
+            topic_id=opening.topic_id,
+        )
+        cleaned = stored.attachments.get(_CLEANED)
+        if cleaned is not None:
+            (log.first_dirty_offset,) = _OFFSET.unpack(cleaned)
+        try:
+            # Every snapshot was durable with its name: as after a clean stop.
+            for barrier in log.opening(was_clean=True):
+                raise AssertionError(f"{barrier} of a log without files")
+        except NotInMemory:
+            ledger.close()
+            raise
+        self._logs[key] = log
+        return log
+
+    # Changing.
+
+    def free(self, topic: str, partition_count: int) -> None:
+        """Nothing is kept by names."""
+
+    async def free_all(self) -> None:
+        """Nothing is kept by names."""
+
+    async def persist_start_offsets(self, starts: Iterable[tuple[PartitionLog, int]]) -> None:
+        """As `LogDirectory.persist_start_offsets`, by one commit."""
+        for log, start_offset in starts:
+            if self._is_open(log):
+                ledger = log.ledger
+                assert isinstance(ledger, RemoteLedger)
+                ledger.want_start(start_offset)
+        await self._group_commit.settle()
+
+    def checkpoint_cleaned(self, log: PartitionLog) -> None:
+        """Write up to where the log is clean, by the next commit."""
+        if self._is_open(log):
+            log.ledger.attachments.write(_CLEANED, _OFFSET.pack(log.first_dirty_offset))
+
+    def _is_open(self, log: PartitionLog) -> bool:
+        assert log.topic_id is not None
+        return self._logs.get(LogKey(log.topic_id, log.partition)) is log
+
+    async def delete(self, logs: Sequence[PartitionLog]) -> None:
+        """Delete partitions: unknown from this step on, durably deleted on return."""
+        keys = [self._take(log) for log in logs]
+        for log in logs:
+            log.become_unknown()
+        for number, log in enumerate(logs, 1):
+            log.close_gone()
+            if number % _A_TURN == 0:
+                await asyncio.sleep(0)
+        # A commit under way may have something of them yet.
+        await self._group_commit.settle()
+        if keys:
+            await self._until_answered(lambda: self._store.delete(keys))
+
+    async def release(self, logs: Sequence[PartitionLog]) -> None:
+        """Close logs that another node is to lead. Nothing of them is in a later commit.
+
+        Expects that they refuse appends already.
+        """
+        await self._secure(logs)
+        for log in logs:
+            self._take(log)
+            log.close()
+
+    def _take(self, log: PartitionLog) -> LogKey:
+        assert log.topic_id is not None
+        key = LogKey(log.topic_id, log.partition)
+        del self._logs[key]
+        return key
+
+    async def _secure(self, logs: Sequence[PartitionLog]) -> None:
+        """Make everything durable, with a snapshot of each state."""
+        for number, log in enumerate(logs, 1):
+            for barrier in log.securing():
+                raise AssertionError(f"{barrier} of a log without files")
+            if number % _A_TURN == 0:
+                await asyncio.sleep(0)
+        await self._group_commit.settle()
+
+    def sweep(self) -> None:
+        """A process that ends leaves nothing behind."""
+
+    async def close(self) -> None:
+        """Make everything durable, and let go of the store."""
+        logs = [*self._logs.values()]
+        if self._group_commit.failure is None and self._renewing is not None:
+            await self._secure(logs)
+        self.abandon()
+        await self._store.close()
+
+    def abandon(self) -> None:
+        """Release everything at once and write nothing, as the end of the process would."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+        self._commits.close()
+
+    async def _until_answered(
+        self, ask: Callable[[], Awaitable[_T]], attempts_max: int | None = None
+    ) -> _T:
+        """Return the store's answer, however long it takes. Raises StorageFailure."""
+        attempts = 0
+        while True:
+            try:
+                return await ask()
+            except StoreUnavailable as unavailable:
+                attempts += 1
+                if attempts == attempts_max:
+                    raise StorageFailure(f"the store does not answer: {unavailable}") from None
+                if self._group_commit.failure is not None:
+                    raise self._group_commit.failure from unavailable
+            await asyncio.sleep(_RETRY_S)

@@ -1,0 +1,328 @@
+"""One partition's log in a shared store.
+
+Appends wait in memory for the node's next commit, which has what all its logs have to write. The
+newest batches stay in memory, within a bound over all logs; older ones are asked for.
+
+A log is a sequence of chunks, each the batches of one commit. A row tells of each *sealed* segment,
+written by the commit of the batch behind it. The active segment begins where the last sealed one
+ends, so no row says what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from logstore.disk.barriers import Procedure
+from logstore.disk.files import Buffer
+from logstore.remote.commit_store import (
+    Changes,
+    Chunk,
+    LogKey,
+    LogStart,
+    StoredLog,
+    StoredSegment,
+    Swap,
+)
+from logstore.remote.hot_batches import HotBatches, batches_of
+from logstore.remote.memory_tail import MemoryTail
+from logstore.remote.remote_attachments import RemoteAttachments
+from logstore.remote.remote_batches import RemoteBatches
+from logstore.remote.remote_segments import RemoteSegments
+from logstore.remote.segment_list import SegmentList
+from logstore.remote.store_reads import StoreReads
+from logstore.segments.ledger import LedgerFenced, SegmentLimits
+from logstore.segments.names import aborted_name
+from logstore.sync.group_commit import CommittedLedger, GroupCommit
+from logstore.sync.sync_executors import Sync
+from wire.records import BatchHeader
+
+#: Bytes after which a commit's batches of one log begin another chunk. One batch may be more.
+CHUNK_BYTES = 1 << 20
+
+
+class _PendingSwap(NamedTuple):
+    """What the cleaner waits for."""
+
+    swap: Swap
+    aborted: bytes
+    on_swapped: Callable[[], None]
+    done: asyncio.Future[bool]
+
+
+class RemoteSync(Sync):
+    """What one log writes by one commit."""
+
+    def __init__(self, end_offset: int, changes: Changes, swap: _PendingSwap | None) -> None:
+        super().__init__(end_offset)
+        self.changes = changes
+        self.pending_swap = swap
+        self.size_bytes = sum(len(chunk.data) for chunk in changes.chunks)
+
+
+class RemoteLedger(CommittedLedger):
+    """A log that one node leads. Perform `opening` before anything else, nothing after `close`."""
+
+    def __init__(
+        self,
+        key: LogKey,
+        group_commit: GroupCommit,
+        reads: StoreReads,
+        tail: MemoryTail,
+        limits: SegmentLimits,
+        stored: StoredLog,
+        *,
+        is_wholly_loaded: bool = False,
+    ) -> None:
+        """`stored` is what was loaded. `is_wholly_loaded`: it is all of the log, and stays in
+        memory until it is iterated over."""
+        super().__init__(group_commit)
+        self.key = key
+        self._reads = reads
+        self._tail = tail
+        self._limits = limits
+        self._stored = stored
+        self._is_wholly_loaded = is_wholly_loaded
+        self._hot = HotBatches(0)
+        self._known = SegmentList(key)
+        self.batches = RemoteBatches(self._hot, self._known, self._read_store)
+        self.segments = RemoteSegments(
+            key, self._known, self.batches, group_commit.settle, self._perform_swap
+        )
+        self.attachments = RemoteAttachments(
+            key, stored.attachments, partial(group_commit.touch, self, may_wait=True)
+        )
+        # For the next commit.
+        self._batches: list[bytes] = []
+        self._batches_bytes = 0
+        self._batches_offset = 0  # where they begin
+        self._chunks: list[Chunk] = []
+        self._sealed: list[StoredSegment] = []
+        self._start: LogStart | None = None
+        self._swap: _PendingSwap | None = None
+        #: Of the commit under way: reads of the store wait for its end.
+        self._swapping: _PendingSwap | None = None
+
+    # Opening and closing.
+
+    @property
+    def recovery_point(self) -> int:
+        return self.durable_end_offset
+
+    def opening(self, epoch: int) -> Procedure[None]:
+        stored, self._stored = self._stored, StoredLog()
+        start_offset, segments = stored.start_offset, stored.segments
+        if segments:
+            active_base = segments[-1].end_offset
+        else:
+            active_base = start_offset if stored.first_offset is None else stored.first_offset
+        kept = [one for one in segments if one.end_offset > start_offset]
+        first_offset = kept[0].base_offset if kept else active_base
+        loaded = [
+            found
+            for chunk in stored.chunks
+            for found in batches_of(chunk.data)
+            if found[0].next_offset > first_offset
+        ]
+        hot_from = first_offset
+        if loaded:
+            last, loaded_from = loaded[-1][0], loaded[0][0].base_offset
+            if last.partition_leader_epoch > epoch:
+                raise LedgerFenced(
+                    f"epoch {epoch}, but epoch {last.partition_leader_epoch} has written"
+                )
+            if stored.chunks[0].base_offset != stored.first_offset:
+                hot_from = max(first_offset, loaded_from)
+        self._hot.begin_with(loaded, hot_from)
+        self._known.begin(kept, active_base)
+        for header, _ in loaded:
+            if header.base_offset >= active_base:
+                self._known.add(header)
+        self.start_offset = max(start_offset, first_offset)
+        end_offset = max(self.start_offset, active_base, loaded[-1][0].next_offset if loaded else 0)
+        self.end_offset = self.durable_end_offset = self._begun_end_offset = end_offset
+        yield from ()
+
+    def opened(self) -> None:
+        if self._is_wholly_loaded:
+            self._hot.pin()
+        loaded_bytes = self._hot.bytes_between(0, self.end_offset)
+        if loaded_bytes:
+            self._tail.add(self, self.end_offset, loaded_bytes)
+
+    def securing(self) -> Procedure[None]:
+        # The node's next commit makes everything durable: the directory waits for it.
+        yield from ()
+
+    def close(self) -> None:
+        for swap in (self._swap, self._swapping):
+            if swap is not None and not swap.done.done():
+                swap.done.set_result(False)
+        self._stop_committing()
+        self._hot.forget_below(self.end_offset)
+
+    # Appending.
+
+    def append(
+        self,
+        batch: Buffer,
+        header: BatchHeader,
+        *,
+        may_wait: bool = False,
+        is_atomic: bool = False,
+        is_refusable: bool = False,
+    ) -> None:
+        assert header.base_offset == self.end_offset, "a batch begins at the log's end"
+        size_bytes = len(batch)
+        assert header.size_bytes == size_bytes, "one whole batch"
+        self._group_commit.touch(self, may_wait=may_wait)
+        known = self._known
+        if known.is_full_for(header, self._limits):
+            self._begin_segment()
+        if self._batches_bytes + size_bytes > CHUNK_BYTES:
+            self._end_chunk()
+        if not self._batches:
+            self._batches_offset = header.base_offset
+        # A copy: a client's buffer is used again once its request is answered.
+        data = bytes(batch)
+        self._hot.append(data, header.base_offset)
+        self._batches.append(data)
+        self._batches_bytes += size_bytes
+        known.add(header)
+        self.end_offset = header.next_offset
+
+    def _begin_segment(self) -> None:
+        self.on_roll(self.end_offset)
+        self._end_chunk()
+        self._sealed.append(self._known.seal())
+
+    def _end_chunk(self) -> None:
+        batches = self._batches
+        if batches:
+            data = batches[0] if len(batches) == 1 else b"".join(batches)
+            self._chunks.append(Chunk(self.key, self._batches_offset, self.end_offset, data))
+            self._batches, self._batches_bytes = [], 0
+
+    def flush(self) -> bool:
+        return False
+
+    def roll(self) -> None:
+        if self._known.active_bytes:
+            self._group_commit.touch(self)
+            self._begin_segment()
+
+    def trim(self, start_offset: int) -> None:
+        if start_offset > self.start_offset:
+            assert start_offset <= self.durable_end_offset, "what is trimmed is durable"
+            self.start_offset = start_offset
+            kept_from = self._known.trim(start_offset)
+            self._hot.forget_below(kept_from)
+            self._sealed = [one for one in self._sealed if one.end_offset > kept_from]
+            self._note_start(start_offset, kept_from)
+            self._group_commit.touch(self, may_wait=True)
+
+    def want_start(self, start_offset: int) -> None:
+        """Write by the next commit that the log begins there, before `trim` says so."""
+        self._note_start(start_offset, 0)
+        self._group_commit.touch(self)
+
+    def _note_start(self, start_offset: int, kept_from: int) -> None:
+        if self._start is not None:
+            start_offset = max(start_offset, self._start.start_offset)
+            kept_from = max(kept_from, self._start.kept_from)
+        self._start = LogStart(self.key, start_offset, kept_from)
+
+    def reconfigure(self, limits: SegmentLimits) -> None:
+        self._limits = limits
+
+    # Becoming durable.
+
+    def begin_sync(self) -> Sync:
+        self._end_chunk()
+        self._begun_end_offset = self.end_offset
+        swap = self._begin_swap()
+        changes = Changes(
+            self._chunks,
+            self._sealed,
+            () if self._start is None else (self._start,),
+            self.attachments.take_changes(),
+            () if swap is None else (swap.swap,),
+        )
+        self._chunks, self._sealed, self._start = [], [], None
+        return RemoteSync(self.end_offset, changes, swap)
+
+    def complete_sync(self, sync: Sync) -> None:
+        assert isinstance(sync, RemoteSync)
+        if self._end is not None:
+            return
+        if sync.pending_swap is not None:
+            self._end_swap(sync.pending_swap)
+        if sync.size_bytes:
+            self._tail.add(self, sync.end_offset, sync.size_bytes)
+
+    def evict_below(self, offset: int) -> None:
+        """Keep no batch below the durable `offset` in memory any more."""
+        self._hot.evict_below(offset)
+
+    def fail_waiters(self, failure: Exception) -> None:
+        super().fail_waiters(failure)
+        for swap in (self._swap, self._swapping):
+            if swap is not None and not swap.done.done():
+                swap.done.set_exception(failure)
+        self._swap = self._swapping = None
+
+    # Reading the store, and what the cleaner replaces there.
+
+    async def _read_store(self, offset: int, max_bytes: int, end_offset: int) -> Sequence[Chunk]:
+        chunks = await self._reads.read(self.key, offset, max_bytes, end_offset)
+        # A commit under way may have replaced these chunks already. The reader reads them again
+        # once memory tells of that too.
+        while (swapping := self._swapping) is not None:
+            await asyncio.wait((swapping.done,))
+        return chunks
+
+    async def _perform_swap(
+        self, swap: Swap, aborted: bytes, on_swapped: Callable[[], None]
+    ) -> bool:
+        assert self._swap is None and self._swapping is None, "one cleaner for each log"
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._group_commit.touch(self)
+        self._swap = _PendingSwap(swap, aborted, on_swapped, done)
+        return await done
+
+    def _begin_swap(self) -> _PendingSwap | None:
+        pending, self._swap = self._swap, None
+        if pending is None:
+            return None
+        segment = pending.swap.segment
+        covered = self._covered_by(segment)
+        if not covered or covered[0] != segment.base_offset or self._hot.is_pinned:
+            # Retention was faster, or the log is about to be replayed.
+            pending.done.set_result(False)
+            return None
+        for base_offset in covered:
+            self.attachments.delete(aborted_name(base_offset))
+        self.attachments.write(aborted_name(covered[0]), pending.aborted)
+        self._swapping = pending
+        return pending
+
+    def _end_swap(self, pending: _PendingSwap) -> None:
+        self._swapping = None
+        segment = pending.swap.segment
+        is_there = bool(self._covered_by(segment))
+        if is_there:
+            self._known.replace(segment)
+            # What was there before is in memory, perhaps.
+            self._hot.forget_below(segment.end_offset)
+            pending.on_swapped()
+        pending.done.set_result(is_there)
+
+    def _covered_by(self, segment: StoredSegment) -> list[int]:
+        """Return the base offsets of the sealed segments in the bounds of this one."""
+        return [
+            base_offset
+            for base_offset in self._known.base_offsets[:-1]
+            if segment.base_offset <= base_offset < segment.end_offset
+        ]

@@ -1,0 +1,142 @@
+"""Segments of a log in the store, for retention and the cleaner."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from logstore.disk.files import Buffer
+from logstore.remote.commit_store import Chunk, LogKey, StoredSegment, Swap
+from logstore.remote.remote_batches import RemoteBatches
+from logstore.remote.segment_list import SegmentList
+from logstore.segments.ledger import Runner, SegmentFacts
+from logstore.segments.time_index import NO_TIMESTAMP
+from wire.records import BatchHeader
+
+#: Bytes of a chunk that the cleaner writes; one batch may be more.
+CHUNK_BYTES = 256 << 10
+
+#: (swap, aborted index, what to call in the step in which it is visible) -> whether it was done.
+PerformSwap: TypeAlias = Callable[[Swap, bytes, Callable[[], None]], Awaitable[bool]]
+
+
+class RemoteSegments:
+    """`Segments` of a `RemoteLedger`."""
+
+    def __init__(
+        self,
+        key: LogKey,
+        known: SegmentList,
+        batches: RemoteBatches,
+        settle: Callable[[], Awaitable[None]],
+        perform_swap: PerformSwap,
+    ) -> None:
+        self._key = key
+        self._known = known
+        self._batches = batches
+        self._settle = settle
+        self._perform_swap = perform_swap
+
+    @property
+    def size_bytes(self) -> int:
+        return self._known.size_bytes
+
+    @property
+    def base_offsets(self) -> Sequence[int]:
+        return self._known.base_offsets
+
+    def facts(self) -> Iterator[SegmentFacts]:
+        return self._known.facts()
+
+    async def read_max_timestamp(self, base_offset: int) -> None:
+        """`facts` knows all of them."""
+
+    async def read_sealed(self, base_offset: int) -> _SealedBatches | None:
+        found = self._known.sealed_at([base_offset])
+        if not found:
+            return None
+        batches = await self._batches.between(base_offset, found[0].end_offset)
+        return _SealedBatches(batches) if self._known.sealed_at([base_offset]) == found else None
+
+    def replacement(self, base_offsets: Sequence[int]) -> _RemoteReplacement | None:
+        replaced = self._known.sealed_at(base_offsets)
+        if not replaced:
+            return None
+        return _RemoteReplacement(self._key, replaced, self._known, self._perform_swap)
+
+    async def settled(self) -> None:
+        await self._settle()
+
+
+class _SealedBatches:
+    """The batches of a segment, in memory while they are read."""
+
+    def __init__(self, batches: list[tuple[BatchHeader, bytes]]) -> None:
+        self._batches = batches
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for header, batch in self._batches:
+            yield header, memoryview(batch)
+
+    def close(self) -> None:
+        self._batches = []
+
+
+class _RemoteReplacement:
+    """One segment that takes the place of several, by a commit."""
+
+    def __init__(
+        self,
+        key: LogKey,
+        replaced: Sequence[StoredSegment],
+        known: SegmentList,
+        perform_swap: PerformSwap,
+    ) -> None:
+        self._key = key
+        self._replaced = replaced
+        self._known = known
+        self._perform_swap = perform_swap
+        self._chunks: list[Chunk] = []
+        self._batches: list[bytes] = []
+        self._batches_bytes = 0
+        self._base_offset = self._end_offset = 0
+        self._size_bytes = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._aborted = b""
+
+    def append(self, batch: Buffer, header: BatchHeader) -> None:
+        if not self._batches:
+            self._base_offset = header.base_offset
+        self._batches.append(bytes(batch))
+        self._batches_bytes += header.size_bytes
+        self._end_offset = header.next_offset
+        self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
+        if self._batches_bytes >= CHUNK_BYTES:
+            self._end_chunk()
+
+    def _end_chunk(self) -> None:
+        data = b"".join(self._batches)
+        self._chunks.append(Chunk(self._key, self._base_offset, self._end_offset, data))
+        self._size_bytes += len(data)
+        self._batches, self._batches_bytes = [], 0
+
+    def seal(self, aborted: bytes) -> None:
+        if self._batches:
+            self._end_chunk()
+        self._aborted = aborted
+
+    async def swap(self, run: Runner, on_swapped: Callable[[], None]) -> bool:
+        bases = [one.base_offset for one in self._replaced]
+        if self._known.sealed_at(bases) != self._replaced:
+            return False
+        segment = StoredSegment(
+            self._key,
+            bases[0],
+            self._replaced[-1].end_offset,
+            self._size_bytes,
+            self._max_timestamp,
+        )
+        return await self._perform_swap(Swap(segment, self._chunks), self._aborted, on_swapped)
+
+    def abandon(self) -> None:
+        self._chunks, self._batches = [], []

@@ -1,0 +1,129 @@
+"""The segments of a log in the store: bounds, sizes, largest timestamps. All are in memory.
+
+A segment is a range of offsets here, not a file: the unit of retention and compaction. A log's
+active segment begins where its last sealed one ends, so no row has to say so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+from logstore.remote.commit_store import LogKey, StoredSegment
+from logstore.segments.ledger import SegmentFacts, SegmentLimits
+from logstore.segments.time_index import NO_TIMESTAMP
+from wire.records import BatchHeader
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+class SegmentList:
+    """Sealed segments, and the active one behind them."""
+
+    def __init__(self, key: LogKey) -> None:
+        self._key = key
+        self._sealed: list[StoredSegment] = []
+        self._base_offset = 0  # of the active segment, as all up to the empty line
+        self._end_offset = 0
+        self._active_bytes = 0
+        self._max_timestamp = NO_TIMESTAMP
+        self._first_timestamp: int | None = None
+
+        self._sealed_bytes = 0
+        #: The base offsets of all segments, ascending. Not changed, but replaced.
+        self.base_offsets: tuple[int, ...] = (0,)
+
+    def begin(self, sealed: Iterable[StoredSegment], active_base_offset: int) -> None:
+        """Begin with what was loaded; `add` follows for each batch of the active segment."""
+        self._sealed = list(sealed)
+        self._base_offset = self._end_offset = active_base_offset
+        self._count()
+
+    def _count(self) -> None:
+        self._sealed_bytes = sum(one.size_bytes for one in self._sealed)
+        self.base_offsets = (*(one.base_offset for one in self._sealed), self._base_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments."""
+        return self._sealed_bytes + self._active_bytes
+
+    @property
+    def active_bytes(self) -> int:
+        """Bytes of the active segment."""
+        return self._active_bytes
+
+    def add(self, header: BatchHeader) -> None:
+        """Account for a batch at the log's end."""
+        self._active_bytes += header.size_bytes
+        timestamp = header.max_timestamp
+        if self._first_timestamp is None:
+            self._first_timestamp = timestamp
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        self._end_offset = header.next_offset
+
+    def is_full_for(self, header: BatchHeader, limits: SegmentLimits) -> bool:
+        """Whether this batch has to begin a new segment. An empty segment takes any batch.
+
+        Age is by the records' own time, as in Kafka: since the first batch's max timestamp.
+        """
+        first_timestamp = self._first_timestamp
+        if first_timestamp is None:
+            return False
+        return (
+            self._active_bytes + header.size_bytes > limits.segment_bytes
+            or (first_timestamp >= 0 and header.max_timestamp - first_timestamp > limits.segment_ms)
+            or header.last_offset - self._base_offset > _RELATIVE_OFFSET_MAX
+        )
+
+    def seal(self) -> StoredSegment:
+        """End the active segment, which is not empty, and return it. A new one begins."""
+        sealed = StoredSegment(
+            self._key,
+            self._base_offset,
+            self._end_offset,
+            self._active_bytes,
+            self._max_timestamp,
+        )
+        self._sealed.append(sealed)
+        self._base_offset = self._end_offset
+        self._active_bytes, self._max_timestamp, self._first_timestamp = 0, NO_TIMESTAMP, None
+        self._count()
+        return sealed
+
+    def trim(self, start_offset: int) -> int:
+        """Forget the sealed segments that lie wholly below; return where the first kept begins."""
+        gone = bisect_right([one.end_offset for one in self._sealed], start_offset)
+        del self._sealed[:gone]
+        self._count()
+        return self.base_offsets[0]
+
+    def replace(self, segment: StoredSegment) -> None:
+        """Put `segment` in the place of the sealed ones that it covers."""
+        first = bisect_left(self.base_offsets, segment.base_offset)
+        end = bisect_left(self.base_offsets, segment.end_offset)
+        self._sealed[first:end] = [segment]
+        self._count()
+
+    def sealed_at(self, base_offsets: Sequence[int]) -> list[StoredSegment]:
+        """Return these segments, if they are there, next to one another, and none is active."""
+        first = bisect_left(self.base_offsets, base_offsets[0])
+        found = self._sealed[first : first + len(base_offsets)]
+        return found if [one.base_offset for one in found] == list(base_offsets) else []
+
+    def facts(self) -> Iterator[SegmentFacts]:
+        """Yield what `Segments.facts` does."""
+        for _, base_offset, end_offset, size_bytes, max_timestamp_ms in self._sealed:
+            yield SegmentFacts(base_offset, end_offset, size_bytes, max_timestamp_ms)
+        yield SegmentFacts(
+            self._base_offset, self._end_offset, self._active_bytes, self._max_timestamp
+        )
+
+    def bytes_touching(self, offset: int, end_offset: int) -> int:
+        """Return the bytes of the segments that have a part of [offset, end_offset), whole."""
+        return sum(
+            facts.size_bytes
+            for facts in self.facts()
+            if facts.base_offset < end_offset and facts.end_offset > offset
+        )

@@ -1,0 +1,309 @@
+"""The twin of the shared store for tests and simulations: in memory, with everything that goes
+wrong between a node and its database.
+
+`SimulatedDatabase` outlives the nodes; its methods are what happens in the database itself, at
+once. `SimulatedStore` is one incarnation's way to it, on which requests and replies get lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from random import Random
+
+from logstore.remote.commit_store import (
+    LEASE_MS,
+    AttachmentChange,
+    Changes,
+    Chunk,
+    Commit,
+    Fenced,
+    LogKey,
+    LogStart,
+    OutcomeUnknown,
+    StoredLog,
+    StoredSegment,
+    StoreUnavailable,
+    Swap,
+    Wanted,
+)
+
+#: How long a request takes, seconds; and a commit of a connection that is cut already.
+_DELAYS_S = (0.0001, 0.0005, 0.002, 0.02)
+_LATE_S = (0.001, 0.05, 1.0)
+
+
+class Mishap(Enum):
+    """What happens to one request."""
+
+    NONE = 0
+    #: It never reaches the database.
+    REQUEST_LOST = 1
+    #: It has its effect, and the node hears nothing.
+    REPLY_LOST = 2
+    #: The connection is cut, and the request has its effect a while later.
+    LATE = 3
+
+
+@dataclass
+class _Node:
+    incarnation: int
+    number: int = 0
+    lease_until_ms: int = 0
+
+
+@dataclass
+class _Log:
+    start_offset: int = 0
+    chunks: list[Chunk] = field(default_factory=list)
+    segments: list[StoredSegment] = field(default_factory=list)
+    attachments: dict[str, bytes] = field(default_factory=dict)
+
+    def copied(self) -> _Log:
+        return _Log(self.start_offset, [*self.chunks], [*self.segments], dict(self.attachments))
+
+
+class SimulatedDatabase:
+    """What is stored, and which incarnation of each node may write."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self._now_ms = now_ms
+        self.nodes: dict[int, _Node] = {}
+        self._logs: dict[LogKey, _Log] = {}
+        # How to take back what no standby has yet, the newest last.
+        self._undo: list[Callable[[], None]] = []
+
+    def start_node(self, node_id: int, incarnation: int) -> None:
+        """Let this incarnation write, and no other one of that node."""
+        self.confirm()
+        self.nodes[node_id] = _Node(incarnation, 0, self._now_ms() + LEASE_MS)
+
+    def is_live(self, node_id: int) -> bool:
+        """Whether the node's lease holds."""
+        return self.nodes[node_id].lease_until_ms >= self._now_ms()
+
+    def confirm(self) -> None:
+        """Let a standby have everything: what was acknowledged is never taken back."""
+        self._undo.clear()
+
+    def fail_over(self) -> None:
+        """Let a standby take over, which has all that was acknowledged, and nothing else."""
+        while self._undo:
+            self._undo.pop()()
+
+    def commit(self, node_id: int, incarnation: int, commit: Commit) -> bool:
+        """Do what the fenced statement does; return whether it had effect."""
+        node = self.nodes.get(node_id)
+        if node is None or (node.incarnation, node.number) != (incarnation, commit.previous):
+            return False
+        changes = commit.changes
+        keys = {change.key for changed in changes[:4] for change in changed}
+        keys |= {swap.segment.key for swap in changes.swaps}
+        self._undo.append(
+            partial(
+                self._restore,
+                node_id,
+                replace(node),
+                {key: self._logs[key].copied() if key in self._logs else None for key in keys},
+            )
+        )
+        node.number = commit.number
+        node.lease_until_ms = self._now_ms() + LEASE_MS
+        self._apply(changes)
+        return True
+
+    def _restore(self, node_id: int, node: _Node, logs: dict[LogKey, _Log | None]) -> None:
+        self.nodes[node_id] = node
+        for key, log in logs.items():
+            if log is None:
+                self._logs.pop(key, None)
+            else:
+                self._logs[key] = log
+
+    def _apply(self, changes: Changes) -> None:
+        for swap in changes.swaps:
+            self._swap(swap)
+        for start in changes.starts:
+            self._begin(start)
+        for segment in changes.segments:
+            self._log(segment.key).segments.append(segment)
+        for chunk in changes.chunks:
+            chunks = self._log(chunk.key).chunks
+            assert not chunks or chunks[-1].end_offset <= chunk.base_offset, "two writers"
+            chunks.append(chunk)
+        for change in changes.attachments:
+            self._attach(change)
+
+    def _log(self, key: LogKey) -> _Log:
+        return self._logs.setdefault(key, _Log())
+
+    def _swap(self, swap: Swap) -> None:
+        segment = swap.segment
+        log = self._log(segment.key)
+
+        def is_kept(each: Chunk | StoredSegment) -> bool:
+            return each.end_offset <= segment.base_offset or each.base_offset >= segment.end_offset
+
+        log.chunks = sorted(
+            [*filter(is_kept, log.chunks), *swap.chunks], key=lambda chunk: chunk.base_offset
+        )
+        log.segments = sorted(
+            [*filter(is_kept, log.segments), segment], key=lambda each: each.base_offset
+        )
+
+    def _begin(self, start: LogStart) -> None:
+        log = self._log(start.key)
+        log.start_offset = max(log.start_offset, start.start_offset)
+        log.chunks = [one for one in log.chunks if one.end_offset > start.kept_from]
+        log.segments = [one for one in log.segments if one.end_offset > start.kept_from]
+
+    def _attach(self, change: AttachmentChange) -> None:
+        attachments = self._log(change.key).attachments
+        if change.data is None:
+            attachments.pop(change.name, None)
+        elif change.is_append:
+            attachments[change.name] = attachments.get(change.name, b"") + change.data
+        else:
+            attachments[change.name] = change.data
+
+    def load(self, wanted: Wanted) -> StoredLog:
+        """Return a log as it is stored."""
+        log = self._logs.get(wanted.key)
+        if log is None:
+            return StoredLog()
+        from_offset = wanted.from_offset
+        if from_offset is None:
+            from_offset = log.segments[-1].end_offset if log.segments else 0
+        bases = [chunk.base_offset for chunk in log.chunks]
+        first = max(bisect_left(bases, from_offset) - 1, 0)
+        return StoredLog(
+            log.start_offset,
+            [*log.segments],
+            dict(log.attachments),
+            log.chunks[first:],
+            bases[0] if bases else None,
+        )
+
+    def read(self, key: LogKey, offset: int, max_bytes: int, end_offset: int) -> list[Chunk]:
+        """Return chunks as `CommitStore.read` does."""
+        log = self._logs.get(key)
+        if log is None:
+            return []
+        first = bisect_right([chunk.base_offset for chunk in log.chunks], offset) - 1
+        if first < 0 or log.chunks[first].end_offset <= offset:
+            first += 1
+        found: list[Chunk] = []
+        for chunk in log.chunks[first:]:
+            max_bytes -= len(chunk.data)
+            if chunk.base_offset >= end_offset or (found and max_bytes < 0):
+                break
+            found.append(chunk)
+        return found
+
+    def delete(self, keys: Iterable[LogKey]) -> None:
+        """Delete everything of these logs."""
+        for key in keys:
+            self._logs.pop(key, None)
+
+    def keys(self) -> set[LogKey]:
+        """Return the logs of which anything is stored."""
+        return set(self._logs)
+
+
+class SimulatedStore:
+    """One incarnation's way to a `SimulatedDatabase`."""
+
+    def __init__(
+        self,
+        database: SimulatedDatabase,
+        node_id: int,
+        incarnation: int,
+        *,
+        random: Random | None = None,
+        mishap_probability: float = 0.0,
+    ) -> None:
+        """Without `random` nothing takes time and nothing goes wrong but what `mishaps` says."""
+        self._database = database
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._random = random
+        self._mishap_probability = mishap_probability
+        #: What happens to the next requests, the first one first.
+        self.mishaps: deque[Mishap] = deque()
+        #: Whether the network lets nothing through.
+        self.is_cut = False
+        self._is_connected = False
+
+    async def connect(self) -> None:
+        await self._delay()
+        if self.is_cut:
+            raise StoreUnavailable("the network is cut")
+        self._is_connected = True
+
+    async def commit(self, commit: Commit) -> None:
+        await self._delay()
+        apply = partial(self._database.commit, self._node_id, self._incarnation, commit)
+        mishap = self._mishap()
+        if mishap is Mishap.REPLY_LOST:
+            apply()
+        elif mishap is Mishap.LATE:
+            late_s = _LATE_S[0] if self._random is None else self._random.choice(_LATE_S)
+            asyncio.get_running_loop().call_later(late_s, apply)
+        if mishap is not Mishap.NONE:
+            raise OutcomeUnknown(f"commit {commit.number}: {mishap.name}")
+        if not apply():
+            raise Fenced(f"commit {commit.number} of incarnation {self._incarnation}")
+        self._database.confirm()
+        await self._delay()
+
+    async def last_commit(self) -> int:
+        await self._ask()
+        node = self._database.nodes.get(self._node_id)
+        if node is None or node.incarnation != self._incarnation:
+            raise Fenced(f"incarnation {self._incarnation} of node {self._node_id}")
+        return node.number
+
+    async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
+        await self._ask()
+        return [self._database.load(one) for one in wanted]
+
+    async def read(
+        self, key: LogKey, offset: int, max_bytes: int, end_offset: int
+    ) -> Sequence[Chunk]:
+        await self._ask()
+        return self._database.read(key, offset, max_bytes, end_offset)
+
+    async def delete(self, keys: Sequence[LogKey]) -> None:
+        await self._ask()
+        self._database.delete(keys)
+
+    async def close(self) -> None:
+        self._is_connected = False
+
+    async def _ask(self) -> None:
+        """Let a request that changes nothing take its time, or fail."""
+        await self._delay()
+        if self._mishap() is not Mishap.NONE:
+            raise StoreUnavailable("the connection is gone")
+
+    def _mishap(self) -> Mishap:
+        """Return what happens to this request. A mishap costs the connection."""
+        mishap = Mishap.NONE
+        if self.is_cut or not self._is_connected:
+            mishap = Mishap.REQUEST_LOST
+        elif self.mishaps:
+            mishap = self.mishaps.popleft()
+        elif self._random is not None and self._random.random() < self._mishap_probability:
+            mishap = self._random.choice([*Mishap][1:])
+        if mishap is not Mishap.NONE:
+            self._is_connected = False
+        return mishap
+
+    async def _delay(self) -> None:
+        if self._random is not None:
+            await asyncio.sleep(self._random.choice(_DELAYS_S))
