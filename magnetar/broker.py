@@ -268,12 +268,7 @@ class Broker:
             stop=self._stop_for_good,
             elsewhere=None if among is None else among.markers,
         )
-        self.topics.led.coordinators = {
-            CONSUMER_OFFSETS: self.groups.shards,
-            TRANSACTION_STATE: self.transactions.store,
-        }
-        self.groups.start()
-        await self.transactions.start()
+        await self._replay()
         self.healing = Healing(
             self.topics,
             self.clock,
@@ -307,6 +302,14 @@ class Broker:
             await among.serve(self.transactions, self.fail)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
+
+    async def _replay(self) -> None:
+        self.topics.led.coordinators = {
+            CONSUMER_OFFSETS: self.groups.shards,
+            TRANSACTION_STATE: self.transactions.store,
+        }
+        self.groups.start()
+        await self.transactions.start()
 
     async def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""

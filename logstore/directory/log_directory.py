@@ -331,7 +331,9 @@ class LogDirectory:
             await self._deleted.delete(logs)
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
-        """Close logs that are durable to their ends. What they hold stays, and may be reopened."""
+        """Close logs, for whoever opens them next. They refuse appends already."""
+        await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
+        await self._perform_together([log.securing() for log in logs])
         for log in logs:
             del self._logs[log.topic, log.partition]
             log.close()
