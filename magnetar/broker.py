@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from magnetar.peers.composition import AmongPeers
     from magnetar.peers.node_peers import NodePeers
     from magnetar.runtime.members import Joining
+    from magnetar.runtime.offloading import Offloading
 
 #: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
 #: ConfigError.
@@ -298,10 +299,28 @@ class Broker:
         self.token_expiry = TokenExpiry(self.tokens, self.clock, self.config)
         self.token_expiry.start()
         self.services = self._build_services(participants)
+        self._offloading = self._start_offloading()
         if among is not None:
             await among.serve(self.transactions, self.fail)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
+
+    def _start_offloading(self) -> Offloading | None:
+        """Move older batches to the cluster's bucket; None: it has none."""
+        if self.logs.bulk is None:
+            return None
+        # Imported by nodes of a cluster that has a bucket: the others start faster without.
+        from magnetar.runtime.offloading import Offloading
+
+        offloading = Offloading(
+            self.topics,
+            self.logs.bulk,
+            self.clock,
+            lambda: self.nodes.controller_id == self.node_id,
+            self.fail,
+        )
+        offloading.start()
+        return offloading
 
     async def _replay(self) -> None:
         self.topics.led.coordinators = {
@@ -377,6 +396,8 @@ class Broker:
         self.token_expiry.stop()
         self.flushing.stop()
         await self.cleaner.stop()
+        if self._offloading is not None:
+            await self._offloading.stop()
         await self.healing.stop()
         await self.transactions.stop()
         if self.among_peers is not None:

@@ -30,26 +30,31 @@ _LOOKS_MAX = 3
 class BulkStore:
     """A `CommitStore` of rows and objects."""
 
-    def __init__(self, rows: CommitStore, objects: ObjectStore) -> None:
-        self.rows = rows
+    def __init__(self, rows: CommitStore, objects: ObjectStore | None) -> None:
+        """`objects`: None for a cluster that has none, and so no references."""
+        self._rows = rows
         self._objects = objects
+
+    def begin_as(self, node_id: int, incarnation: int) -> None:
+        """As `CommitStore.begin_as`."""
+        self._rows.begin_as(node_id, incarnation)
 
     async def connect(self) -> None:
         """As `CommitStore.connect`."""
-        await self.rows.connect()
+        await self._rows.connect()
 
     async def commit(self, commit: Commit) -> None:
         """As `CommitStore.commit`."""
-        await self.rows.commit(commit)
+        await self._rows.commit(commit)
 
     async def last_commit(self) -> int:
         """As `CommitStore.last_commit`."""
-        return await self.rows.last_commit()
+        return await self._rows.last_commit()
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         """As `CommitStore.load`."""
         for _ in range(_LOOKS_MAX):
-            stored = await self.rows.load(wanted)
+            stored = await self._rows.load(wanted)
             try:
                 return [log._replace(chunks=await self._followed(log.chunks)) for log in stored]
             except NoSuchObject as gone:
@@ -61,7 +66,7 @@ class BulkStore:
     ) -> Sequence[Chunk]:
         """As `CommitStore.read`."""
         for _ in range(_LOOKS_MAX):
-            found = await self.rows.read(key, offset, max_bytes, end_offset)
+            found = await self._rows.read(key, offset, max_bytes, end_offset)
             try:
                 return await self._followed(_within(found, max_bytes))
             except NoSuchObject as gone:
@@ -70,15 +75,15 @@ class BulkStore:
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """As `CommitStore.delete`. The objects go with the next sweep."""
-        await self.rows.delete(keys)
+        await self._rows.delete(keys)
 
     async def references(self) -> Sequence[bytes]:
         """As `CommitStore.references`."""
-        return await self.rows.references()
+        return await self._rows.references()
 
     async def close(self) -> None:
         """As `CommitStore.close`."""
-        await self.rows.close()
+        await self._rows.close()
 
     async def _followed(self, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Return the chunks with their batches. Raises NoSuchObject, StoreUnavailable."""
@@ -92,6 +97,8 @@ class BulkStore:
         return followed
 
     async def _fetched(self, reference: Reference) -> bytes:
+        if self._objects is None:
+            raise StoreUnavailable("batches lie in a bucket, and this node was given none")
         try:
             return await self._objects.read(*reference)
         except ObjectsUnavailable as unavailable:

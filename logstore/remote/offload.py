@@ -161,3 +161,10 @@ class Sweep:
         await self._objects.delete(gone)
         self._unnamed = unnamed.difference(gone)
         return len(gone)
+
+
+class Bulk(NamedTuple):
+    """What a node does for objects in the background."""
+
+    offload: Offload
+    sweep: Sweep

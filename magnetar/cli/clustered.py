@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.files import lock_file
 from magnetar.broker import Broker, data_dir_of
@@ -26,9 +26,13 @@ from magnetar.logging import get_logger
 from magnetar.peers.tcp import TcpNetwork
 from magnetar.runtime.members import Joining, Members, bind_peers
 from magnetar.storage.catalog import Catalog, IdInUse
+from magnetar.storage.cluster_objects import agreed_objects
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.logs import Logs
 from magnetar.storage.node_ids import claim
+
+if TYPE_CHECKING:
+    from logstore.remote.bucket import Bucket
 
 _LOCK = ".cluster.lock"
 #: How long an id may be another place's before that is a mistake: a lease, and a little.
@@ -41,6 +45,8 @@ class Place(NamedTuple):
     """What one supervisor has: its nodes, and where peers reach each of them."""
 
     url: str
+    #: Of the bucket; "" where there is none.
+    objects: str
     data_dir: Path
     cluster_id: str
     owner: str
@@ -62,13 +68,14 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
         try:
             with closing(open_catalog(url)) as catalog:
                 cluster_id = catalog.cluster_id()
+                bucket = agreed_objects(catalog, config.view(ClusterConfig).cluster_objects)
                 asked = config.node_id if "node.id" in config.static else None
                 node_ids = _claimed(catalog, owner, count, asked)
         except CatalogUnavailable as away:
             raise ConfigError(f"--storage: {away.detail}") from None
         nodes = members(config, node_ids)
         peers = {node_id: _bind_peers(config, node_id - node_ids[0]) for node_id in nodes}
-        yield Place(url, data_dir, cluster_id, owner, nodes, peers)
+        yield Place(url, bucket, data_dir, cluster_id, owner, nodes, peers)
     finally:
         release()
 
@@ -101,7 +108,7 @@ def node_of(node_id: int, place: Place) -> Broker:
     )
     return Broker(
         own.config,
-        open_storage=partial(_open_storage, place.url),
+        open_storage=partial(_open_storage, place.url, place.objects),
         bind=own.bind(),
         peer_network=TcpNetwork(bound, found.peer_address),
         joining=joining,
@@ -157,10 +164,29 @@ def _bind_peers(config: BrokerConfig, number: int) -> socket.socket:
 
 
 def _open_storage(
-    url: str, config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+    url: str,
+    bucket: str,
+    config: BrokerConfig,
+    clock: Clock,
+    fail: Callable[[BaseException], None],
 ) -> tuple[Logs, Catalog]:
     """Return the node's logs, not connected yet, and the catalog. Raises ConfigError."""
     from logstore.remote.postgres_store import PostgresStore
     from magnetar.storage.remote_logs import RemoteLogs
 
-    return RemoteLogs(PostgresStore(url), config, clock, fail), open_catalog(url)
+    objects = open_bucket(bucket) if bucket else None
+    return RemoteLogs(PostgresStore(url), config, clock, fail, objects=objects), open_catalog(url)
+
+
+def open_bucket(url: str) -> Bucket:
+    """Return the bucket of a cluster. Raises ConfigError."""
+    try:
+        from logstore.remote.bucket import Bucket, UnusableUrl
+    except ImportError as missing:
+        raise ConfigError(
+            f"--objects needs {missing.name}: pip install 'magnetar[cluster]'"
+        ) from None
+    try:
+        return Bucket(url)
+    except UnusableUrl as unusable:
+        raise ConfigError(f"--objects: {unusable}") from None

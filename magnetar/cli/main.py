@@ -116,6 +116,11 @@ def main() -> None:
     help="Join the cluster kept in this database: postgresql://USER@HOST:PORT/DATABASE.",
 )
 @click.option(
+    "--objects",
+    metavar="URL",
+    help="With --storage: the bucket for older batches, as s3://BUCKET/PREFIX.",
+)
+@click.option(
     "--node-id",
     metavar="N",
     type=click.IntRange(0, 2**31 - 1),
@@ -142,6 +147,7 @@ def serve(
     assignments: tuple[str, ...],
     workers: str,
     storage: str | None,
+    objects: str | None,
     node_id: int | None,
     log_level: str,
     log_format: str,
@@ -159,6 +165,7 @@ def serve(
         workers,
         storage,
         node_id,
+        objects,
     )
     raise SystemExit(run(flags))
 

@@ -66,6 +66,7 @@ class Flags(NamedTuple):
     workers: str = "1"
     storage: str | None = None
     node_id: int | None = None
+    objects: str | None = None
 
 
 def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -> int:
@@ -79,6 +80,10 @@ def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -
         config = configure(flags)
         if config.view(ClusterConfig).cluster_storage:
             return _serve_cluster(config, _worker_count(flags.workers))
+        if config.view(ClusterConfig).cluster_objects:
+            raise ConfigError(
+                "--objects needs --storage: a bucket has the older batches of a cluster"
+            )
         if (count := _worker_count(flags.workers)) > 1:
             return _serve_nodes(config, count)
         return _run(lambda: _serve(config, compose))
@@ -119,6 +124,8 @@ def configure(flags: Flags) -> BrokerConfig:
         given.append(Given("log.dirs", flags.data_dir, "--data-dir"))
     if flags.storage is not None:
         given.append(Given("cluster.storage", flags.storage, "--storage"))
+    if flags.objects is not None:
+        given.append(Given("cluster.objects", flags.objects, "--objects"))
     if flags.node_id is not None:
         given.append(Given("node.id", str(flags.node_id), "--node-id"))
     loaded = load(given)

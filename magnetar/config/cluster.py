@@ -15,6 +15,14 @@ class ClusterConfig(Config):
         ":PORT/DATABASE; --storage stands for it. Without it a broker keeps everything in its data"
         " directory. See cluster.md.",
     )
+    cluster_objects = string(
+        "",
+        since="magnetar 0.1",
+        doc="The bucket to which older batches move from the database, as s3://BUCKET/PREFIX,"
+        " gs://..., az://... or file:///DIRECTORY; --objects stands for it. Credentials come from"
+        " where each cloud's tools find them. The first node that names one decides for the"
+        " cluster. Without it everything stays in the database.",
+    )
     peers_listener = string(
         "",
         since="magnetar 0.1",

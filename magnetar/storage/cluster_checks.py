@@ -5,14 +5,19 @@ Each check is one finding: what is, whether that is good, and how to mend it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, NamedTuple
+from uuid import uuid4
 
+from logstore.remote.bucket import Bucket, UnusableUrl
+from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable
 from magnetar import __version__
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow
+from magnetar.storage.cluster_objects import objects_url
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.postgres_schema import MIGRATIONS
 
@@ -55,6 +60,7 @@ def check(url: str) -> Iterator[Finding]:
         yield tables
         if tables.verdict is Verdict.GOOD:
             yield from _nodes(database)
+            yield from _bucket(database)
     finally:
         database.close()
 
@@ -193,6 +199,33 @@ def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
             f"max_connections = {connections}, of which nodes take {needed}",
             "Raise max_connections.",
         )
+
+
+def _bucket(database: PostgresDatabase) -> Iterator[Finding]:
+    url = objects_url(Catalog(None, is_shared=True, database=database))
+    if not url:
+        return
+    try:
+        asyncio.run(_try_bucket(Bucket(url)))
+    except (UnusableUrl, ObjectsUnavailable, NoSuchObject) as trouble:
+        yield Finding(
+            Verdict.BAD,
+            f"the bucket {url}: {trouble}",
+            "Nodes need to write, read, list and delete there: credentials, region, endpoint,"
+            " policy. Until then older batches stay in the database.",
+        )
+    else:
+        yield Finding(Verdict.GOOD, f"the bucket {url} can be written, read, listed, deleted")
+
+
+async def _try_bucket(bucket: Bucket) -> None:
+    key = f"doctor/{uuid4()}"
+    await bucket.put(key, b"magnetar")
+    await bucket.read(key, 1, 1)
+    found = [each.key async for page in bucket.list_keys("doctor") for each in page]
+    await bucket.delete([key])
+    if key not in found:
+        raise NoSuchObject(f"what was written is not listed: {key}")
 
 
 def _versions(live: list[NodeRow]) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 from coordinator.producer_ids import PRODUCER_IDS_END
@@ -39,6 +39,9 @@ from magnetar.logging import get_logger
 from magnetar.storage import open_files
 from magnetar.storage.topic_names import INTERNAL
 from wire.records import Compression, TimestampType
+
+if TYPE_CHECKING:
+    from logstore.remote.offload import Bulk
 
 _log = get_logger("logs")
 
@@ -247,6 +250,9 @@ class Logs:
             unreadable=unreadable,
             files=files,
         )
+
+    #: What moves to a bucket, once `begin_as` was called; None: there is none.
+    bulk: Bulk | None = None
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         """Be this incarnation of a node: its number is the leader epoch. Before a log is opened."""

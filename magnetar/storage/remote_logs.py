@@ -10,7 +10,10 @@ from functools import partial
 from logstore.disk.durability import Durability
 from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
+from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_store import CommitStore
+from logstore.remote.object_store import ObjectStore
+from logstore.remote.offload import Bulk, Offload, Sweep
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits, boot_time_ms
 from logstore.sync.group_commit import GroupCommit
@@ -39,11 +42,14 @@ class RemoteLogs(Logs):
         clock: Clock,
         on_failure: Callable[[BaseException], None],
         *,
+        objects: ObjectStore | None = None,
         executor: SyncExecutor | None = None,
         now_ms: Callable[[], int] = boot_time_ms,
     ) -> None:
-        """`executor` and `now_ms`, as `StoreCommits` has it, are others in a simulation."""
-        self._store = store
+        """`objects`: where older batches move to; None: they stay. `executor` and `now_ms`, as
+        `StoreCommits` has it, are others in a simulation."""
+        self._rows, self._objects = store, objects
+        store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
             None, Durability.FSYNC, on_failure=on_failure, executor=executor, medium=commits
@@ -61,6 +67,9 @@ class RemoteLogs(Logs):
     def begin_as(self, node_id: int, incarnation: int) -> None:
         super().begin_as(node_id, incarnation)
         self._store.begin_as(node_id, incarnation)
+        if self._objects is not None:
+            offload = Offload(self._rows, self._objects, incarnation)
+            self.bulk = Bulk(offload, Sweep(self._rows, self._objects))
 
     @property
     def is_leased(self) -> bool:

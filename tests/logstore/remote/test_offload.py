@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
@@ -22,6 +23,8 @@ from tests.logstore.ledgers import open_now
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from wire.records import BatchHeader, SimpleRecord, build_batch
+
+_T = TypeVar("_T")
 
 LIMITS = LogConfig(segment_bytes=1 << 30)
 
@@ -195,7 +198,7 @@ async def _nothing() -> None:
     """The usual way."""
 
 
-async def _at_once(work: object) -> object:
+async def _at_once(work: Callable[[], _T]) -> _T:
     raise AssertionError("a swap in the store needs no thread")
 
 

@@ -1,0 +1,110 @@
+"""Older batches move to objects, in a cluster that has a bucket, beside all requests.
+
+Each second every log that this node leads is looked at, by the rule of `logstore.remote.offload`.
+The coordinators' logs stay in the database. The controller sweeps the bucket. A bucket that does
+not answer is told of once, and asked again later; the batches stay where they are meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from logstore.disk.files import StorageFailure
+from logstore.partition.log import PartitionLog
+from logstore.remote.commit_store import StoreUnavailable
+from logstore.remote.object_store import ObjectsUnavailable
+from logstore.remote.offload import SWEEP_INTERVAL_MS, Bulk
+from logstore.remote.remote_ledger import RemoteLedger
+from magnetar.clock import Clock
+from magnetar.logging import get_logger
+from magnetar.runtime.background import Background
+from magnetar.storage.topics import Topics
+
+_INTERVAL_S = 1.0
+#: The wait after a failure, which grows up to the second.
+_RETRY_S = (5.0, 60.0)
+
+_log = get_logger("objects")
+
+
+class Offloading:
+    """What one node moves, and the sweep."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        bulk: Bulk,
+        clock: Clock,
+        is_controller: Callable[[], bool],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._topics = topics
+        self._offload, self._sweep = bulk
+        self._clock = clock
+        self._is_controller = is_controller
+        self._background = Background(fail)
+        #: Whether the last attempt has failed.
+        self.is_failing = False
+        self._retry_s = _RETRY_S[0]
+        self._swept_ms = clock.steady_ms()
+
+    def start(self) -> None:
+        """Move from here on."""
+        self._background.start(self._move_periodically())
+
+    async def stop(self) -> None:
+        """Move no more. What is under way is left: a sweep finds it."""
+        self._background.cancel()
+        await self._background.ended()
+
+    async def _move_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self._retry_s if self.is_failing else _INTERVAL_S)
+            try:
+                await self.move()
+            except (ObjectsUnavailable, StoreUnavailable) as failure:
+                self._tell_failure(str(failure))
+            except StorageFailure:
+                return  # The node ends because of it.
+            else:
+                self._tell_success()
+
+    async def move(self) -> None:
+        """Move what is due, and sweep if it is time.
+
+        Raises ObjectsUnavailable, StoreUnavailable, StorageFailure.
+        """
+        led = self._led()
+        self._offload.forget({_ledger(log) for log in led}.__contains__)
+        for log in led:
+            while not log.is_gone and await self._offload.offload(
+                _ledger(log), self._clock.steady_ms()
+            ):
+                pass
+        now_ms = self._clock.steady_ms()
+        if self._is_controller() and now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
+            self._swept_ms = now_ms
+            if count := await self._sweep.sweep():
+                _log.info("objects deleted that nothing names any more", objects=count)
+
+    def _led(self) -> list[PartitionLog]:
+        return [log for topic in self._topics.all() if not topic.is_internal for log in topic.local]
+
+    def _tell_failure(self, reason: str) -> None:
+        if self.is_failing:
+            self._retry_s = min(2 * self._retry_s, _RETRY_S[1])
+            return
+        self.is_failing, self._retry_s = True, _RETRY_S[0]
+        _log.warning("batches stay in the database: the bucket cannot be used", reason=reason)
+
+    def _tell_success(self) -> None:
+        if self.is_failing:
+            self.is_failing = False
+            _log.info("the bucket can be used again")
+
+
+def _ledger(log: PartitionLog) -> RemoteLedger:
+    ledger = log.ledger
+    assert isinstance(ledger, RemoteLedger), "a bucket belongs to a cluster"
+    return ledger
