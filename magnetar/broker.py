@@ -457,7 +457,7 @@ class Broker:
                 self.epoch = catalog.start_node(self.node_id)
             else:
                 self.epoch = self._cluster.join(catalog, self.listeners)
-            logs.leader_epoch = self.epoch
+            logs.begin_as(self.node_id, self.epoch)
 
 
 def complete_import(directory: Path) -> None:

@@ -221,8 +221,8 @@ class SimulatedStore:
     def __init__(
         self,
         database: SimulatedDatabase,
-        node_id: int,
-        incarnation: int,
+        node_id: int = 0,
+        incarnation: int = 0,
         *,
         random: Random | None = None,
         mishap_probability: float = 0.0,
@@ -238,6 +238,9 @@ class SimulatedStore:
         #: Whether the network lets nothing through.
         self.is_cut = False
         self._is_connected = False
+
+    def begin_as(self, node_id: int, incarnation: int) -> None:
+        self._node_id, self._incarnation = node_id, incarnation
 
     async def connect(self) -> None:
         await self._delay()
@@ -286,7 +289,7 @@ class SimulatedStore:
         self._is_connected = False
 
     async def _ask(self) -> None:
-        """Let a request that changes nothing take its time, or fail."""
+        """Let a request that commits nothing take its time, or fail."""
         await self._delay()
         if self._mishap() is not Mishap.NONE:
             raise StoreUnavailable("the connection is gone")

@@ -159,10 +159,8 @@ def _bind_peers(config: BrokerConfig, number: int) -> socket.socket:
 def _open_storage(
     url: str, config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
 ) -> tuple[Logs, Catalog]:
-    """Open the node's logs, and the catalog of the cluster. Raises ConfigError."""
-    directory = data_dir_of(config)
-    try:
-        logs = Logs.in_directory(str(directory), config, clock, fail)
-    except OSError as error:
-        raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
-    return logs, open_catalog(url)
+    """Return the node's logs, not connected yet, and the catalog. Raises ConfigError."""
+    from logstore.remote.postgres_store import PostgresStore
+    from magnetar.storage.remote_logs import RemoteLogs
+
+    return RemoteLogs(PostgresStore(url), config, clock, fail), open_catalog(url)

@@ -248,6 +248,10 @@ class Logs:
             files=files,
         )
 
+    def begin_as(self, node_id: int, incarnation: int) -> None:
+        """Be this incarnation of a node: its number is the leader epoch. Before a log is opened."""
+        self.leader_epoch = incarnation
+
     @property
     def unreadable_reads(self) -> int:
         """How many reads have failed because of a bad sector."""

@@ -1,10 +1,12 @@
 """The tables of a cluster's catalog in PostgreSQL, in the schema `magnetar`, as numbered steps.
 
 The names and columns are those of SQLite's (`catalog_schema`). `schema_version` counts the steps
-made. What commits write (`logstore.remote`) has tables of its own beside these.
+made. The tables of what commits write are `logstore.remote`'s.
 """
 
 from __future__ import annotations
+
+from logstore.remote.postgres_schema import TABLES
 
 SCHEMA = "magnetar"
 
@@ -104,4 +106,5 @@ MIGRATIONS = (
     CREATE FUNCTION lease_end() RETURNS timestamptz LANGUAGE sql STABLE
         AS 'SELECT now() + interval ''6 s''';
     """,
+    TABLES,
 )

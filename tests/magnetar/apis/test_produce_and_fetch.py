@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from logstore.segments.memory_ledger import MemoryLedger
-from logstore.sync.group_commit import GroupCommit, Sync
+from logstore.sync.file_syncs import FileSyncs
+from logstore.sync.sync_executors import Sync
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
@@ -180,13 +181,13 @@ async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     may_sync = threading.Event()
-    whole_work = GroupCommit._work_of
+    whole_work = FileSyncs._work_of
 
-    def held_work(self: GroupCommit, syncs: Sequence[Sync]) -> Callable[[], None]:
-        work = whole_work(self, syncs)
+    def held_work(self: FileSyncs, syncs: Sequence[Sync], *, settles: bool) -> Callable[[], None]:
+        work = whole_work(self, syncs, settles=settles)
         return lambda: (may_sync.wait(10), work())[1]
 
-    monkeypatch.setattr(GroupCommit, "_work_of", held_work)
+    monkeypatch.setattr(FileSyncs, "_work_of", held_work)
     broker = await start_broker({"durability": "fsync"})
     kept, gone = broker.topics.create(TOPIC, 1), broker.topics.create("gone", 1)
     request = produce_request(batch(b"apple"))

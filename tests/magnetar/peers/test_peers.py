@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from magnetar.peers.addresses import LocalSockets
+from magnetar.peers.addresses import LocalSockets, PeerNetwork
 from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.node_peers import NodePeers
 from magnetar.peers.tables import PeerApi, PeerApis
+from magnetar.peers.tcp import TcpNetwork
+from magnetar.runtime.members import bind_peers
 from magnetar.runtime.peer_messages import (
     CatalogChangedRequest,
     CatalogChangedResponse,
@@ -27,16 +30,24 @@ Perform = Callable[[CatalogChangedRequest], Awaitable[Message]]
 
 
 class Cluster:
-    """Nodes in one process, each with a socket in a directory of its own."""
+    """Nodes in one process, each with a socket in a directory of its own, or a TCP address."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, over_tcp: bool = False) -> None:
         self._data_dir = data_dir
+        self._over_tcp = over_tcp
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._bound: list[socket.socket] = []
         self.failures: list[BaseException] = []
         self._nodes: list[NodePeers] = []
         #: The versions of the catalog that each node was told, in order.
         self.told: dict[int, list[int]] = {}
 
-    def network(self, node_id: int) -> LocalSockets:
+    def network(self, node_id: int) -> PeerNetwork:
+        if self._over_tcp:
+            bound = bind_peers("127.0.0.1", 0)
+            self._bound.append(bound)
+            self._addresses[node_id] = bound.getsockname()
+            return TcpNetwork(bound, self._addresses.get)
         directory = self._data_dir / f"node-{node_id}"
         directory.mkdir(exist_ok=True)
         return LocalSockets(node_id, lambda other: self._data_dir / f"node-{other}")
@@ -71,14 +82,16 @@ class Cluster:
     def close(self) -> None:
         for node in self._nodes:
             node.close()
+        for bound in self._bound:
+            bound.close()
 
 
-@pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+@pytest.fixture(params=["sockets", "tcp"])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     # Longer than an address of a socket may be.
     data_dir = tmp_path / ("d" * 120)
     data_dir.mkdir()
-    cluster = Cluster(data_dir)
+    cluster = Cluster(data_dir, over_tcp=request.param == "tcp")
     yield cluster
     cluster.close()
     await asyncio.sleep(0)

@@ -1,0 +1,126 @@
+"""The SQL of `PostgresStore`. Tables: `postgres_schema`, and the catalog's `nodes`.
+
+A commit is one statement: the update of the node's row is the fence, and everything else is joined
+with what it returns. `now()` is when the statement began, so the lease never ends later than 6 s
+after the node has sent it.
+"""
+
+from __future__ import annotations
+
+_FENCE = """
+WITH fence AS (
+    UPDATE nodes SET commit_seq = $3::bigint, lease_until = now() + interval '6 s'
+    WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint
+    RETURNING 1
+), chunks_written AS (
+    INSERT INTO chunks
+    SELECT u.* FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::bigint[], $9::bytea[]) u, fence
+)"""
+
+#: What almost all commits are.
+COMMIT_CHUNKS = _FENCE + " SELECT 1 FROM fence"
+
+COMMIT_ALL = (
+    _FENCE
+    + """, segments_written AS (
+    INSERT INTO segments
+    SELECT u.* FROM
+        unnest($10::uuid[], $11::int[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[])
+        u, fence
+), starts(topic_id, partition, start_offset, kept_from) AS (
+    SELECT u.* FROM unnest($16::uuid[], $17::int[], $18::bigint[], $19::bigint[]) u, fence
+), starts_written AS (
+    INSERT INTO logs AS stored SELECT topic_id, partition, start_offset FROM starts
+    ON CONFLICT (topic_id, partition)
+    DO UPDATE SET start_offset = greatest(stored.start_offset, excluded.start_offset)
+), chunks_removed AS (
+    DELETE FROM chunks USING starts s
+    WHERE chunks.topic_id = s.topic_id AND chunks.partition = s.partition
+    AND base_offset < s.kept_from AND end_offset <= s.kept_from
+), segments_removed AS (
+    DELETE FROM segments USING starts s
+    WHERE segments.topic_id = s.topic_id AND segments.partition = s.partition
+    AND base_offset < s.kept_from AND end_offset <= s.kept_from
+), replaced AS (
+    INSERT INTO attachments
+    SELECT u.* FROM unnest($20::uuid[], $21::int[], $22::text[], $23::bytea[]) u, fence
+    ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = excluded.data
+), appended AS (
+    INSERT INTO attachments AS stored
+    SELECT u.* FROM unnest($24::uuid[], $25::int[], $26::text[], $27::bytea[]) u, fence
+    ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = stored.data || excluded.data
+), deleted AS (
+    DELETE FROM attachments USING
+        (SELECT u.* FROM unnest($28::uuid[], $29::int[], $30::text[]) u, fence) d(t, p, n)
+    WHERE topic_id = d.t AND partition = d.p AND name = d.n
+)
+SELECT 1 FROM fence"""
+)
+
+#: Before a commit with swaps, in the same transaction: waits for those of others, and for none
+#: after it.
+LOCK_NODE = """
+SELECT 1 FROM nodes WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $3 FOR UPDATE"""
+REMOVE_SWAPPED_CHUNKS = """
+DELETE FROM chunks WHERE topic_id = $1 AND partition = $2
+AND base_offset >= $3 AND base_offset < $4"""
+REMOVE_SWAPPED_SEGMENTS = """
+DELETE FROM segments WHERE topic_id = $1 AND partition = $2
+AND base_offset >= $3 AND base_offset < $4"""
+ADD_SEGMENT = "INSERT INTO segments VALUES ($1, $2, $3, $4, $5, $6)"
+ADD_CHUNK = "INSERT INTO chunks VALUES ($1, $2, $3, $4, $5)"
+
+LAST_COMMIT = "SELECT commit_seq FROM nodes WHERE node_id = $1 AND incarnation = $2"
+
+_WANTED = "unnest($1::uuid[], $2::int[]) WITH ORDINALITY w(t, p, number)"
+LOAD_LOGS = f"""
+SELECT number, start_offset,
+    (SELECT min(base_offset) FROM chunks WHERE topic_id = w.t AND partition = w.p),
+    (SELECT max(end_offset) FROM segments WHERE topic_id = w.t AND partition = w.p)
+FROM {_WANTED} LEFT JOIN logs ON topic_id = w.t AND partition = w.p"""
+LOAD_SEGMENTS = f"""
+SELECT number, base_offset, end_offset, size_bytes, max_timestamp
+FROM {_WANTED} JOIN segments ON topic_id = w.t AND partition = w.p
+ORDER BY number, base_offset"""
+LOAD_ATTACHMENTS = f"""
+SELECT number, name, data
+FROM {_WANTED} JOIN attachments ON topic_id = w.t AND partition = w.p"""
+LOAD_CHUNKS = """
+SELECT number, c.base_offset, c.end_offset, c.data
+FROM unnest($1::uuid[], $2::int[], $3::bigint[]) WITH ORDINALITY w(t, p, from_offset, number),
+LATERAL (
+    SELECT base_offset, end_offset, data FROM chunks
+    WHERE topic_id = w.t AND partition = w.p AND base_offset >= coalesce(
+        (
+            SELECT max(base_offset) FROM chunks
+            WHERE topic_id = w.t AND partition = w.p AND base_offset < w.from_offset
+        ),
+        0
+    )
+) c
+ORDER BY number, c.base_offset"""
+
+#: `octet_length` reads no bytes that are stored apart from their row.
+READ = """
+SELECT base_offset, end_offset, data FROM (
+    SELECT base_offset, end_offset, data,
+        sum(octet_length(data)) OVER (ORDER BY base_offset) AS size_bytes,
+        row_number() OVER (ORDER BY base_offset) AS number
+    FROM chunks
+    WHERE topic_id = $1 AND partition = $2 AND base_offset < $5 AND end_offset > $3
+    AND base_offset >= coalesce(
+        (
+            SELECT max(base_offset) FROM chunks
+            WHERE topic_id = $1 AND partition = $2 AND base_offset <= $3
+        ),
+        0
+    )
+    ORDER BY base_offset LIMIT 1000
+) found
+WHERE number = 1 OR size_bytes <= $4
+ORDER BY base_offset"""
+
+DELETE = tuple(
+    f"DELETE FROM {table} USING {_WANTED} WHERE topic_id = w.t AND partition = w.p"
+    for table in ("chunks", "segments", "attachments", "logs")
+)

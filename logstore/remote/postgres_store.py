@@ -1,0 +1,253 @@
+"""The shared store in PostgreSQL: commits by one connection, reads by a few others.
+
+asyncpg is imported where a cluster is served, and nowhere else. Its CPU time per commit, and that
+of psycopg: docs/decisions/0060-commit-store.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from logstore.remote import postgres_statements as sql
+from logstore.remote.commit_store import (
+    AttachmentChange,
+    Changes,
+    Chunk,
+    Commit,
+    Fenced,
+    LogKey,
+    OutcomeUnknown,
+    StoredLog,
+    StoredSegment,
+    StoreUnavailable,
+    Swap,
+    Wanted,
+)
+
+#: What a lost connection, a refusal of the server and a time that is up raise.
+_TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+#: A commit that takes longer counts as lost: below the lease, so that there is time to ask.
+_COMMIT_S = 4.0
+_CONNECT_S = 2.0
+_READ_S = 30.0
+#: Connections for reads of what is not in memory, and for loading.
+_READERS = 4
+
+
+class PostgresStore:
+    """The store as one incarnation of one node has it: see `begin_as`."""
+
+    def __init__(self, url: str, schema: str = "magnetar") -> None:
+        """`url` names the database as for libpq. It must not lead through a pool of transactions:
+        statements are prepared."""
+        self._url = url
+        self._settings = {"search_path": schema, "application_name": "magnetar"}
+        self._node = (0, 0)
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._commit_chunks: Any = None
+        self._commit_all: Any = None
+        self._readers: asyncpg.Pool[Any] | None = None
+
+    def begin_as(self, node_id: int, incarnation: int) -> None:
+        self._node = (node_id, incarnation)
+
+    async def connect(self) -> None:
+        self._give_up()
+        try:
+            connection = await asyncpg.connect(
+                self._url, timeout=_CONNECT_S, server_settings=self._settings
+            )
+            self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=_CONNECT_S)
+            self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=_CONNECT_S)
+        except _TROUBLE as error:
+            raise StoreUnavailable(_told(error)) from error
+        self._connection = connection
+
+    async def commit(self, commit: Commit) -> None:
+        if self._connection is None:
+            raise OutcomeUnknown("there is no connection")
+        number, previous, changes = commit
+        fence = (*self._node, number, previous)
+        try:
+            if changes.swaps:
+                done = await self._commit_swaps(self._connection, fence, changes)
+            elif changes.segments or changes.starts or changes.attachments:
+                done = await self._commit_all.fetchval(
+                    *fence, *_all_columns(changes), timeout=_COMMIT_S
+                )
+            else:
+                done = await self._commit_chunks.fetchval(
+                    *fence, *_chunk_columns(changes.chunks), timeout=_COMMIT_S
+                )
+        except _TROUBLE as error:
+            self._give_up()
+            raise OutcomeUnknown(f"commit {number}: {_told(error)}") from error
+        if done is None:
+            raise Fenced(f"commit {number} of incarnation {self._node[1]} of node {self._node[0]}")
+
+    async def _commit_swaps(
+        self, connection: asyncpg.Connection[Any], fence: tuple[int, ...], changes: Changes
+    ) -> Any:
+        """Commit in several statements: one cannot both remove a row and write it again."""
+        node_id, incarnation, _, previous = fence
+        async with connection.transaction():
+            held = await connection.fetchval(
+                sql.LOCK_NODE, node_id, incarnation, previous, timeout=_COMMIT_S
+            )
+            if held is None:
+                return None
+            for swap in changes.swaps:
+                await self._swap(connection, swap)
+            return await self._commit_all.fetchval(
+                *fence, *_all_columns(changes), timeout=_COMMIT_S
+            )
+
+    async def _swap(self, connection: asyncpg.Connection[Any], swap: Swap) -> None:
+        segment = swap.segment
+        bounds = (*segment.key, segment.base_offset, segment.end_offset)
+        await connection.execute(sql.REMOVE_SWAPPED_CHUNKS, *bounds, timeout=_COMMIT_S)
+        await connection.execute(sql.REMOVE_SWAPPED_SEGMENTS, *bounds, timeout=_COMMIT_S)
+        row = (*segment.key, *segment[1:])
+        await connection.execute(sql.ADD_SEGMENT, *row, timeout=_COMMIT_S)
+        rows = [(*chunk.key, *chunk[1:]) for chunk in swap.chunks]
+        await connection.executemany(sql.ADD_CHUNK, rows, timeout=_COMMIT_S)
+
+    async def last_commit(self) -> int:
+        if self._connection is None:
+            raise StoreUnavailable("there is no connection")
+        try:
+            last = await self._connection.fetchval(sql.LAST_COMMIT, *self._node, timeout=_CONNECT_S)
+        except _TROUBLE as error:
+            self._give_up()
+            raise StoreUnavailable(_told(error)) from error
+        if last is None:
+            raise Fenced(f"incarnation {self._node[1]} of node {self._node[0]}")
+        return int(last)
+
+    async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
+        keys = _key_columns([one.key for one in wanted])
+        async with (
+            self._reading() as reader,
+            reader.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            rows = {row[0]: row for row in await reader.fetch(sql.LOAD_LOGS, *keys)}
+            logs = [rows[number] for number in range(1, len(wanted) + 1)]
+            from_offsets = [
+                (row[3] or 0) if one.from_offset is None else one.from_offset
+                for one, row in zip(wanted, logs, strict=True)
+            ]
+            chunks = _grouped(await reader.fetch(sql.LOAD_CHUNKS, *keys, from_offsets))
+            segments = _grouped(await reader.fetch(sql.LOAD_SEGMENTS, *keys))
+            attachments = _grouped(await reader.fetch(sql.LOAD_ATTACHMENTS, *keys))
+        return [
+            StoredLog(
+                row[1] or 0,
+                [StoredSegment(one.key, *columns) for columns in segments.get(number, ())],
+                dict(attachments.get(number, ())),
+                [Chunk(one.key, *columns) for columns in chunks.get(number, ())],
+                row[2],
+            )
+            for number, (one, row) in enumerate(zip(wanted, logs, strict=True), 1)
+        ]
+
+    async def read(
+        self, key: LogKey, offset: int, max_bytes: int, end_offset: int
+    ) -> Sequence[Chunk]:
+        async with self._reading() as reader:
+            rows = await reader.fetch(sql.READ, *key, offset, max_bytes, end_offset)
+        return [Chunk(key, *row) for row in rows]
+
+    async def delete(self, keys: Sequence[LogKey]) -> None:
+        async with self._reading() as reader, reader.transaction():
+            for statement in sql.DELETE:
+                await reader.execute(statement, *_key_columns(keys))
+
+    async def close(self) -> None:
+        self._give_up()
+        if self._readers is not None:
+            readers, self._readers = self._readers, None
+            readers.terminate()
+
+    def _give_up(self) -> None:
+        """Let go of the connection for commits at once: the server may still be at work."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[Any]:
+        """Lend a connection for reads. Raises StoreUnavailable."""
+        try:
+            if self._readers is None:
+                self._readers = asyncpg.create_pool(
+                    self._url,
+                    min_size=0,
+                    max_size=_READERS,
+                    command_timeout=_READ_S,
+                    timeout=_CONNECT_S,
+                    server_settings=self._settings,
+                )
+                await self._readers
+            async with self._readers.acquire() as reader:
+                yield reader
+        except _TROUBLE as error:
+            raise StoreUnavailable(_told(error)) from error
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _key_columns(keys: Sequence[LogKey]) -> tuple[list[Any], list[Any]]:
+    return [key.topic_id for key in keys], [key.partition for key in keys]
+
+
+def _chunk_columns(chunks: Sequence[Chunk]) -> tuple[list[Any], ...]:
+    return (
+        *_key_columns([chunk.key for chunk in chunks]),
+        [chunk.base_offset for chunk in chunks],
+        [chunk.end_offset for chunk in chunks],
+        [chunk.data for chunk in chunks],
+    )
+
+
+def _all_columns(changes: Changes) -> tuple[list[Any], ...]:
+    segments, starts = changes.segments, changes.starts
+    replaced = [one for one in changes.attachments if one.data is not None and not one.is_append]
+    appended = [one for one in changes.attachments if one.data is not None and one.is_append]
+    deleted = [one for one in changes.attachments if one.data is None]
+    return (
+        *_chunk_columns(changes.chunks),
+        *_key_columns([one.key for one in segments]),
+        [one.base_offset for one in segments],
+        [one.end_offset for one in segments],
+        [one.size_bytes for one in segments],
+        [one.max_timestamp_ms for one in segments],
+        *_key_columns([one.key for one in starts]),
+        [one.start_offset for one in starts],
+        [one.kept_from for one in starts],
+        *_attachment_columns(replaced),
+        *_attachment_columns(appended),
+        *_attachment_columns(deleted)[:3],
+    )
+
+
+def _attachment_columns(changes: Sequence[AttachmentChange]) -> tuple[list[Any], ...]:
+    return (
+        *_key_columns([one.key for one in changes]),
+        [one.name for one in changes],
+        [one.data for one in changes],
+    )
+
+
+def _grouped(rows: Sequence[Any]) -> dict[int, list[tuple[Any, ...]]]:
+    """Return rows by their first column, without it."""
+    grouped: dict[int, list[tuple[Any, ...]]] = {}
+    for number, *columns in rows:
+        grouped.setdefault(number, []).append(tuple(columns))
+    return grouped

@@ -1,0 +1,91 @@
+"""The logs of one node of a cluster, in the store that all nodes share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from logstore.disk.durability import Durability
+from logstore.disk.room import Room
+from logstore.partition.log_config import LogConfig
+from logstore.remote.commit_store import CommitStore
+from logstore.remote.remote_directory import RemoteDirectory
+from logstore.remote.store_commits import StoreCommits, boot_time_ms
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.sync_executors import SyncExecutor
+from magnetar.clock import Clock
+from magnetar.config.broker import BrokerConfig
+from magnetar.config.topic import TopicConfig
+from magnetar.logging import get_logger
+from magnetar.storage.logs import Logs
+from magnetar.storage.topic_names import INTERNAL
+
+_log = get_logger("logs")
+
+#: A node that takes over a partition reads its active segment, mostly, and a snapshot. Retention
+#: and compaction go by segments of this size too, where the topic's are not smaller.
+SEGMENT_BYTES = 8 << 20
+
+
+class RemoteLogs(Logs):
+    """`Logs` over a shared store, which lets no other incarnation than `begin_as` said write."""
+
+    def __init__(
+        self,
+        store: CommitStore,
+        config: BrokerConfig,
+        clock: Clock,
+        on_failure: Callable[[BaseException], None],
+        *,
+        executor: SyncExecutor | None = None,
+        now_ms: Callable[[], int] = boot_time_ms,
+    ) -> None:
+        """`executor` and `now_ms`, as `StoreCommits` has it, are others in a simulation."""
+        self._store = store
+        commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
+        group_commit = GroupCommit(
+            None, Durability.FSYNC, on_failure=on_failure, executor=executor, medium=commits
+        )
+        self._remote = RemoteDirectory(
+            store,
+            commits,
+            group_commit,
+            steady_ms=clock.steady_ms,
+            is_loaded_whole=INTERNAL.__contains__,
+        )
+        room = Room(partial(int, sys.maxsize), 0, lambda is_full, free_bytes: None)
+        super().__init__(config, group_commit, self._remote, room)
+
+    def begin_as(self, node_id: int, incarnation: int) -> None:
+        super().begin_as(node_id, incarnation)
+        self._store.begin_as(node_id, incarnation)
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether no other node can have taken over this one's partitions yet.
+
+        What is read from memory while it is false may be old.
+        """
+        return self._remote.is_leased
+
+    async def proven(self) -> None:
+        """Return when a commit has returned that began after the call.
+
+        So this node led its partitions at some moment after the call, and whatever was durable then
+        is for good. Raises StorageFailure.
+        """
+        await self._group_commit.settle()
+
+    def settings(self, topic: str, config: TopicConfig) -> LogConfig:
+        settings = super().settings(topic, config)
+        return replace(
+            settings,
+            segment_bytes=min(settings.segment_bytes, SEGMENT_BYTES),
+            snapshot_interval_bytes=SEGMENT_BYTES,
+        )
+
+
+def _tell_trouble(reason: str) -> None:
+    _log.warning("the outcome of a commit is not known: the store is asked", reason=reason)

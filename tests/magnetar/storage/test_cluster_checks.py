@@ -1,0 +1,71 @@
+"""`magnetar cluster doctor` names what breaks a cluster's promises, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import Presence
+from magnetar.storage.cluster_checks import Finding, Verdict, check
+from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.postgres_database import PostgresDatabase
+from tests.magnetar.storage.test_shared_catalog import row
+
+
+def run(url: str, statement: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def found(url: str, text: str) -> Finding:
+    return next(finding for finding in check(url) if text in finding.what)
+
+
+def test_an_empty_database_is_ready_for_a_cluster(postgres_url: str) -> None:
+    assert found(postgres_url, "no cluster yet").verdict is Verdict.DOUBTFUL
+    assert not any(finding.verdict is Verdict.BAD for finding in _but_fsync(postgres_url))
+    # Looking has made nothing.
+    assert found(postgres_url, "no cluster yet").mend
+
+
+def _but_fsync(url: str) -> list[Finding]:
+    """Return the findings without that of the tests' server, which syncs nothing."""
+    findings = [*check(url)]
+    (unsafe,) = (finding for finding in findings if finding.what.startswith("fsync"))
+    assert unsafe.verdict is Verdict.BAD and "fsync = on" in unsafe.mend
+    findings.remove(unsafe)
+    return findings
+
+
+def test_a_commit_that_is_not_durable_is_told(postgres_url: str) -> None:
+    assert found(postgres_url, "synchronous_commit").verdict is Verdict.GOOD
+    name = postgres_url.rpartition("/")[2]
+    run(postgres_url, f"ALTER DATABASE {name} SET synchronous_commit = off")
+    told = found(postgres_url, "synchronous_commit")
+    assert told.verdict is Verdict.BAD and "before it is durable" in told.what
+
+
+def test_a_role_that_may_make_no_tables_is_told(postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
+    run(postgres_url, f"CREATE ROLE guest_of_{name} LOGIN")
+    told = found(postgres_url.replace("postgres@", f"guest_of_{name}@"), "no cluster yet")
+    assert told.verdict is Verdict.BAD and "GRANT CREATE" in told.mend
+
+
+def test_nodes_that_are_gone_and_still_lead_are_named(postgres_url: str) -> None:
+    catalog = Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))
+    for node_id in (1, 2):
+        incarnation = catalog.start_node(node_id, Presence("here", {}, "", "0.0.9"))
+    catalog.add_topic(row("a", 1, 2))
+    catalog.end_lease(2, incarnation)
+    assert found(postgres_url, "nodes live").what == "1 of 2 nodes live"
+    assert found(postgres_url, "still lead").what.startswith("nodes 2 are gone")
+    assert "0.0.9" in found(postgres_url, "several versions").what
+    catalog.close()
+
+
+def test_a_server_that_cannot_be_reached_is_one_line() -> None:
+    with pytest.raises(CatalogUnavailable) as raised:
+        next(check("postgresql://nobody@127.0.0.1:1,127.0.0.1:2/x"))
+    assert "\n" not in raised.value.detail
