@@ -36,7 +36,7 @@ from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 #: APIs whose answers must not be old, and what a client is told that cannot have one now.
-PROVEN = {
+PROVEN: dict[type[Message], ErrorCode] = {
     DescribeGroupsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DescribeProducersRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     DescribeTransactionsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -46,7 +46,7 @@ PROVEN = {
     OffsetForLeaderEpochRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 #: APIs whose answers need a lease.
-LEASED = {FetchRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+LEASED: dict[type[Message], ErrorCode] = {FetchRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER}
 #: How long a request waits for the database.
 _PROOF_S = 5.0
 
