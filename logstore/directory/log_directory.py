@@ -331,9 +331,7 @@ class LogDirectory:
             await self._deleted.delete(logs)
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
-        """Close logs, for whoever opens them next. They refuse appends already."""
-        await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
-        await self._perform_together([log.securing() for log in logs])
+        """Close logs that are durable to their ends. What they hold stays, and may be reopened."""
         for log in logs:
             del self._logs[log.topic, log.partition]
             log.close()

@@ -14,6 +14,7 @@ A partition that goes in another way was taken over: this node is fenced, and mu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -137,4 +138,5 @@ class LedPartitions:
 
         Who waits for more of them is woken by `reader.on_gone`, once the catalog says who leads.
         """
+        await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
         await self._logs.release(logs)

@@ -6,34 +6,38 @@ It has no disk: what a node must not lose is in the storage that all of them sha
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
-from logstore.disk.room import Room
-from logstore.remote.remote_directory import RemoteDirectory
+from logstore.partition.log_config import LogConfig
+from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.simulated_store import SimulatedStore
-from logstore.remote.store_commits import StoreCommits
-from logstore.sync.group_commit import GroupCommit
 from magnetar.broker import Broker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import Given, load
+from magnetar.config.topic import TopicConfig
 from magnetar.runtime.members import Joining, Members
 from magnetar.runtime.turns import Turns
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
-from magnetar.storage.topic_names import INTERNAL
+from magnetar.storage.remote_logs import RemoteLogs
 from tests.simulation.world.clock import ProcessClock, WallClock
 from tests.simulation.world.machine import SETTINGS, BrokerProcess
 from tests.simulation.world.network import ListeningSocket, Network
 from tests.simulation.world.peer_links import PeerLinks
 from tests.simulation.world.process import ProcessEnded, Scheduler
-from tests.simulation.world.shared_storage import ClusterCatalog, SharedStorage
-from tests.simulation.world.storage import ProcessExecutor, SimulatedLogs
+from tests.simulation.world.shared_storage import SharedStorage
+from tests.simulation.world.storage import (
+    SEGMENT_BYTES,
+    SNAPSHOT_INTERVAL_BYTES,
+    ProcessExecutor,
+)
 
 #: What a node keeps of its logs in memory: so little that some reads are cold.
 _TAIL_BYTES = 4_000
@@ -118,27 +122,13 @@ class ClusterMachine:
         clock: Clock,
         fail: Callable[[BaseException], None],
     ) -> tuple[Logs, Catalog]:
-        store = self._storage.store(self.node_id, -1, self.random, self.mishap_probability)
+        store = self._storage.store(self.random, self.mishap_probability)
         self.store = store
-        commits = StoreCommits(store, now_ms=self._storage.now_ms)
-        group_commit = GroupCommit(
-            None,
-            Durability.FSYNC,
-            on_failure=fail,
-            executor=ProcessExecutor(process, self.random),
-            medium=commits,
+        executor = ProcessExecutor(process, self.random)
+        logs = _SmallLogs(
+            store, config, clock, fail, executor=executor, now_ms=self._storage.now_ms
         )
-        directory = RemoteDirectory(
-            store,
-            commits,
-            group_commit,
-            steady_ms=clock.steady_ms,
-            is_loaded_whole=INTERNAL.__contains__,
-            tail_bytes=_TAIL_BYTES,
-        )
-        room = Room(partial(int, sys.maxsize), 0, lambda *_: None)
-        logs = SimulatedLogs(config, group_commit, directory, room)
-        return logs, _OwnCatalog(self._storage, store)
+        return logs, self._storage.catalog()
 
     def _fail(self, process: BrokerProcess, failure: BaseException) -> None:
         """As `os._exit`: the process ends in this step."""
@@ -177,16 +167,19 @@ class ClusterMachine:
         return process.spawn(stop())
 
 
-class _OwnCatalog(ClusterCatalog):
-    """The catalog of one process, which tells its store the number of the start."""
+class _SmallLogs(RemoteLogs):
+    """Logs whose segments are small, so that they roll, and of which little stays in memory."""
 
-    def __init__(self, storage: SharedStorage, store: SimulatedStore) -> None:
-        super().__init__(storage)
-        self._store = store
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._remote._tail = MemoryTail(_TAIL_BYTES)
 
-    def start_node(self, *args: object) -> int:
-        self._store._incarnation = incarnation = super().start_node(*args)  # type: ignore[arg-type]  # as given
-        return incarnation
+    def settings(self, topic: str, config: TopicConfig) -> LogConfig:
+        return replace(
+            super().settings(topic, config),
+            segment_bytes=SEGMENT_BYTES,
+            snapshot_interval_bytes=SNAPSHOT_INTERVAL_BYTES,
+        )
 
 
 def is_fenced(failure: BaseException) -> bool:

@@ -36,13 +36,9 @@ class SharedStorage:
         """Return the catalog, as one more that has it open."""
         return ClusterCatalog(self)
 
-    def store(
-        self, node_id: int, incarnation: int, random: Random, mishap_probability: float
-    ) -> SimulatedStore:
-        """Return the way of one incarnation to the logs."""
-        return SimulatedStore(
-            self.logs, node_id, incarnation, random=random, mishap_probability=mishap_probability
-        )
+    def store(self, random: Random, mishap_probability: float) -> SimulatedStore:
+        """Return the way of one process to the logs."""
+        return SimulatedStore(self.logs, random=random, mishap_probability=mishap_probability)
 
 
 class _OneConnection(SqliteDatabase):
