@@ -48,7 +48,7 @@ class Bucket:
             raise UnusableUrl(f"{url} is no URL: s3://BUCKET/PREFIX, for example")
         try:
             self._store = from_url(url, **_options(scheme))
-        except (BaseError, ValueError) as error:
+        except (BaseError, OSError, ValueError) as error:
             raise UnusableUrl(f"{url}: {_first_line(error)}") from error
 
     async def put(self, key: str, data: Buffer) -> None:

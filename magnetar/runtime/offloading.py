@@ -63,7 +63,9 @@ class Offloading:
             await asyncio.sleep(self._retry_s if self.is_failing else _INTERVAL_S)
             try:
                 await self.move()
-            except (ObjectsUnavailable, StoreUnavailable) as failure:
+            except ObjectsUnavailable as failure:
+                self._tell_failure(failure.detail)
+            except StoreUnavailable as failure:
                 self._tell_failure(str(failure))
             except StorageFailure:
                 return  # The node ends because of it.
@@ -96,12 +98,14 @@ class Offloading:
             self._retry_s = min(2 * self._retry_s, _RETRY_S[1])
             return
         self.is_failing, self._retry_s = True, _RETRY_S[0]
-        _log.warning("batches stay in the database: the bucket cannot be used", reason=reason)
+        _log.warning(
+            "batches stay in the database: they cannot be moved to the bucket", reason=reason
+        )
 
     def _tell_success(self) -> None:
         if self.is_failing:
             self.is_failing = False
-            _log.info("the bucket can be used again")
+            _log.info("batches move to the bucket again")
 
 
 def _ledger(log: PartitionLog) -> RemoteLedger:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing
+from pathlib import Path
+
 import psycopg
 import pytest
 
+from magnetar.config.load import ConfigError
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.cluster_checks import Finding, Verdict, check
+from magnetar.storage.cluster_objects import agreed_objects, objects_url
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase
 from tests.magnetar.storage.test_shared_catalog import row
@@ -69,3 +75,28 @@ def test_a_server_that_cannot_be_reached_is_one_line() -> None:
     with pytest.raises(CatalogUnavailable) as raised:
         next(check("postgresql://nobody@127.0.0.1:1,127.0.0.1:2/x"))
     assert "\n" not in raised.value.detail
+
+
+def test_the_bucket_is_tried(postgres_url: str, tmp_path: Path) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        agreed_objects(catalog, "")
+    assert not [each for each in check(postgres_url) if "bucket" in each.what]
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        agreed_objects(catalog, f"file://{tmp_path}/objects")
+    assert found(postgres_url, "the bucket").verdict is Verdict.GOOD
+    assert not [*tmp_path.glob("objects/doctor/*")]
+    shutil.rmtree(tmp_path / "objects")
+    (tmp_path / "objects").touch()
+    told = found(postgres_url, "the bucket")
+    assert told.verdict is Verdict.BAD and "policy" in told.mend
+
+
+def test_the_first_bucket_is_the_clusters(postgres_url: str) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        assert agreed_objects(catalog, "") == ""
+        assert agreed_objects(catalog, "s3://a/b") == "s3://a/b"
+        assert agreed_objects(catalog, "") == "s3://a/b"
+        assert agreed_objects(catalog, "s3://a/b") == "s3://a/b"
+        with pytest.raises(ConfigError, match="keeps its objects at s3://a/b"):
+            agreed_objects(catalog, "s3://another")
+        assert objects_url(catalog) == "s3://a/b"

@@ -1,0 +1,136 @@
+"""The moves of a node to a bucket: by time, failures told once, and the sweep by one node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from logstore.partition.log import PartitionLog
+from logstore.remote import offload
+from logstore.remote.offload import SWEEP_INTERVAL_MS
+from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from magnetar.config.load import load
+from magnetar.runtime.offloading import Offloading
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.remote_logs import RemoteLogs
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topics import Topics
+from tests.logstore.simulated_objects import SimulatedObjects
+from tests.magnetar.clocks import HandClock
+from wire.records import SimpleRecord, build_batch
+
+
+class World:
+    """One node that leads two topics of a cluster with a bucket."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.objects = SimulatedObjects()
+        self.failures: list[BaseException] = []
+        self.is_controller = True
+        config = load([]).config
+        database = SimulatedDatabase()
+        database.start_node(1, 0)
+        self.logs = RemoteLogs(
+            SimulatedStore(database, 1, 0),
+            config,
+            self.clock,
+            self.failures.append,
+            objects=self.objects,
+        )
+        self.logs.begin_as(1, 0)
+        self.topics = Topics(Catalog(None), self.logs, config)
+
+    async def start(self) -> Offloading:
+        await self.topics.start()
+        await self.logs.open_together([])
+        bulk = self.logs.bulk
+        assert bulk is not None
+        return Offloading(
+            self.topics, bulk, self.clock, lambda: self.is_controller, self.failures.append
+        )
+
+    async def append(self, log: PartitionLog, count: int) -> None:
+        end_offset = 0
+        for _ in range(count):
+            batch = build_batch([SimpleRecord(b"k", bytes(900), self.clock.ms)])
+            end_offset = log.append(log.check(batch, self.clock.ms)).end_offset
+        await log.durable(end_offset)
+
+    async def stop(self) -> None:
+        await self.topics.stop()
+        await self.logs.close()
+
+
+@pytest.fixture(autouse=True)
+def _small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "OBJECT_BYTES", 4_000)
+
+
+async def test_clients_topics_move_and_coordinators_do_not() -> None:
+    world = World()
+    offloading = await world.start()
+    for name in ("a", "b", CONSUMER_OFFSETS):
+        world.topics.create(name, 1)
+    a, b, offsets = (world.topics.partition(each, 0) for each in ("a", "b", CONSUMER_OFFSETS))
+    for log in (a, b, offsets):
+        await world.append(log, 6)
+    await offloading.move()
+    topics = {key.split("/")[1] for key in world.objects.objects}
+    assert topics == {str(a.topic_id), str(b.topic_id)}
+    await world.stop()
+    assert world.failures == []
+
+
+async def test_the_controller_alone_sweeps_and_only_every_ten_minutes() -> None:
+    world = World()
+    offloading = await world.start()
+    world.objects.objects["logs/left-behind"] = b"x"
+
+    async def later(count: int = 1) -> bool:
+        for _ in range(count):
+            world.clock.ms += SWEEP_INTERVAL_MS
+            await offloading.move()
+        return bool(world.objects.objects)
+
+    world.is_controller = False
+    assert await later(5)
+    world.is_controller = True
+    assert await later()
+    await offloading.move()
+    assert world.objects.objects
+    assert not await later()
+    await world.stop()
+
+
+async def test_a_bucket_that_fails_is_told_once_and_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World()
+    offloading = await world.start()
+    world.topics.create("a", 1)
+    log = world.topics.partition("a", 0)
+    await world.append(log, 6)
+    monkeypatch.setattr("magnetar.runtime.offloading._INTERVAL_S", 0)
+    monkeypatch.setattr("magnetar.runtime.offloading._RETRY_S", (0, 0))
+    attempts: list[bool] = []
+
+    def loses() -> bool:
+        attempts.append(len(attempts) < 3)
+        return attempts[-1]
+
+    world.objects.loses_request = loses
+    offloading.start()
+    while offloading.is_failing or not world.objects.objects:
+        await asyncio.sleep(0)
+    await offloading.stop()
+    told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        "batches stay in the database: they cannot be moved to the bucket",
+        "batches move to the bucket again",
+    ]
+    assert len(attempts) == 4
+    await world.stop()
+    assert world.failures == []
