@@ -27,6 +27,7 @@ from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from magnetar.apis.api_versions import TELEMETRY_APIS
+from magnetar.apis.leased import leased
 from magnetar.apis.registry import load_apis
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
@@ -456,6 +457,7 @@ class Broker:
             if self._cluster is None:
                 self.epoch = catalog.start_node(self.node_id)
             else:
+                self.apis.update(leased(self.apis, logs))
                 self.epoch = self._cluster.join(catalog, self.listeners)
             logs.begin_as(self.node_id, self.epoch)
 
