@@ -186,7 +186,14 @@ class _Cluster:
             name = f"producer{index}"
             routed: Any = RoutedConnection(self.routes, self.connect(name), partition)
             made.append(
-                IdempotentProducer(name, routed, partition, self.observations, self.random_of(name))
+                IdempotentProducer(
+                    name,
+                    routed,
+                    partition,
+                    self.observations,
+                    self.random_of(name),
+                    may_begin_late=True,
+                )
             )
         for is_committed in (False, True):
             name = f"reader{'-committed' if is_committed else ''}"
