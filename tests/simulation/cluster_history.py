@@ -153,8 +153,7 @@ class _Cluster:
             ClusterNemesis(machine, self.network, self.storage, self.random_of(f"nemesis {each}"))
             for each, machine in self.machines.items()
         ]
-        catalog = self.storage.catalog()
-        self.routes = CatalogRoutes(lambda: catalog)
+        self.routes = CatalogRoutes(self.storage.read)
 
     def random_of(self, concern: str) -> Random:
         """Return the chance of one concern, so that one does not disturb another."""
