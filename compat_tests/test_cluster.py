@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.clusters import Cluster, running_cluster
 from compat_tests.confluent_client import consumer, producer
+from compat_tests.waiting import eventually
 
 pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of their own")]
 
@@ -157,7 +158,7 @@ def write(cluster: Cluster, topic: str, first: int, end: int) -> None:
 
 def test_clients_see_three_brokers_and_leaders_on_each(cluster: Cluster) -> None:
     make_topics(cluster, "spread")
-    assert {*leaders(cluster, "spread")} == {1, 2, 3}
+    eventually(lambda: {*leaders(cluster, "spread")} == {1, 2, 3})
     write(cluster, "spread", 0, 300)
     assert sorted(map(int, read_all(cluster, "spread", 300))) == [*range(300)]
 

@@ -27,6 +27,7 @@ from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from magnetar.apis.api_versions import TELEMETRY_APIS
+from magnetar.apis.leased import leased
 from magnetar.apis.registry import load_apis
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
@@ -268,12 +269,7 @@ class Broker:
             stop=self._stop_for_good,
             elsewhere=None if among is None else among.markers,
         )
-        self.topics.led.coordinators = {
-            CONSUMER_OFFSETS: self.groups.shards,
-            TRANSACTION_STATE: self.transactions.store,
-        }
-        self.groups.start()
-        await self.transactions.start()
+        await self._replay()
         self.healing = Healing(
             self.topics,
             self.clock,
@@ -307,6 +303,14 @@ class Broker:
             await among.serve(self.transactions, self.fail)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
+
+    async def _replay(self) -> None:
+        self.topics.led.coordinators = {
+            CONSUMER_OFFSETS: self.groups.shards,
+            TRANSACTION_STATE: self.transactions.store,
+        }
+        self.groups.start()
+        await self.transactions.start()
 
     async def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""
@@ -453,6 +457,7 @@ class Broker:
             if self._cluster is None:
                 self.epoch = catalog.start_node(self.node_id)
             else:
+                self.apis.update(leased(self.apis, logs))
                 self.epoch = self._cluster.join(catalog, self.listeners)
             logs.begin_as(self.node_id, self.epoch)
 

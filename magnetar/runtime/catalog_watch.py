@@ -53,6 +53,8 @@ class CatalogWatch:
         self._acls = acls
         self._scram = scram
         self._tokens = tokens
+        #: Called when nodes have started or ended, before anything else is done about it.
+        self.on_nodes: Callable[[], None] = lambda: None
         self._applying = asyncio.Lock()
         self._background: Background | None = None
 
@@ -110,6 +112,7 @@ class CatalogWatch:
             case "topic":
                 await self._topics.refresh(UUID(hex=change.name))
             case "node":
+                self.on_nodes()
                 await self._topics.see_nodes()
             case "configs":
                 self._stored_configs.reload()

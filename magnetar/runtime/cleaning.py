@@ -33,7 +33,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.storage.logs import Logs
 from magnetar.storage.topics import Topics
-from wire.errors import WireError
+from wire.errors import KafkaError, WireError
 
 #: Logs looked at in one turn of the event loop.
 _LOGS = 64
@@ -163,6 +163,8 @@ class Cleaner:
                     # One bad sector must not keep the cleaner from all other logs.
                     self._leave_alone("a log that cannot be read", log, error)
                     continue
+                except KafkaError:
+                    continue  # A store that does not answer now. The next round asks again.
                 rank = (overdue, found.dirty_ratio)
                 is_due = overdue or is_dirty_enough(found, log.config)
                 if is_due and (best is None or rank > best[0]):
@@ -211,6 +213,9 @@ class Cleaner:
             cleaned = await cleaning.perform()
         except (Overtaken, PartitionGone):
             # Retention, or a deletion, was faster: the log looks different now.
+            return False
+        except KafkaError as refusal:
+            _report("a log was not cleaned", log, refusal)
             return False
         except WireError as error:
             self._leave_alone("a damaged log", log, error)

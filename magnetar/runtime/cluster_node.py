@@ -47,6 +47,8 @@ class ClusterNode:
         #: Held by what changes who leads: one thing at a time.
         self._leading = asyncio.Lock()
         self._tasks: Tasks | None = None
+        #: The nodes that lived at the last look.
+        self._seen: set[int] = set()
 
     def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
         """Begin a new incarnation, which fences the one before; return its number."""
@@ -55,6 +57,7 @@ class ClusterNode:
         self._incarnation = catalog.start_node(self._own_id, presence)
         self.members.see(catalog.members())
         self._placement.see_live(self.members.live())
+        self._seen = {*self._placement.node_ids}
         self._make_internal(catalog)
         return self._incarnation
 
@@ -68,6 +71,7 @@ class ClusterNode:
         """Watch the other nodes from now on. `fail` ends a node that is fenced."""
         assert self._catalog is not None
         self._changes = changes
+        changes.on_nodes = self._see_nodes
         hand_over = HandOver(topics, self._catalog, self._incarnation)
         self._leadership = Leadership(topics, self._catalog, nodes, hand_over)
         self._tasks = Tasks(fail)
@@ -94,22 +98,28 @@ class ClusterNode:
         except CatalogUnavailable as away:
             _log.warning("the others wait for the end of the lease", reason=str(away))
 
+    def _see_nodes(self) -> None:
+        """Know of a node that has just started: it must hear of the next change."""
+        assert self._catalog is not None
+        self.members.see(self._catalog.members())
+        self._placement.see_live(self.members.live())
+
     async def _on_seen(self, version: int) -> None:
         """Act on what the catalog says now: obey changes, take over, even out."""
         assert self._changes is not None and self._tasks is not None
         assert self._leadership is not None
-        before = {*self._placement.node_ids}
         self._placement.see_live(self.members.live())
-        live = self._placement.node_ids
-        if before != {*live}:
-            _log.info("nodes that live", node_ids=list(live))
+        live = {*self._placement.node_ids}
+        before, self._seen = self._seen, live
+        if before != live:
+            _log.info("nodes that live", node_ids=sorted(live))
         if version != self._changes.version:
             await self._changes.catch_up()
         for row in self.members.dead():
             if row.incarnation >= 0:
                 took = partial(self._leadership.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._alone(took))
-        if {*live} - before:
+        if live - before:
             self._tasks.spawn(self._alone(partial(self._leadership.even_out, live)))
 
     async def _alone(self, work: Callable[[], Awaitable[object]]) -> None:

@@ -139,10 +139,9 @@ class MemberWatch:
         await self._on_seen(version)
 
     def _read(self) -> tuple[list[NodeRow], int]:
-        """Renew the lease and read the nodes. In a thread."""
+        """Read the nodes, and the number of the last change. In a thread."""
         if self._catalog is None:
             self._catalog = self._open_catalog()
-        self._catalog.renew_lease(self._node_id, self._incarnation)
         return self._catalog.members(), self._catalog.change_count()
 
     def _close(self) -> None:

@@ -18,13 +18,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
-from logstore.segments.ledger import Unreadable
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.storage.logs import Logs
 from magnetar.storage.topics import Topics
+from wire.errors import KafkaError
 
 #: Partitions looked at in one turn of the event loop: a few milliseconds.
 _PARTITIONS = 128
@@ -96,7 +96,7 @@ class Retention:
         for number, log in enumerate(logs, 1):
             try:
                 start_offset = await self._due(log)
-            except Unreadable:
+            except KafkaError:
                 continue  # Logged where the read failed. The next check asks again.
             if start_offset > log.log_start_offset:
                 count = len(log.ledger.segments.base_offsets)

@@ -390,15 +390,6 @@ class Catalog:
                 if not claimed.rowcount:
                     raise IdInUse(node_id)
 
-    def renew_lease(self, node_id: int, incarnation: int) -> bool:
-        """Give the node a lease from now on; False: a later incarnation has the id."""
-        with self._database.statements("renew a lease") as database:
-            renewed = database.execute(
-                "UPDATE nodes SET lease_until = lease_end() WHERE node_id = ? AND incarnation = ?",
-                (node_id, incarnation),
-            )
-            return renewed.rowcount > 0
-
     def end_lease(self, node_id: int, incarnation: int) -> None:
         """Let the others know that this incarnation serves no more."""
         with self._change("end a lease", Change("node", str(node_id))) as database:

@@ -269,6 +269,14 @@ class Logs:
             return Storage.ALL_OR_NOTHING
         return Storage.IN_ORDER if self._group_commit.is_atomic else Storage.APART
 
+    @property
+    def is_leased(self) -> bool:
+        """Whether no other node can lead these partitions: always, where the logs are here."""
+        return True
+
+    async def proven(self) -> None:
+        """Return when this node has led its partitions at some moment after the call."""
+
     def fail(self, failure: BaseException) -> None:
         """Stop because of a failure: nothing that is not durable yet becomes durable any more."""
         self._group_commit.fail(StorageFailure(str(failure)))

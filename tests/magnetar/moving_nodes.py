@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from logstore.directory.closed_logs import ClosedLog
-from logstore.partition.log_config import LogConfig
 from logstore.segments.memory_ledger import MemoryLedger
 from magnetar.broker import Broker
 from magnetar.clock import Clock
@@ -62,14 +60,10 @@ class MovingNodes(NodesInOne):
             config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
         ) -> tuple[Logs, Catalog]:
             in_memory = BrokerConfig({**config.static, "durability": "memory"})
-            logs = Logs("nowhere", in_memory, clock, fail)
+            logs = Logs.in_directory("nowhere", in_memory, clock, fail)
 
-            def ledger(
-                key: Key, settings: LogConfig, _: int, __: ClosedLog | None, ___: object
-            ) -> MemoryLedger:
-                return self._ledgers.open(logs, key)
-
-            logs._directory._ledger = ledger  # type: ignore[method-assign]  # the seam to storage
+            # The seam to storage, which is the directory's own affair otherwise.
+            setattr(logs._directory, "_ledger", lambda key, *_: self._ledgers.open(logs, key))  # noqa: B010
             return logs, Catalog(self._data_dir, is_shared=True)
 
         broker = Broker(

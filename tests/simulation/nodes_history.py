@@ -56,13 +56,13 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "in": (4, {}),
     "plain": (3, {}),
 }
-_INTERNAL = {
+INTERNAL = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
 RAGE_S = 4.0
 #: What a client is told while another node does not answer, or this one knows less than another.
-_NODES_AGAIN = AGAIN | {
+NODES_AGAIN = AGAIN | {
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.NOT_COORDINATOR,
@@ -95,7 +95,7 @@ class _Nodes:
                 self.network,
                 self.random_of(f"machine {node_id}"),
                 durability,
-                _INTERNAL,
+                INTERNAL,
                 Node(node_id, ids, stored),
             )
             for node_id in ids
@@ -191,8 +191,8 @@ class _Nodes:
             f"tx{number}",
             OffsetKey(f"g{number}", "in", number),
             is_v2=random.random() < 0.5,
-            again=_NODES_AGAIN,
-            again_of_nodes=_NODES_AGAIN,
+            again=NODES_AGAIN,
+            again_of_nodes=NODES_AGAIN,
         )
 
     async def story(self) -> None:
@@ -243,7 +243,7 @@ class _Nodes:
         brokers = [machine.broker for machine in self.machines.values() if machine.broker]
         witnesses = [
             *judge(observations, {}),
-            *_invisible(observations),
+            *invisible(observations),
             *(check_nodes(observations.history, brokers, committed) if committed else ()),
             *(found for each in self._connections for found in each.witnesses),
             *(
@@ -263,11 +263,11 @@ class _Nodes:
 
 
 def _internal_settings() -> Iterator[tuple[str, int]]:
-    for name, value in _INTERNAL.items():
+    for name, value in INTERNAL.items():
         yield name, int(value)
 
 
-def _invisible(seen: Observations) -> Iterator[str]:
+def invisible(seen: Observations) -> Iterator[str]:
     """A commit that has returned in time holds no reader back that asks after it, on any node.
 
     An older transaction that is open may still do so: then the stable offset is that one's.

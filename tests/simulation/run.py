@@ -24,10 +24,13 @@ from importlib import import_module
 from types import ModuleType
 
 HASH_SEED = "0"
-NODES = "nodes"
+NODES, CLUSTER = "nodes", "cluster"
+#: Families whose histories have a module of their own.
+_MODULES = {NODES: "nodes_history", CLUSTER: "cluster_history"}
 #: What is special about the histories of a family.
 FAMILIES = {
     NODES: "histories of several nodes",
+    CLUSTER: "histories of a cluster whose partitions move",
     "ailing": "the disk fills, fails and rots",
     "secured": "clients log in and need rights, and some try to get in",
 }
@@ -110,7 +113,7 @@ def tell_all(seeds: range, plant: str, processes: int, family: str = "") -> Iter
     `family`: one of FAMILIES; empty for ordinary histories of one broker.
     """
     # Imported and compiled once: every process begins as a copy of this one.
-    name = "nodes_history" if family == NODES else "whole_history"
+    name = _MODULES.get(family, "whole_history")
     histories = import_module(f"tests.simulation.{name}")
     histories.warm_up()
     gc.freeze()
@@ -145,7 +148,7 @@ def _tell_one(seed: int, plant: str, writing: int, histories: ModuleType, family
     # What the end of a process would clean up is what a dead broker has left.
     gc.disable()
     try:
-        options = {"family": family} if family and family != NODES else {}
+        options = {"family": family} if family and family not in _MODULES else {}
         verdict = histories.tell(seed, plant, **options)
         told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
     except BaseException:

@@ -178,12 +178,16 @@ class Worker:
         request = offset_fetch.OffsetFetchRequest(groups=[group], require_stable=True)
         for _ in range(PATIENCE):
             answer = await self._ask(request, offset_fetch.OffsetFetchResponse, 9)
-            found = answer.groups[0].topics[0].partitions[0]
-            if found.error_code not in self.again:
-                self._check(found.error_code, "OffsetFetch")
+            group = answer.groups[0]
+            code = group.error_code
+            if not code:
+                found = group.topics[0].partitions[0]
+                code = found.error_code
+            if code not in self.again:
+                self._check(code, "OffsetFetch")
                 return max(found.committed_offset, 0)
             await asyncio.sleep(0.05)
-        self._check(found.error_code, "OffsetFetch")
+        self._check(code, "OffsetFetch")
         raise Fenced
 
     async def _add_partitions(self, partitions: list[TopicPartition]) -> None:
@@ -247,7 +251,11 @@ class Worker:
                 producer_epoch=self.identity.producer_epoch,
                 group_id=self.key.group_id,
             )
-            added = await self._ask(adding, add_offsets_to_txn.AddOffsetsToTxnResponse, 4)
+            for _ in range(PATIENCE):
+                added = await self._ask(adding, add_offsets_to_txn.AddOffsetsToTxnResponse, 4)
+                if added.error_code not in self.again_of_nodes:
+                    break
+                await asyncio.sleep(0.02)
             self._check(added.error_code, "AddOffsetsToTxn")
         partition = txn_offset_commit.TxnOffsetCommitRequestPartition(
             partition_index=self.key.partition, committed_offset=offset

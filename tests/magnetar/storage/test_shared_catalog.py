@@ -111,8 +111,7 @@ def test_a_start_fences_the_one_before_and_leads_with_its_number(open_catalog: O
     catalog.add_topic(topic)
     second = catalog.start_node(7, PRESENCE)
     assert second > first
-    assert not catalog.renew_lease(7, first)
-    assert catalog.renew_lease(7, second)
+    assert [row.incarnation for row in catalog.members()] == [second]
     found = open_catalog().topic(topic.id)
     assert found is not None and found.leaders == (Elsewhere(7, second),)
 

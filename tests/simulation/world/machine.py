@@ -30,7 +30,7 @@ from tests.simulation.world.storage import (
 )
 
 HEALING_INTERVAL_MS = 500
-_SETTINGS = {
+SETTINGS = {
     "listeners": "PLAINTEXT://broker.simulated:9092",
     "log.dirs": "/data",
     "offsets.topic.num.partitions": "2",
@@ -129,7 +129,7 @@ class Machine:
         self.process = process
         self.is_up = self.has_lost_power = False
         self.disk.on_power_lost = partial(self._power_lost, process)
-        values = _SETTINGS | self._settings | {"durability": self.durability.value}
+        values = SETTINGS | self._settings | {"durability": self.durability.value}
         if self.node is not None:
             values["node.id"] = str(self.node.id)
         config = load([Given(name, value, "test") for name, value in values.items()]).config

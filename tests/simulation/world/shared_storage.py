@@ -1,0 +1,104 @@
+"""What the nodes of a simulated cluster share: one database, which has the catalog and the logs.
+
+The catalog is SQLite in memory and the store its own simulation; here they are one database, as
+PostgreSQL is: one row for each node says which incarnation may write, and until when it has its
+lease. Time in the database is the simulation's, which no machine's clock moves.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from random import Random
+
+from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import NodeRow, Presence
+from magnetar.storage.leadership import Move
+from magnetar.storage.sqlite_database import SqliteDatabase
+from tests.simulation.world.clock import START_MS
+from tests.simulation.world.process import Scheduler
+
+
+class SharedStorage:
+    """The database of a cluster, which outlives its nodes."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.logs = SimulatedDatabase(self.now_ms)
+        self.connection: sqlite3.Connection | None = None
+
+    def now_ms(self) -> int:
+        """Return the time in the database."""
+        return START_MS + int(self._scheduler.now_s * 1000)
+
+    def catalog(self) -> ClusterCatalog:
+        """Return the catalog, as one more that has it open."""
+        return ClusterCatalog(self)
+
+    def store(self, random: Random, mishap_probability: float) -> SimulatedStore:
+        """Return the way of one process to the logs."""
+        return SimulatedStore(self.logs, random=random, mishap_probability=mishap_probability)
+
+
+class _OneConnection(SqliteDatabase):
+    """Nodes take turns within one process here, so one connection serves all of them."""
+
+    def __init__(self, storage: SharedStorage) -> None:
+        self._storage = storage
+        super().__init__(None, now_ms=storage.now_ms)
+
+    def _migrate(self, new_cluster_id: str) -> None:
+        if self._storage.connection is None:
+            self._storage.connection = self._connection
+        else:
+            self._connection.close()
+            self._connection = self._storage.connection
+        super()._migrate(new_cluster_id)
+
+    def close(self) -> None:
+        """The others have it open still."""
+
+
+class ClusterCatalog(Catalog):
+    """The catalog of a cluster, whose rows of nodes are those of the store."""
+
+    def __init__(self, storage: SharedStorage) -> None:
+        self._logs = storage.logs
+        super().__init__(None, is_shared=True, database=_OneConnection(storage))
+
+    def secret(self) -> bytes:
+        # SQLite's own chance is no history's: the proofs between nodes are bytes on the network.
+        return b"the secret of all simulated nodes"
+
+    def start_node(self, node_id: int, presence: Presence | None = None) -> int:
+        incarnation = super().start_node(node_id, presence)
+        self._logs.start_node(node_id, incarnation)
+        return incarnation
+
+    def take_over(self, node_id: int, incarnation: int) -> bool:
+        self._see_leases()
+        is_taken = super().take_over(node_id, incarnation)
+        if is_taken:
+            self._logs.confirm()
+            self._logs.nodes[node_id].incarnation = self.node_epochs()[node_id]
+        return is_taken
+
+    def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
+        self._see_leases()
+        self._logs.confirm()
+        return super().hand_over(node_id, incarnation, moves)
+
+    def members(self) -> list[NodeRow]:
+        self._see_leases()
+        return super().members()
+
+    def _see_leases(self) -> None:
+        """Write down the leases that commits have renewed: there they are the same row."""
+        with self._database.statements("see leases") as database:
+            for node_id, node in self._logs.nodes.items():
+                database.execute(
+                    "UPDATE nodes SET lease_until = max(lease_until, ?)"
+                    " WHERE node_id = ? AND incarnation = ?",
+                    (node.lease_until_ms, node_id, node.incarnation),
+                )
