@@ -13,11 +13,11 @@ from logstore.partition.log_config import LogConfig
 from logstore.remote.commit_store import Commit, LogKey, Wanted
 from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.remote_ledger import RemoteLedger
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from logstore.remote.store_commits import changes_of
 from logstore.remote.store_reads import StoreReads
 from logstore.sync.group_commit import GroupCommit, Performed
 from logstore.sync.sync_executors import Sync, SyncExecutor
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_executors import SteppedExecutor
 
 KEY = LogKey(UUID(int=7), 0)

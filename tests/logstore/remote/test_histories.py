@@ -18,10 +18,10 @@ from logstore.partition.reader import Isolation
 from logstore.remote.commit_store import Changes, Commit
 from logstore.remote.hot_batches import batches_of
 from logstore.remote.remote_directory import RemoteDirectory
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from logstore.remote.store_commits import StoreCommits
 from logstore.sync.group_commit import GroupCommit, LedgerClosed
 from tests.logstore.partitions import batch_of
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.simulation.simulated_loop import SimulatedLoop
 from wire.records import iterate_records
 

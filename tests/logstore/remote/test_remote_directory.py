@@ -21,12 +21,12 @@ from logstore.remote import store_reads
 from logstore.remote.commit_store import LogKey, Wanted
 from logstore.remote.memory_tail import TAIL_BYTES
 from logstore.remote.remote_directory import RENEW_MS, RemoteDirectory
-from logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
 from logstore.remote.store_commits import NodeFenced, StoreCommits
 from logstore.segments.ledger import LedgerFenced, TimestampOffset
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay
 from tests.logstore.partitions import batch_of
+from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
 from tests.simulation.simulated_loop import SimulatedLoop
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
