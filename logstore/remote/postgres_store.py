@@ -27,6 +27,7 @@ from logstore.remote.commit_store import (
     Swap,
     Wanted,
 )
+from logstore.remote.postgres_url import address_for_asyncpg
 
 #: What a lost connection, a refusal of the server and a time that is up raise.
 _TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
@@ -43,9 +44,9 @@ class PostgresStore:
     """The store as one incarnation of one node has it: see `begin_as`."""
 
     def __init__(self, url: str, schema: str = "magnetar") -> None:
-        """`url` names the database as for libpq. It must not lead through a pool of transactions:
-        statements are prepared."""
-        self._url = url
+        """`url` names the database as for libpq: a URL, or pairs. It must not lead through a pool
+        of transactions: statements are prepared."""
+        self._url = address_for_asyncpg(url)
         self._settings = {"search_path": schema, "application_name": "magnetar"}
         self._node = (0, 0)
         self._connection: asyncpg.Connection[Any] | None = None

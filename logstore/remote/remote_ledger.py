@@ -161,6 +161,7 @@ class RemoteLedger(CommittedLedger):
             if swap is not None and not swap.done.done():
                 swap.done.set_result(False)
         self._stop_committing()
+        self.attachments.close()
         self._hot.forget_below(self.end_offset)
 
     # Appending.

@@ -24,7 +24,7 @@ from logstore.remote.commit_store import (
 )
 from logstore.remote.postgres_schema import TABLES
 from logstore.remote.postgres_store import PostgresStore
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.postgresql import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]

@@ -11,11 +11,11 @@ import sqlite3
 from collections.abc import Sequence
 from random import Random
 
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.leadership import Move
 from magnetar.storage.sqlite_database import SqliteDatabase
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.simulation.world.clock import START_MS
 from tests.simulation.world.process import Scheduler
 
