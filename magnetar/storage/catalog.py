@@ -32,6 +32,7 @@ from magnetar.storage.catalog_rows import (
     Presence,
     TokenRow,
     TopicRow,
+    addresses_of,
     forget_deleted,
     insert_configs,
     insert_leaders,
@@ -410,7 +411,7 @@ class Catalog:
                 node_id,
                 incarnation,
                 bool(is_live),
-                Presence(owner, _addresses(endpoints), rack, version),
+                Presence(owner, addresses_of(endpoints), rack, version),
             )
             for node_id, incarnation, is_live, owner, endpoints, rack, version in rows
         ]
@@ -447,10 +448,9 @@ class Catalog:
 
     def take_over(self, node_id: int, incarnation: int) -> bool:
         """As `magnetar.storage.leadership.take_over`. False also where the node leads nothing."""
-        with self._database.statements("look for what a node leads") as database:
-            # A node that is gone for good is looked at every second, and that is no change.
-            if not leadership.leads_any(database, node_id):
-                return False
+        # A node that is gone for good is looked at every second, and that is no change.
+        if node_id not in self.led_counts():
+            return False
         with self._change("take over a node", Change("node", str(node_id))) as database:
             return leadership.take_over(database, node_id, incarnation)
 
@@ -498,7 +498,3 @@ class Catalog:
 def _new_id() -> str:
     """Return a fresh id in Kafka's form: 16 random bytes in 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
-
-
-def _addresses(endpoints: str) -> dict[str, tuple[str, int]]:
-    return {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -85,6 +86,11 @@ def topics_of(
         )
         for topic_id, name, partitions, factor, internal in rows
     ]
+
+
+def addresses_of(endpoints: str) -> dict[str, tuple[str, int]]:
+    """Return the endpoints of a node from the column that has them."""
+    return {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}
 
 
 def insert_configs(database: Queries, topic_id: UUID, configs: Mapping[str, str]) -> None:
