@@ -440,10 +440,9 @@ class Catalog:
 
     def take_over(self, node_id: int, incarnation: int) -> bool:
         """As `magnetar.storage.leadership.take_over`. False also where the node leads nothing."""
-        with self._database.statements("look for what a node leads") as database:
-            # A node that is gone for good is looked at every second, and that is no change.
-            if not leadership.leads_any(database, node_id):
-                return False
+        # A node that is gone for good is looked at every second, and that is no change.
+        if node_id not in self.led_counts():
+            return False
         with self._change("take over a node", Change("node", str(node_id))) as database:
             return leadership.take_over(database, node_id, incarnation)
 
