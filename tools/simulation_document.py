@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.cluster_faults import CLUSTER_FAULTS
 from tests.simulation.planted_faults import FAULTS, NODE_FAULTS, UNFOUND
 
 
@@ -11,7 +12,7 @@ def table() -> str:
     lines += [
         f"| `{fault.name}` | {fault.what} | `{fault.where}` |"
         f" {'no' if fault.name in UNFOUND else 'yes'} |"
-        for fault in (*FAULTS, *NODE_FAULTS)
+        for fault in (*FAULTS, *NODE_FAULTS, *CLUSTER_FAULTS)
     ]
     return "\n".join(lines) + "\n"
 

@@ -142,4 +142,4 @@ class ClusterNode:
             try:
                 catalog.add_topic(row)
             except NameTaken:
-                _log.info("another node has made a topic at the same moment", topic=name)
+                _log.debug("another node has made a topic at the same moment", topic=name)

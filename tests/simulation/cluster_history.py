@@ -153,8 +153,7 @@ class _Cluster:
             ClusterNemesis(machine, self.network, self.storage, self.random_of(f"nemesis {each}"))
             for each, machine in self.machines.items()
         ]
-        catalog = self.storage.catalog()
-        self.routes = CatalogRoutes(lambda: catalog)
+        self.routes = CatalogRoutes(self.storage.read)
 
     def random_of(self, concern: str) -> Random:
         """Return the chance of one concern, so that one does not disturb another."""
@@ -187,7 +186,14 @@ class _Cluster:
             name = f"producer{index}"
             routed: Any = RoutedConnection(self.routes, self.connect(name), partition)
             made.append(
-                IdempotentProducer(name, routed, partition, self.observations, self.random_of(name))
+                IdempotentProducer(
+                    name,
+                    routed,
+                    partition,
+                    self.observations,
+                    self.random_of(name),
+                    may_begin_late=True,
+                )
             )
         for is_committed in (False, True):
             name = f"reader{'-committed' if is_committed else ''}"

@@ -56,13 +56,19 @@ class IdempotentProducer:
         random: Random,
         *,
         has_tombstones: bool = False,
+        may_begin_late: bool = False,
     ) -> None:
+        """`may_begin_late`: where the leader changes between two of its first requests, a node may
+        refuse the first and take the second; as in Kafka, which knows no producer's beginning."""
         self.name = name
         self._connection = connection
         self._partition = partition
         self._seen = seen
         self._random = random
         self._has_tombstones = has_tombstones
+        self._may_begin_late = may_begin_late
+        #: Whether a later batch than the first of this producer id was taken first.
+        self._has_begun_late = False
         self._producer_id = -1
         self._sequence = 0
         self._number = 0
@@ -93,6 +99,7 @@ class IdempotentProducer:
             self._witness("InitProducerId", answer.error_code)
             raise Gone
         self._producer_id = answer.producer_id
+        self._has_begun_late = False
 
     async def _send_some(self) -> None:
         """Send all that is unanswered and something new, pipelined. Raises Gone."""
@@ -107,6 +114,9 @@ class IdempotentProducer:
             if not asked.result() or self._batches[0] is not batch:
                 break
             self._batches.popleft()
+        told = [asked.result() for asked in asking]
+        if self._may_begin_late and told and not told[0] and any(told):
+            self._has_begun_late = True
         if self._batches and self._batches[0].attempts > ATTEMPTS_MAX:
             self._give_up()
         if not self._connection.is_open:
@@ -167,10 +177,11 @@ class IdempotentProducer:
 
     def _give_up(self) -> None:
         """Begin anew, as a client does whose partition has lost what was acknowledged."""
-        self._seen.witnesses.append(
-            f"refused: {self.name}: {self._partition}: sequence {self._batches[0].sequence} is"
-            f" refused for good"
-        )
+        if not (self._has_begun_late and self._batches[0].sequence == 0):
+            self._seen.witnesses.append(
+                f"refused: {self.name}: {self._partition}: sequence {self._batches[0].sequence} is"
+                f" refused for good"
+            )
         self._batches.clear()
         self._producer_id, self._sequence = -1, 0
 

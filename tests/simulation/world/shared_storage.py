@@ -27,6 +27,7 @@ class SharedStorage:
         self._scheduler = scheduler
         self.logs = SimulatedDatabase(self.now_ms)
         self.connection: sqlite3.Connection | None = None
+        self._reader: ClusterCatalog | None = None
 
     def now_ms(self) -> int:
         """Return the time in the database."""
@@ -35,6 +36,12 @@ class SharedStorage:
     def catalog(self) -> ClusterCatalog:
         """Return the catalog, as one more that has it open."""
         return ClusterCatalog(self)
+
+    def read(self) -> ClusterCatalog:
+        """Return the catalog, for questions; always the same object."""
+        if self._reader is None:
+            self._reader = self.catalog()
+        return self._reader
 
     def store(self, random: Random, mishap_probability: float) -> SimulatedStore:
         """Return the way of one process to the logs."""
