@@ -7,7 +7,7 @@ from typing import Any
 from tests.simulation import faulty_functions as faulty
 from tests.simulation.fault import Fault
 
-_STORE = "logstore.remote.simulated_store:SimulatedDatabase"
+_STORE = "tests.logstore.remote.simulated_store:SimulatedDatabase"
 
 
 def _unfenced(real: Any) -> Any:
