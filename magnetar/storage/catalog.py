@@ -32,11 +32,11 @@ from magnetar.storage.catalog_rows import (
     Presence,
     TokenRow,
     TopicRow,
-    addresses_of,
     forget_deleted,
     insert_configs,
     insert_leaders,
     next_epoch,
+    node_of,
     topics_of,
 )
 from magnetar.storage.database import Database, Queries
@@ -406,15 +406,7 @@ class Catalog:
                 "SELECT node_id, incarnation, incarnation >= 0 AND lease_until > lease_now(),"
                 " owner, endpoints, rack, version FROM nodes ORDER BY node_id"
             ).fetchall()
-        return [
-            NodeRow(
-                node_id,
-                incarnation,
-                bool(is_live),
-                Presence(owner, addresses_of(endpoints), rack, version),
-            )
-            for node_id, incarnation, is_live, owner, endpoints, rack, version in rows
-        ]
+        return [node_of(row) for row in rows]
 
     def led_counts(self) -> dict[int, int]:
         """Return how many partitions each node leads, of those that lead any."""

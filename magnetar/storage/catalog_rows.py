@@ -62,6 +62,13 @@ class NodeRow(NamedTuple):
     presence: Presence
 
 
+def node_of(row: tuple[int, int, int, str, str, str, str]) -> NodeRow:
+    """Return a node from its columns: id, incarnation, whether it lives, and what it said."""
+    node_id, incarnation, is_live, owner, endpoints, rack, version = row
+    told = {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}
+    return NodeRow(node_id, incarnation, bool(is_live), Presence(owner, told, rack, version))
+
+
 def topics_of(
     configs: Iterable[tuple[bytes, str, str]],
     leaders: Iterable[tuple[bytes, int, int]],
@@ -86,11 +93,6 @@ def topics_of(
         )
         for topic_id, name, partitions, factor, internal in rows
     ]
-
-
-def addresses_of(endpoints: str) -> dict[str, tuple[str, int]]:
-    """Return the endpoints of a node from the column that has them."""
-    return {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}
 
 
 def insert_configs(database: Queries, topic_id: UUID, configs: Mapping[str, str]) -> None:

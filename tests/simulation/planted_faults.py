@@ -95,7 +95,7 @@ FAULTS = (
     ),
     Fault(
         "catalog-not-synced",
-        "tests.simulation.world.storage:SimulatedCatalog._keep",
+        "tests.simulation.world.storage:SimulatedDatabase._keep",
         "Half of the catalog's commits do not survive a crash.",
         faulty.catalog_forgets,
     ),
