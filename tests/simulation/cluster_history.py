@@ -128,6 +128,7 @@ class _Cluster:
     """The parts of one history."""
 
     seed: int
+    rage_s: float = RAGE_S
     observations: Observations = field(default_factory=Observations)
 
     def __post_init__(self) -> None:
@@ -242,7 +243,7 @@ class _Cluster:
         await self._until_known()
         clients = self.clients()
         tasks = [asyncio.ensure_future(client.run()) for client in clients]
-        await self._all(nemesis.rage(RAGE_S) for nemesis in self.nemeses)
+        await self._all(nemesis.rage(self.rage_s) for nemesis in self.nemeses)
         for client in clients:
             client.is_ending = True
         await asyncio.wait(tasks)
@@ -301,9 +302,9 @@ class _Cluster:
         )
 
 
-def tell(seed: int, plant: str = "") -> Verdict:
+def tell(seed: int, plant: str = "", *, rage_s: float = RAGE_S) -> Verdict:
     """Return what came of the history of this seed, with the fault of that name planted."""
-    cluster = _Cluster(seed)
+    cluster = _Cluster(seed, rage_s)
     with recorded_logs(cluster.log), planted(plant), seeded_entropy(cluster.random_of("entropy")):
         try:
             cluster.scheduler.run(cluster.process, cluster.story())
@@ -319,4 +320,4 @@ def tell(seed: int, plant: str = "") -> Verdict:
 
 def warm_up() -> None:
     """Import and compile what histories need, so that processes can be copied from this one."""
-    tell(0)
+    tell(0, rage_s=0.1)
