@@ -267,7 +267,7 @@ class Transactions:
             partitions,
             transaction_version,
             may_begin=self._active_limit.may_begin(),
-            urgency=Urgency.AT_ONCE if moves else Urgency.RELAXED,
+            urgency=Urgency.AWAITED if moves else Urgency.RELAXED,
         )
         if moves:
             await log.durable(end_offset)
