@@ -6,6 +6,7 @@ of psycopg: docs/decisions/0060-commit-store.md.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,11 +30,20 @@ from logstore.remote.commit_store import (
 )
 from logstore.remote.postgres_url import address_for_asyncpg
 
-#: What a lost connection, a refusal of the server and a time that is up raise.
-_TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+#: What a lost connection, a refusal of the server and a time that is up raise; the last one where
+#: a connection is lost in the middle of asyncpg's own work.
+_TROUBLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 
-#: A commit that takes longer counts as lost: below the lease, so that there is time to ask.
+#: A commit that takes longer counts as lost: below the lease, so that there is time to ask. More
+#: for its bytes: a commit that is given up is sent again, and would never end.
 _COMMIT_S = 4.0
+_BYTES_A_SECOND = 4 << 20
 _CONNECT_S = 2.0
 _READ_S = 30.0
 #: Connections for reads of what is not in memory, and for loading.
@@ -59,31 +69,37 @@ class PostgresStore:
 
     async def connect(self) -> None:
         self._give_up()
+        connection = None
         try:
             connection = await asyncpg.connect(
                 self._url, timeout=_CONNECT_S, server_settings=self._settings
             )
             self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=_CONNECT_S)
             self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=_CONNECT_S)
+            self._connection, connection = connection, None
         except _TROUBLE as error:
             raise StoreUnavailable(_told(error)) from error
-        self._connection = connection
+        finally:
+            if connection is not None:
+                connection.terminate()
 
     async def commit(self, commit: Commit) -> None:
         if self._connection is None:
             raise OutcomeUnknown("there is no connection")
         number, previous, changes = commit
         fence = (*self._node, number, previous)
+        limit_s = _COMMIT_S + _size_bytes(changes) / _BYTES_A_SECOND
         try:
             if changes.swaps:
-                done = await self._commit_swaps(self._connection, fence, changes)
+                async with asyncio.timeout(limit_s):
+                    done = await self._commit_swaps(self._connection, fence, changes)
             elif changes.segments or changes.starts or changes.attachments:
                 done = await self._commit_all.fetchval(
-                    *fence, *_all_columns(changes), timeout=_COMMIT_S
+                    *fence, *_all_columns(changes), timeout=limit_s
                 )
             else:
                 done = await self._commit_chunks.fetchval(
-                    *fence, *_chunk_columns(changes.chunks), timeout=_COMMIT_S
+                    *fence, *_chunk_columns(changes.chunks), timeout=limit_s
                 )
         except _TROUBLE as error:
             self._give_up()
@@ -97,26 +113,22 @@ class PostgresStore:
         """Commit in several statements: one cannot both remove a row and write it again."""
         node_id, incarnation, _, previous = fence
         async with connection.transaction():
-            held = await connection.fetchval(
-                sql.LOCK_NODE, node_id, incarnation, previous, timeout=_COMMIT_S
-            )
+            held = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
             if held is None:
                 return None
             for swap in changes.swaps:
                 await self._swap(connection, swap)
-            return await self._commit_all.fetchval(
-                *fence, *_all_columns(changes), timeout=_COMMIT_S
-            )
+            return await self._commit_all.fetchval(*fence, *_all_columns(changes))
 
     async def _swap(self, connection: asyncpg.Connection[Any], swap: Swap) -> None:
         segment = swap.segment
         bounds = (*segment.key, segment.base_offset, segment.end_offset)
-        await connection.execute(sql.REMOVE_SWAPPED_CHUNKS, *bounds, timeout=_COMMIT_S)
-        await connection.execute(sql.REMOVE_SWAPPED_SEGMENTS, *bounds, timeout=_COMMIT_S)
+        await connection.execute(sql.REMOVE_SWAPPED_CHUNKS, *bounds)
+        await connection.execute(sql.REMOVE_SWAPPED_SEGMENTS, *bounds)
         row = (*segment.key, *segment[1:])
-        await connection.execute(sql.ADD_SEGMENT, *row, timeout=_COMMIT_S)
+        await connection.execute(sql.ADD_SEGMENT, *row)
         rows = [(*chunk.key, *chunk[1:]) for chunk in swap.chunks]
-        await connection.executemany(sql.ADD_CHUNK, rows, timeout=_COMMIT_S)
+        await connection.executemany(sql.ADD_CHUNK, rows)
 
     async def last_commit(self) -> int:
         if self._connection is None:
@@ -198,6 +210,12 @@ class PostgresStore:
                 yield reader
         except _TROUBLE as error:
             raise StoreUnavailable(_told(error)) from error
+
+
+def _size_bytes(changes: Changes) -> int:
+    chunks = [*changes.chunks, *(chunk for swap in changes.swaps for chunk in swap.chunks)]
+    attached = sum(len(one.data) for one in changes.attachments if one.data is not None)
+    return attached + sum(len(chunk.data) for chunk in chunks)
 
 
 def _told(error: Exception) -> str:

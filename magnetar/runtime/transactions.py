@@ -256,17 +256,21 @@ class Transactions:
         """Return when the producer's transaction holds `partitions`, and data for them may come.
 
         Not when that is durable: an acknowledgement of that data waits for it (`check_produce`).
-        Refuses as `coordinator.transactions.add_partitions`.
+        Where partitions move, it is durable too: the next coordinator knows nothing else, and would
+        refuse the data. Refuses as `coordinator.transactions.add_partitions`.
         """
-        log, _ = self._add(
+        moves = self._topics.placement.moves
+        log, end_offset = self._add(
             self.store.known_shard_of(transactional_id),
             transactional_id,
             identity,
             partitions,
             transaction_version,
             may_begin=self._active_limit.may_begin(),
-            urgency=Urgency.RELAXED,
+            urgency=Urgency.AWAITED if moves else Urgency.RELAXED,
         )
+        if moves:
+            await log.durable(end_offset)
         await self.store.commits.until_data_may_follow(transactional_id, log)
 
     async def add_offsets(
