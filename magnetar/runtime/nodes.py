@@ -16,7 +16,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.leaders import leader_id
+from magnetar.storage.leaders import Elsewhere, leader_id
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -70,7 +70,8 @@ class Nodes:
         found = self._topics.by_name(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
-        return leader_id(found.partitions[partition], self.own_id)
+        led = found.partitions[partition]
+        return led.node_id if isinstance(led, Elsewhere) else self.own_id
 
     def leading(self, topic: str, partition: int) -> int:
         """Return the node that leads a partition. Raises UNKNOWN_TOPIC_OR_PARTITION."""
