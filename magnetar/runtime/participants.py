@@ -26,9 +26,9 @@ from wire.errors import KafkaError
 
 _log = get_logger("transactions")
 
-#: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone, or
-#: a topic made anew under its name is led elsewhere, or a later epoch of the producer has passed
-#: and everything of this one is closed.
+#: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
+#: or made anew and led elsewhere, or a later epoch of the producer has passed and everything of
+#: this one is closed.
 _NOTHING_OPEN = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
