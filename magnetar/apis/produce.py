@@ -31,7 +31,7 @@ from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
 from magnetar.runtime.batch_checks import CHECKS, Steps
 from magnetar.runtime.delayed_response import DelayedResponse
-from magnetar.runtime.holds_elsewhere import MustAsk
+from magnetar.runtime.holds_elsewhere import HoldsElsewhere, MustAsk
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -253,7 +253,8 @@ class _Appending:
         transactions = self._services.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
-        if self._is_held_elsewhere(log, header):
+        elsewhere = self._services.holds_elsewhere
+        if elsewhere is not None and self._is_held_elsewhere(elsewhere, log, header):
             return
         if version < PRODUCE_ADDS_SINCE:
             self._held = transactions.check_produce(
@@ -276,14 +277,15 @@ class _Appending:
         if transactional_id is not None:
             transactions.clients.note(transactional_id, self._context)
 
-    def _is_held_elsewhere(self, log: PartitionLog, header: BatchHeader) -> bool:
+    def _is_held_elsewhere(
+        self, elsewhere: HoldsElsewhere, log: PartitionLog, header: BatchHeader
+    ) -> bool:
         """Return whether another node coordinates the transaction, and holds the partition in it.
 
         Raises MustAsk where that node has to be asked.
         """
-        elsewhere = self._services.holds_elsewhere
         transactional_id = self._request.transactional_id
-        if elsewhere is None or not elsewhere.is_elsewhere(transactional_id):
+        if not elsewhere.is_elsewhere(transactional_id):
             return False
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         partition = TopicPartition(log.topic, log.partition)
