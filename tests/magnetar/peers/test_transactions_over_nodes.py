@@ -303,19 +303,7 @@ async def test_a_verification_tells_all_that_the_transaction_holds_on_the_node(
     )
 
 
-async def test_the_end_of_version_1_becomes_durable_with_the_next_add(nodes: NodesInOne) -> None:
-    client = Client(nodes, 0, V1)
-    await client.init()
-    await client.write(0, 1)
-    assert await client.end(commit=True) == ErrorCode.NONE
-    assert client.state() is State.PREPARE_COMMIT, "nothing waits for COMPLETE_COMMIT yet"
-    assert await client.add(1) == ErrorCode.NONE
-    log = nodes.nodes[0].transactions.store.shard_of(client.transactional_id).log
-    assert client.state() is State.ONGOING
-    assert log.high_watermark == log.log_end_offset, "data may follow on any node"
-
-
-async def test_the_end_of_version_1_is_complete_soon_without_another_request(
+async def test_the_end_of_version_1_becomes_durable_with_the_next_add_or_soon(
     nodes: NodesInOne,
 ) -> None:
     client = Client(nodes, 0, V1)
@@ -323,6 +311,13 @@ async def test_the_end_of_version_1_is_complete_soon_without_another_request(
     await client.write(0, 1)
     assert await client.end(commit=True) == ErrorCode.NONE
     await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
+    await client.write(0, 1)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert client.state() is State.PREPARE_COMMIT, "nothing waits for COMPLETE_COMMIT yet"
+    assert await client.add(1) == ErrorCode.NONE
+    log = nodes.nodes[0].transactions.store.shard_of(client.transactional_id).log
+    assert client.state() is State.ONGOING
+    assert log.high_watermark == log.log_end_offset, "data may follow on any node"
 
 
 async def test_a_commit_is_decided_while_a_node_is_down_and_visible_once_it_is_back(
