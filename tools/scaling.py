@@ -32,7 +32,7 @@ REQUEST_US, OFFSET_COMMIT_US, TRANSACTION_US = 73.0, 160.0, 860.0
 #: What the first two cost over nodes, in parts of that.
 OVER_NODES = 1.02
 #: What each other node that takes part adds to a transaction, us, on both sides.
-OTHER_NODE_US = 740.0
+OTHER_NODE_US = 820.0
 #: Of a transaction's CPU, by the calls of its requests (docs/architecture.md): AddPartitionsToTxn,
 #: the four Produces, EndTxn.
 ADD, PRODUCES, END = 0.13, 0.65, 0.22
@@ -43,7 +43,7 @@ SYNCS_PER_S = {1: 7_900, 2: 10_700, 3: 10_800}
 SYNCS_PER_S_MAX = 10_900
 #: From a client's answer to the arrival of its next request.
 NETWORK_US = 100.0
-SMALL_CLIENTS, PRODUCERS_PER_NODE = 550, 32
+SMALL_CLIENTS, PRODUCERS_PER_NODE = 550, 16
 #: Simulated time: until all clients were answered once, and what is measured after that.
 _WARM_US = 120_000.0
 _SHORT_US, _LONG_US = 50_000.0, 300_000.0
