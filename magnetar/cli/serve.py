@@ -142,11 +142,12 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
     from magnetar.cli.supervisor import Supervisor
     from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
     from magnetar.metrics import endpoint as metrics_endpoint
-    from magnetar.storage.placing import await_former_nodes, placed
+    from magnetar.storage.placing import await_former_nodes, placed, refuse_part
 
     load_apis()
     check_workers(config)
     data_dir = data_dir_of(config)
+    refuse_part(data_dir)
     await_former_nodes(data_dir)
     # Addresses first: a taken one is reported before any partition is moved.
     nodes = members(config, count)
@@ -225,9 +226,10 @@ async def _start(broker: Broker) -> None:
 def _gather_nodes(config: BrokerConfig) -> None:
     """Move back what several nodes have, where they had the data directory. Raises ConfigError."""
     from magnetar.broker import data_dir_of
-    from magnetar.storage.placing import await_former_nodes, has_nodes, placed
+    from magnetar.storage.placing import await_former_nodes, has_nodes, placed, refuse_part
 
     data_dir = data_dir_of(config)
+    refuse_part(data_dir)
     if has_nodes(data_dir):
         await_former_nodes(data_dir)
         with placed(data_dir, config, [config.node_id]):
