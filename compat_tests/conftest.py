@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["certificates", "secured"]
 #: The reference runs as one node; over several nodes it has nothing to be compared with.
 KINDS = ("magnetar", "kafka") if WORKERS == 1 else ("magnetar",)
+#: The fixtures of tests that compare answers in detail.
+COMPARING = frozenset({"both_brokers", "pair"})
 TEST_TIMEOUT_S = 300
 _HERE = Path(__file__).parent
 MakeName = Callable[[str], str]
@@ -73,7 +75,7 @@ def is_about_one_node(item: pytest.Item) -> bool:
     magnetar, number by number, with those of a Kafka of one node.
     """
     fixtures: Sequence[str] = getattr(item, "fixturenames", ())
-    is_compared = not {"both_brokers", "pair"}.isdisjoint(fixtures)
+    is_compared = not COMPARING.isdisjoint(fixtures)
     return is_compared or item.get_closest_marker("one_node") is not None
 
 
