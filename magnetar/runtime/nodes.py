@@ -65,6 +65,11 @@ class Nodes:
             if one.name == listener.name
         ]
 
+    def epoch_of(self, node_id: int, own_epoch: int) -> int:
+        """Return the number of a node's last start; `own_epoch` is this one's."""
+        is_own = node_id == self.own_id
+        return own_epoch if is_own else self._topics.placement.at(node_id).leader_epoch
+
     def leader_of(self, topic: str, partition: int) -> int | None:
         """Return the node that leads a partition; None: there is no such partition."""
         found = self._topics.by_name(topic)
