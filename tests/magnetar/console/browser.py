@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from magnetar.client import Client, NotLetIn
 from magnetar.client.security import PLAINTEXT, Security
-from magnetar.console.app import build_app
+from magnetar.console.app import Cluster, build_app
 from magnetar.console.guard import allowed_hosts
 from magnetar.console.screens import Settings
 from tests.magnetar.console.fake_cluster import FakeClient, World
@@ -32,7 +32,8 @@ class Browser:
 
         # Far apart, so that a stream's test reads one look at a time.
         self.settings = Settings("127.0.0.1:9092", tick_s=0.01, **settings)
-        self.app = build_app(connect, security, self.settings, allowed_hosts("127.0.0.1"))
+        cluster = Cluster(connect, security, self.settings)
+        self.app = build_app([cluster], allowed_hosts("127.0.0.1"))
         self.client = TestClient(self.app, base_url=BASE, follow_redirects=True)
 
     def get(self, path: str, **query: object) -> Response:
