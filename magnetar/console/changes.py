@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.client import Client, ClientError, NotLetIn, Unreachable
-from magnetar.client.readable import count
+from magnetar.client.readable import count, parse_time
 from magnetar.console.screens import Forbidden, Handler, Screen, Visit
 
 #: Rows of a preview; the others are counted.
@@ -51,6 +51,8 @@ class Form:
     back_label: str
     fields: Sequence[Field]
     intro: str = ""
+    warning: str = ""
+    """Why it cannot be done now."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,9 @@ def shown(change: Change) -> Handler:
             raise
         except ClientError as mistake:
             if change.form is None:
-                raise
+                values = {"message": visit.explained(mistake), "is_passing": False}
+                values["heading"] = "That cannot be done"
+                return Screen("failure.html", values, "Not possible", status=409)
             # A refusal is explained where it may be mended: beside what was filled in.
             return _form(visit, change, given, visit.explained(mistake))
 
@@ -193,7 +197,7 @@ def _form(visit: Visit, change: Change, given: Mapping[str, str], message: str) 
     make = change.form
     assert make is not None
     form = visit.access.ask(lambda client: make(client, given))
-    values = {"form": form, "given": given, "message": message, "is_filled": bool(message)}
+    values = {"form": form, "given": given, "message": message or form.warning}
     return Screen("change_form.html", values, form.title, status=400 if message else 200)
 
 
@@ -237,6 +241,14 @@ def whole(text: str, what: str, lowest: int, highest: int = 2**62) -> int:
             else f"{what}: {count(number)} is below {count(lowest)}."
         )
     return number
+
+
+def moment_of(text: str, what: str) -> int:
+    """Return ms since 1970 of a time as people type it. ClientError: it is none."""
+    try:
+        return parse_time(text)
+    except (ValueError, OverflowError):
+        raise ClientError(f"{what}: {text!r} is no time: write 2026-11-21T15:00.") from None
 
 
 def pairs(text: str) -> dict[str, str]:

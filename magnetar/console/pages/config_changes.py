@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from magnetar.client import Client, ClientError
 from magnetar.client.configs import Entry, Resource, change_configs, describe_configs
-from magnetar.console.changes import Change, Field, Form, Plan, required
+from magnetar.console.changes import Change, Field, Form, Plan, Question, required
 from magnetar.console.templating import link
 from wire.resource_type import ResourceType
 
@@ -32,9 +32,13 @@ def _form(client: Client, given: Given) -> Form:
         Field("name", "Of", "fixed", resource.name),
         Field("setting", "Setting", "fixed" if entry else "text", given.get("setting", "")),
         Field("to", "Change it to", "choice", "set", choices=choices),
-        Field("value", "Value", "text", value),
     ]
+    is_secret = entry is not None and entry.is_sensitive
+    if not is_secret:
+        fields.append(Field("value", "Value", "text", value))
     about = "" if entry is None else entry.documentation or ""
+    if is_secret:
+        about += " Its value is secret: the next page asks for it."
     return Form(f"Change a setting of {resource}", _address(resource), str(resource), fields, about)
 
 
@@ -42,29 +46,62 @@ def _plan(client: Client, given: Given) -> Plan:
     resource = _resource(given)
     setting = required(given, "setting", "The setting's name")
     entry = _entry(client, resource, setting)
-    before = _value(entry)
-    is_reset = given.get("to") == "reset"
-    if is_reset and entry is not None and not entry.is_own:
-        raise ClientError(f"{resource} has no value of its own for {setting}.")
+    if given.get("to") == "reset":
+        return _reset(client, resource, setting, entry)
+    if entry is not None and entry.is_sensitive:
+        return _secret(resource, setting, entry)
     value = given.get("value", "")
-    set_to = {} if is_reset else {setting: value}
-    unset = [setting] if is_reset else []
-    # The broker checks the name, the value and the rights, and changes nothing.
-    change_configs(client, resource, set_to, unset, validate_only=True)
-    after = "what holds without it: the level above, or the default" if is_reset else value
-    if not is_reset and entry is not None and entry.is_own and value == entry.value:
+    if entry is not None and entry.is_own and value == entry.value:
         raise ClientError(f"{setting} of {resource} is {value!r} already.")
+    # The broker checks the name, the value and the rights, and changes nothing.
+    change_configs(client, resource, {setting: value}, validate_only=True)
     return Plan(
-        title=f"Reset {setting}?" if is_reset else f"Change {setting}?",
-        button="Reset it" if is_reset else "Change it",
-        deed=lambda asked, _: change_configs(asked, resource, set_to, unset),
-        done=f"{setting} of {resource} is {'reset' if is_reset else 'changed'}.",
+        title=f"Change {setting}?",
+        button="Change it",
+        deed=lambda asked, _: change_configs(asked, resource, {setting: value}),
+        done=f"{setting} of {resource} is changed.",
         back=_address(resource),
         effects=_effects(resource),
-        heads=("Of", "Setting", "Now", "Will be"),
-        rows=[(str(resource), setting, before, after or "empty")],
-        facts=(str(resource), before, after),
+        heads=_HEADS,
+        rows=[(str(resource), setting, _value(entry), value or "empty")],
+        facts=(str(resource), _value(entry), value),
     )
+
+
+def _secret(resource: Resource, setting: str, entry: Entry) -> Plan:
+    """Return the plan of a value that stays out of addresses and pages."""
+    return Plan(
+        title=f"Change {setting}?",
+        button="Change it",
+        deed=lambda asked, value: change_configs(asked, resource, {setting: value}),
+        done=f"{setting} of {resource} is changed.",
+        back=_address(resource),
+        effects=_effects(resource),
+        heads=_HEADS,
+        rows=[(str(resource), setting, _value(entry), "what you type")],
+        question=Question(f"Value of {setting}", "password"),
+        facts=(str(resource), _value(entry)),
+    )
+
+
+def _reset(client: Client, resource: Resource, setting: str, entry: Entry | None) -> Plan:
+    if entry is None or not entry.is_own:
+        raise ClientError(f"{resource} has no value of its own for {setting}.")
+    change_configs(client, resource, {}, [setting], validate_only=True)
+    return Plan(
+        title=f"Reset {setting}?",
+        button="Reset it",
+        deed=lambda asked, _: change_configs(asked, resource, {}, [setting]),
+        done=f"{setting} of {resource} is reset.",
+        back=_address(resource),
+        effects=_effects(resource),
+        heads=_HEADS,
+        rows=[(str(resource), setting, _value(entry), "what the level above says, or the default")],
+        facts=(str(resource), _value(entry)),
+    )
+
+
+_HEADS = ("Of", "Setting", "Now", "Will be")
 
 
 def _effects(resource: Resource) -> list[str]:

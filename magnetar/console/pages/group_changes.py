@@ -28,7 +28,17 @@ from magnetar.client.groups import (
     remove_member,
 )
 from magnetar.client.readable import count, known
-from magnetar.console.changes import Change, Field, Form, Plan, listed, many, required, whole
+from magnetar.console.changes import (
+    Change,
+    Field,
+    Form,
+    Plan,
+    listed,
+    many,
+    moment_of,
+    required,
+    whole,
+)
 from magnetar.console.templating import link
 
 _TARGETS = [
@@ -36,7 +46,7 @@ _TARGETS = [
     ("latest", "the end"),
     ("offset", "an offset"),
     ("shift", "so many further, or back (-)"),
-    ("time", "a time (ms since 1970, UTC)"),
+    ("time", "a time (UTC)"),
     ("ago", "so many minutes ago"),
 ]
 _MINUTE_MS = 60_000
@@ -71,16 +81,18 @@ def _reset_form(client: Client, given: Given) -> Form:
             Field("other", "Another topic", hint="One that the group has not read yet."),
             Field("partition", "Partition", "number", hint="Empty: all of the topic's."),
             Field("to", "To", "choice", choices=_TARGETS),
-            Field("value", "Offset, number, time or minutes", "number"),
+            Field("value", "Offset, number, time or minutes", hint="17, -5, 2026-11-21T15:00"),
         ],
         "The next page shows each partition's offset as it is and as it would be. Nothing is moved"
         " before you confirm.",
+        _members(client, group_id),
     )
 
 
 def _reset(client: Client, given: Given) -> Plan:
     group_id = required(given, "id", "The group")
-    _refuse_members(client, group_id)
+    if warning := _members(client, group_id):
+        raise ClientError(warning)
     moves = _moves(client, group_id, given)
     if not moves:
         raise ClientError(f"{group_id} has committed no offset: name a topic.")
@@ -120,17 +132,19 @@ def _move_row(each: Move) -> tuple[str, ...]:
     return place, known(each.committed), count(each.planned), difference
 
 
-def _refuse_members(client: Client, group_id: str) -> None:
+def _members(client: Client, group_id: str) -> str:
+    """Return why offsets cannot be moved; empty: nothing is in the way."""
     try:
         (group,) = describe_groups(client, [group_id])
     # Offsets may be committed for a group before it first starts.
     except NoSuchGroup:
-        return
-    if group.members:
-        raise ClientError(
-            f"{group_id} has {many(len(group.members), 'member')}, which would commit offsets of"
-            " their own over these. Stop them first."
-        )
+        return ""
+    if not group.members:
+        return ""
+    return (
+        f"{group_id} has {many(len(group.members), 'member')}, which would commit offsets of"
+        " their own over these. Stop them first."
+    )
 
 
 def _moves(client: Client, group_id: str, given: Given) -> list[Move]:
@@ -159,14 +173,16 @@ def _target(given: Given) -> Target:
     if to not in dict(_TARGETS):
         raise ClientError(f"There is no place {to!r}.")
     label = {"shift": "The number", "time": "The time", "ago": "The minutes"}.get(to, "The offset")
-    lowest = -(2**62) if to == "shift" else 0
-    value = whole(required(given, "value", label), label, lowest)
+    text = required(given, "value", label)
+    if to == "time":
+        # A time leads to the first record that is not older.
+        return moment_of(text, label)
+    value = whole(text, label, -(2**62) if to == "shift" else 0)
     if to == "shift":
         return shifted(value)
     if to == "offset":
         return to_offset(value)
-    # A time leads to the first record that is not older.
-    return value if to == "time" else round(time.time() * 1000) - value * _MINUTE_MS
+    return round(time.time() * 1000) - value * _MINUTE_MS
 
 
 def _exact(moves: list[Move]) -> str:

@@ -26,6 +26,7 @@ from magnetar.console.changes import (
     Question,
     listed,
     many,
+    moment_of,
     pairs,
     required,
     whole,
@@ -56,7 +57,7 @@ def _create_form(client: Client, given: Given) -> Form:
         [
             Field("name", "Name", hint="Letters, digits, . _ -", is_required=True),
             Field("partitions", "Partitions", "number", hint=_DEFAULT_HINT),
-            Field("copies", "Copies of each", "number", hint=_DEFAULT_HINT),
+            Field("copies", "Replication factor", "number", hint=_DEFAULT_HINT),
             Field(
                 "settings",
                 "Settings",
@@ -70,7 +71,7 @@ def _create_form(client: Client, given: Given) -> Form:
 def _create(client: Client, given: Given) -> Plan:
     name = required(given, "name", "The name")
     partitions = _number(given, "partitions", "Partitions", _PARTITIONS_MAX)
-    copies = _number(given, "copies", "Copies", 2**15 - 1)
+    copies = _number(given, "copies", "Replication factor", 2**15 - 1)
     settings = pairs(given.get("settings", ""))
 
     def create(asked: Client, *, validate_only: bool = False) -> None:
@@ -96,7 +97,7 @@ def _create(client: Client, given: Given) -> Plan:
         heads=("", ""),
         rows=[
             ("Partitions", default if partitions < 0 else count(partitions)),
-            ("Copies of each", default if copies < 0 else count(copies)),
+            ("Replication factor", default if copies < 0 else count(copies)),
             *settings.items(),
         ],
         facts=(partitions, copies, sorted(settings.items())),
@@ -198,11 +199,15 @@ def _trim_form(client: Client, given: Given) -> Form:
                 "choice",
                 choices=[
                     ("offset", "an offset"),
-                    ("time", "a time (ms since 1970, UTC)"),
+                    ("time", "a time (UTC)"),
                     ("end", "the end: everything that is there now"),
                 ],
             ),
-            Field("value", "Offset or time", "number", hint="Of the first record that stays."),
+            Field(
+                "value",
+                "Offset or time",
+                hint="Of the first record that stays: 17, or 2026-11-21T15:00",
+            ),
         ],
     )
 
@@ -262,10 +267,10 @@ def _cut(
     before = given.get("before", "offset")
     if before == "end":
         return list_offsets(client, leaders, places, LATEST)
-    value = whole(required(given, "value", "The offset or time"), "Offset or time", 0)
+    text = required(given, "value", "The offset or time")
     if before == "offset":
-        return dict.fromkeys(places, value)
-    found = list_offsets(client, leaders, places, value)
+        return dict.fromkeys(places, whole(text, "The offset", 0))
+    found = list_offsets(client, leaders, places, moment_of(text, "The time"))
     ends = list_offsets(client, leaders, places, LATEST)
     return {place: ends[place] if found[place] < 0 else found[place] for place in places}
 
