@@ -128,7 +128,17 @@ def _place(text: str) -> _Place:
             f"{name!r} is no name of a cluster: letters, digits, . _ - stand in addresses.",
             param_hint="--cluster",
         )
-    return _Place(name, servers, None) if is_named else _Place(name, None, name)
+    if not is_named:
+        return _Place(name, None, name)
+    from magnetar.client import ClientError
+    from magnetar.client.cluster import parse_addresses
+
+    try:
+        # A typing error is a mistake of the command, and no failed connection.
+        parse_addresses(servers)
+    except ClientError as mistake:
+        raise click.BadParameter(str(mistake), param_hint="--cluster") from None
+    return _Place(name, servers, None)
 
 
 def _clusters(

@@ -164,7 +164,11 @@ def _partitions_form(client: Client, given: Given) -> Form:
 def _partitions(client: Client, given: Given) -> Plan:
     topic = _described(client, given)
     now = len(topic.partitions)
-    wanted = whole(required(given, "count", "The number"), "Partitions", now + 1, _PARTITIONS_MAX)
+    wanted = whole(required(given, "count", "The number"), "Partitions", 1, _PARTITIONS_MAX)
+    if wanted <= now:
+        raise ClientError(
+            f"{topic.name} has {many(now, 'partition')}: it can get more, and never fewer."
+        )
     return Plan(
         title=f"Give {topic.name} {many(wanted, 'partition')}?",
         button="Add partitions",
