@@ -276,7 +276,7 @@ def test_what_a_user_may_not_do_is_said_and_users_and_rules_are_made_in_another_
         browser.find(".clusters nav a:last-child").click()
         eventually(lambda: browser.address.startswith("/c/people/login"))
         _log_in(browser, user, "pw of eve")
-        browser.await_text("Access", "h1")
+        browser.await_text("do not allow the user")
         browser.go("/c/people/topics/delete", name=orders)
         assert f"do not allow the user {user} to do that" in browser.text()
 

@@ -172,7 +172,10 @@ def one(visit: Visit) -> Screen:
         "value": decoder.decode(message.value),
         "headers": [(printable(name), decoder.decode(value)) for name, value in message.headers],
     }
-    return Screen("message.html", values, f"{message.topic}-{message.partition} {message.offset}")
+    title = f"{message.topic}-{message.partition} {message.offset}"
+    # Only what may still be decided is looked at again: a record may have 10 MB.
+    is_live = message.outcome is Outcome.OPEN
+    return Screen("message.html", values, title, is_live)
 
 
 def raw(visit: Visit) -> bytes:
