@@ -262,15 +262,7 @@ def test_what_a_user_may_not_do_is_said_and_users_and_rules_are_made_in_another_
         browser.go("/c/admins/topics")
         _log_in(browser, "bob", "pw of bob")
         browser.await_text("Topics", "h1")
-        browser.go("/c/admins/access/user")
-        browser.fill("name", user)
-        browser.click(LOOK)
-        browser.await_text(f"Add user {user}?", "h1")
-        for field in ("answer", "again"):
-            browser.fill(field, "pw of eve")
-        browser.click("Add the user")
-        browser.await_text("can log in by", "h1")
-
+        _add_user(browser, user, "pw of eve")
         # The switch leads to the other cluster, which has a login of its own.
         browser.find(".clusters summary").click()
         browser.find(".clusters nav a:last-child").click()
@@ -280,33 +272,47 @@ def test_what_a_user_may_not_do_is_said_and_users_and_rules_are_made_in_another_
         browser.go("/c/people/topics/delete", name=orders)
         assert f"do not allow the user {user} to do that" in browser.text()
 
-        browser.go("/c/admins/access/rule")
-        for field, text in (("principal", f"User:{user}"), ("name", orders)):
-            browser.fill(field, text)
-        browser.choose("operation", "DELETE")
-        browser.click(LOOK)
-        browser.await_text("Add this rule?", "h1")
-        assert browser.rows() == [[f"User:{user}", "may", "delete", f"topic {orders}", "*"]]
-        browser.click("Add the rule")
-        browser.await_text("The rule is there", "h1")
-
+        _allow(browser, user, "DELETE", orders)
         browser.go("/c/people/topics/delete", name=orders)
         browser.await_text("as the user")
         browser.fill("answer", orders)
         browser.click("Delete the topic")
         browser.await_text("is deleted", "h1")
 
-        browser.go("/c/admins/access", filter=user)
-        browser.await_text("may")
-        chromium.click("Delete…")
-        browser.await_text(f"Delete user {user}?", "h1")
-        browser.click("Delete the user")
-        browser.await_text("is deleted", "h1")
-        browser.go("/c/admins/access", filter=user)
-        browser.click("Delete…")
-        browser.await_text("Delete this rule?", "h1")
-        browser.click("Delete the rule")
-        browser.await_text("is deleted", "h1")
+        _delete_first(browser, user, f"Delete user {user}?", "Delete the user")
+        _delete_first(browser, user, "Delete this rule?", "Delete the rule")
+
+
+def _add_user(browser: Browser, user: str, password: str) -> None:
+    browser.go("/c/admins/access/user")
+    browser.fill("name", user)
+    browser.click(LOOK)
+    browser.await_text(f"Add user {user}?", "h1")
+    for field in ("answer", "again"):
+        browser.fill(field, password)
+    browser.click("Add the user")
+    browser.await_text("can log in by", "h1")
+
+
+def _allow(browser: Browser, user: str, operation: str, topic: str) -> None:
+    browser.go("/c/admins/access/rule")
+    for field, text in (("principal", f"User:{user}"), ("name", topic)):
+        browser.fill(field, text)
+    browser.choose("operation", operation)
+    browser.click(LOOK)
+    browser.await_text("Add this rule?", "h1")
+    assert browser.rows() == [[f"User:{user}", "may", operation.lower(), f"topic {topic}", "*"]]
+    browser.click("Add the rule")
+    browser.await_text("The rule is there", "h1")
+
+
+def _delete_first(browser: Browser, user: str, question: str, button: str) -> None:
+    """Delete the first thing that the page of access has about this user."""
+    browser.go("/c/admins/access", filter=user)
+    browser.click("Delete…")
+    browser.await_text(question, "h1")
+    browser.click(button)
+    browser.await_text("is deleted", "h1")
 
 
 def _at(chromium: Browser, base: str) -> Browser:
