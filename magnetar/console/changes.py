@@ -19,7 +19,7 @@ from typing import Any
 
 from magnetar.client import Client, ClientError, NotLetIn, Unreachable
 from magnetar.client.readable import count, parse_time
-from magnetar.console.screens import Forbidden, Handler, Screen, Visit
+from magnetar.console.screens import Forbidden, Handler, Screen, Visit, uncertain
 
 #: Rows of a preview; the others are counted.
 ROWS_MAX = 300
@@ -107,10 +107,6 @@ class Change:
     form: Callable[[Client, Mapping[str, str]], Form] | None = None
 
 
-class OutcomeUnknown(ClientError):
-    """The cluster stopped answering while a change was done."""
-
-
 def shown(change: Change) -> Handler:
     """Return the handler of a GET: the form, or what the filled in form would do."""
 
@@ -152,12 +148,8 @@ def done(change: Change) -> Handler:
             mistake = _mistake(plan, answer, visit.form.get("again", ""))
             if mistake:
                 raise _Unanswered(plan, mistake)
-            try:
+            with uncertain():
                 plan.deed(client, answer)
-            except Unreachable as failure:
-                raise OutcomeUnknown(
-                    f"{failure} Whether it was done is not known: look before you try again."
-                ) from None
             return plan
 
         try:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
@@ -105,6 +106,21 @@ class Forbidden(ClientError):
     """The console itself does not do that."""
 
 
+class OutcomeUnknown(ClientError):
+    """The cluster stopped answering while something was done."""
+
+
+@contextmanager
+def uncertain() -> Iterator[None]:
+    """Say of a deed that the cluster did not answer that it may have been done."""
+    try:
+        yield
+    except Unreachable as failure:
+        raise OutcomeUnknown(
+            f"{failure} Whether it was done is not known: look before you try again."
+        ) from None
+
+
 Handler = Callable[[Visit], Screen | Elsewhere]
 
 
@@ -195,6 +211,8 @@ class Screens:
         is_passing = isinstance(failure, Unreachable) and request.method == "GET"
         username = None if session.access is None else session.access.username
         title = "Not done" if request.method == "POST" else "Not shown"
+        if isinstance(failure, OutcomeUnknown):
+            title = "Perhaps done"
         values = {
             "message": explained(failure, username),
             "is_passing": is_passing,
@@ -315,6 +333,7 @@ _STATUSES: dict[type[ClientError], int] = {
     Forbidden: 403,
     Unreachable: 502,
     NotLetIn: 502,
+    OutcomeUnknown: 502,
     Refused: 409,
 }
 

@@ -9,7 +9,14 @@ from magnetar.client.batching import ProducerRecord
 from magnetar.client.group_lags import known_leaders
 from magnetar.client.producer import Producer
 from magnetar.console.pages.topics import topic_of
-from magnetar.console.screens import Elsewhere, NotFound, Screen, Visit
+from magnetar.console.screens import (
+    Elsewhere,
+    NotFound,
+    OutcomeUnknown,
+    Screen,
+    Visit,
+    uncertain,
+)
 from magnetar.console.templating import link
 
 _HEADERS_MAX = 100
@@ -33,7 +40,7 @@ def send(visit: Visit) -> Elsewhere | Screen:
         index, offset = visit.access.act(
             lambda client: _written(client, name, partition, record, visit.form)
         )
-    except (Unreachable, NotLetIn):
+    except (Unreachable, NotLetIn, OutcomeUnknown):
         raise
     except ClientError as mistake:
         return _form(visit, name, visit.form, visit.explained(mistake))
@@ -65,16 +72,17 @@ def _written(
     transactional_id = given.get("transactional_id", "").strip() or None
     producer = Producer(client, name, partition=partition, transactional_id=transactional_id)
     producer.open()
-    try:
-        producer.send([record])
-    except Refused:
-        # Nobody would end it before its timeout, and readers would wait for it.
-        producer.abort()
-        raise
-    if given.get("outcome") == "abort":
-        producer.abort()
-    else:
-        producer.commit()
+    with uncertain():
+        try:
+            producer.send([record])
+        except Refused:
+            # Nobody would end it before its timeout, and readers would wait for it.
+            producer.abort()
+            raise
+        if given.get("outcome") == "abort":
+            producer.abort()
+        else:
+            producer.commit()
     ((index, written),) = producer.written.items()
     return index, written.first_offset
 
