@@ -21,7 +21,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,containers,security,spark,telemetry,testing,examples,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[console,containers,otel,security,spark,telemetry,testing,examples,docs,dev]'
 	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
 	@touch $@
 
@@ -84,7 +84,7 @@ soakdisk: install reference ## Every client at once for half an hour, as root, o
 fuzz: install ## Feed random requests, batches, files, settings and logins to what reads them, for MINUTES (60).
 	$(BIN)/python -m tools.fuzz --minutes $(MINUTES)
 
-containers: install ## Build the container image with an engine of its own, and try it and MagnetarContainer. Needs root, docker.io, debootstrap.
+containers: install reference ## Build the container image with an engine of its own, and try it and MagnetarContainer. Needs root, docker.io, mmdebstrap.
 	$(BIN)/python -m tools.packages.containers
 
 docs: install ## Build the documentation's site into build/site; warnings are errors.
