@@ -48,12 +48,15 @@ def steps(document: str) -> Iterator[Step]:
             yield Step(command, shown)
 
 
-def run(command: str, bootstrap: str, directory: Path) -> str:
-    """Return what a shell prints for a command that talks to this broker. It must succeed."""
+def run(command: str, bootstrap: str, directory: Path, programs: Path = MAGNETAR.parent) -> str:
+    """Return what a shell prints for a command that talks to this broker. It must succeed.
+
+    `programs` is where the shell finds `magnetar`.
+    """
     environment = {
         **os.environ,
         "MAGNETAR_BOOTSTRAP": bootstrap,
-        "PATH": f"{MAGNETAR.parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
     }
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
