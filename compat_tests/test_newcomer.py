@@ -1,4 +1,4 @@
-"""A newcomer's path: a fresh clone, `make serve`, the README's first messages, the console, the demo.
+"""A newcomer's path: a fresh clone, `make serve`, the first messages, the console, the demo.
 
 The clone makes an environment of its own, as everybody's does. It finds the libraries of this one
 in it, so that nothing is downloaded twice; all else is what `make` does for a newcomer.
