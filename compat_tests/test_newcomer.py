@@ -36,16 +36,13 @@ class Clone(NamedTuple):
     bootstrap: str
     environment: dict[str, str]
 
-    @property
-    def bin(self) -> Path:
-        return self.folder / ".venv" / "bin"
-
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
     folder = tmp_path_factory.mktemp("newcomer") / "magnetar"
     subprocess.run(["git", "clone", "--quiet", documents.ROOT, folder], check=True)
-    environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
+    environment = documents.finding(folder / ".venv" / "bin")
+    environment["PYTHONPATH"] = sysconfig.get_path("purelib")
     # Its own session: make, the installation and the broker end together.
     with subprocess.Popen(
         ["make", "serve", "LISTEN=127.0.0.1:0"],
@@ -74,14 +71,14 @@ def test_the_first_messages_of_the_readme_are_seen_in_the_console(clone: Clone) 
     ran = []
     for command, shown in documents.steps("README.md"):
         if command.startswith(FIRST):
-            printed = documents.run(command, clone.bootstrap, clone.folder, clone.bin)
+            printed = documents.run(command, clone.bootstrap, clone.folder, clone.environment)
             assert documents.unlike(shown, printed) is None, printed
             ran.append(printed)
     assert len(ran) == len(FIRST)
     assert {"iron", "nickel"} <= {*ran[2].split()}
-    command = [clone.bin / "magnetar", "console", "--bootstrap", clone.bootstrap]
+    magnetar = clone.folder / ".venv" / "bin" / "magnetar"
     with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"],
+        [magnetar, "console", "--bootstrap", clone.bootstrap, "--listen", "127.0.0.1:0"],
         cwd=clone.folder,
         env=clone.environment,
         stderr=subprocess.PIPE,
@@ -91,7 +88,7 @@ def test_the_first_messages_of_the_readme_are_seen_in_the_console(clone: Clone) 
             assert console.stderr is not None
             found = re.search(r"console ready on (http://\S+?)/?\s", console.stderr.readline())
             assert found is not None
-            with urlopen(f"{found[1]}/topics/messages?topic=metals", timeout=30) as page:  # noqa: S310
+            with urlopen(f"{found[1]}/topics/messages?name=metals", timeout=30) as page:  # noqa: S310
                 text = page.read().decode()
             assert "iron" in text and "nickel" in text
         finally:
