@@ -9,9 +9,10 @@ LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 PICTURE ?= build/demo.svg
 MINUTES ?= 60
+PYTHONS ?= python3.12 python3.13 python3.14
 NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py)
 
-.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers docs clean
+.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -86,6 +87,9 @@ fuzz: install ## Feed random requests, batches, files, settings and logins to wh
 
 containers: install reference ## Build the container image with an engine of its own, and try it and MagnetarContainer. Needs root, docker.io, mmdebstrap.
 	$(BIN)/python -m tools.packages.containers
+
+pythons: install ## Try the wheel on other Pythons: PYTHONS="python3.12 python3.14", and TESTS=tests there.
+	$(BIN)/python -m tools.packages.try_pythons $(PYTHONS) $(if $(TESTS),--tests $(TESTS))
 
 docs: install ## Build the documentation's site into build/site; warnings are errors.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file tools/site/mkdocs.yml
