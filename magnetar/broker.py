@@ -222,6 +222,7 @@ class Broker:
         )
         # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
+        catalog: Catalog | None = None
         try:
             logs, catalog = self._open_storage(self.config, self.clock, self.fail)
             # Only now: the catalog decides which cluster this is, and a new one takes the
@@ -235,6 +236,8 @@ class Broker:
             # The process may go on, as that of a test does: the addresses must be free for the next
             # broker.
             self.server.unbind()
+            if catalog is not None:
+                catalog.close()
             raise
         if self._spans is not None:
             self.server.dispatcher.tracing = self._spans.tracing

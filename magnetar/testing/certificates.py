@@ -73,6 +73,14 @@ def make(name: x509.Name, issuer: KeyPair | None = None) -> KeyPair:
         .not_valid_before(now - _LIFETIME)
         .not_valid_after(now + _LIFETIME)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        # Python 3.13 and newer trust no certificate without the two.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(
+                (issuer.key if issuer else key).public_key()
+            ),
+            critical=False,
+        )
     )
     if issuer is not None:
         addresses = [
