@@ -34,18 +34,15 @@ class Lifetimes(NamedTuple):
 class Term(NamedTuple):
     """A time that runs, by the wall clock of the broker that wrote its beginning."""
 
-    since_ms: int
+    due_ms: int
+    """When the time is over."""
     lasts_ms: int
-
-    @property
-    def due_ms(self) -> int:
-        """When the time is over."""
-        return self.since_ms + self.lasts_ms
+    """All of the time."""
 
     def left_ms(self, now_ms: int) -> int:
         """Return how much of the time is left, never more than all of it.
 
-        The clock may have been ahead when `since_ms` was written: then that lies in the future.
+        The clock may have been ahead when the beginning was written: that lies in the future then.
         """
         return min(self.due_ms - now_ms, self.lasts_ms)
 
@@ -63,16 +60,17 @@ def term_of(
     long round is still there when the last one comes.
     """
     if txn.state is State.ONGOING:
-        return Term(txn.started_at_ms, txn.timeout_ms)
+        return Term(txn.started_at_ms + txn.timeout_ms, txn.timeout_ms)
     if txn.state in PREPARED:
         return None
     if txn.state is State.VOTED:
         if is_sealed(parent):
             return None
         renewed_ms = txn.updated_at_ms if newest is None else newest.updated_at_ms
-        return Term(max(txn.updated_at_ms, renewed_ms), lifetimes.vote_ms)
+        since_ms = max(txn.updated_at_ms, renewed_ms)
+        return Term(since_ms + lifetimes.vote_ms, lifetimes.vote_ms)
     idle_ms = lifetimes.transactional_id_ms if txn.parent_id is None else lifetimes.child_ms
-    return Term(txn.updated_at_ms, idle_ms)
+    return Term(txn.updated_at_ms + idle_ms, idle_ms)
 
 
 def expire(

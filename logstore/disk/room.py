@@ -64,7 +64,8 @@ class Room:
         kept_bytes = self._reserve_bytes + (self._reserve_bytes // 8 if self.is_full else 0)
         self._left_bytes = free_bytes - kept_bytes - size_bytes
         is_full = self._left_bytes < 0 or now_ms < self._disproved_until_ms
-        self._become(is_full, free_bytes)
+        if is_full != self.is_full:
+            self._become(is_full, free_bytes)
         if is_full:
             self._left_bytes = 0
             self.refusals += 1
@@ -75,13 +76,13 @@ class Room:
         self.refusals += 1
         self._left_bytes = 0
         self._disproved_until_ms = self._now_ms + _DISPROVED_MS
-        self._become(True, self._free_bytes())
+        if not self.is_full:
+            self._become(True, self._free_bytes())
 
     def has_half_the_reserve(self) -> bool:
         """Whether work that can wait may go on: compaction. In any thread."""
         return self._free_bytes() >= self._reserve_bytes // 2
 
     def _become(self, is_full: bool, free_bytes: int) -> None:
-        if is_full != self.is_full:
-            self.is_full = is_full
-            self._on_change(is_full, free_bytes)
+        self.is_full = is_full
+        self._on_change(is_full, free_bytes)

@@ -341,14 +341,11 @@ class _Appending:
                 self._services, self._context, NodeEndpoint, leaders
             )
 
-        def make(is_late: bool) -> ProduceResponse:
-            _settle(self._pending, self._held, is_late)
-            return response
-
         timeout_ms = self._request.timeout_ms
         if timeout_ms < _TIMEOUT_MS_MIN:
             timeout_ms = _TIMEOUT_MS_MIN
-        delayed = DelayedResponse(timeout_ms / 1000, make)
+        settle = partial(_settled, response, self._pending, self._held)
+        delayed = DelayedResponse(timeout_ms / 1000, settle)
         for log, end_offset in self._awaited.values():
             delayed.wait_for(log.ledger, end_offset)
         if self._held is not None:
@@ -423,10 +420,16 @@ def _name_records(
     )
 
 
-def _settle(
-    pending: Sequence[_Pending], held: tuple[PartitionLog, int] | None, is_late: bool
-) -> None:
-    """Withdraw the answers whose batches are not durable. Raises what failed the disk."""
+def _settled(
+    response: ProduceResponse,
+    pending: Sequence[_Pending],
+    held: tuple[PartitionLog, int] | None,
+    is_late: bool,
+) -> ProduceResponse:
+    """Return the response without the answers whose batches are not durable: these are withdrawn.
+
+    Raises what failed the disk.
+    """
     is_held = held is None or held[0].reader.high_watermark >= held[1]
     if held is not None and not is_held:
         held[0].ledger.check_open()
@@ -441,6 +444,7 @@ def _settle(
         else:
             log.ledger.check_open()
             raise AssertionError("one sync covers all that a step appends")
+    return response
 
 
 def _withdraw(answer: PartitionProduceResponse, code: ErrorCode) -> None:

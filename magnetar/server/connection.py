@@ -127,7 +127,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     @property
     def is_partial(self) -> bool:
         """Whether a request of this connection has not arrived whole, or is behind another."""
-        return self._reader.is_partial or bool(self._backlog)
+        return self._reader.partial is not None or bool(self._backlog)
 
     def idle_seconds(self, now_s: float) -> float:
         """Return for how long nothing was sent, received or worked on; to be asked regularly.
@@ -246,7 +246,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         is_short = memory.in_flight_bytes > limit_bytes or memory.partial_bytes > limit_bytes
         if is_short and not memory.may_read(self):
             self._pause_reading(Pause.MEMORY)
-        elif self._reader.is_partial and self._turns.is_over():
+        elif self._reader.partial is not None and self._turns.is_over():
             # Others send large requests at the same time: to receive them all holds the loop.
             self._pause_reading(Pause.TURN)
             self._turns.later(partial(self._resume_reading, Pause.TURN))

@@ -278,8 +278,13 @@ class Dispatcher:
             handled = await rest.resume()
             if isinstance(handled, DelayedResponse):
                 exchange.waits_for = handled
-            else:
-                exchange.answer = await self._encoded(exchange, handled)
+                return
+            try:
+                exchange.answer = _encode(exchange, handled, ELEMENTS_AT_ONCE)
+            except TooManyElements:
+                with self._turns.aside():
+                    encode = partial(_encode, exchange, handled)
+                    exchange.answer = await LARGE_MESSAGES.run(encode)
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             refusal = self._refusal_for(exchange, error)
             if refusal is not None and exchange.is_large:
@@ -302,13 +307,6 @@ class Dispatcher:
             exchange.answer = _encode(exchange, response, ELEMENTS_AT_ONCE)
         except TooManyElements:
             exchange.waits_for = run_first_step(_later(response), self._loop)
-
-    async def _encoded(self, exchange: Exchange, response: Message | None) -> Answer:
-        try:
-            return _encode(exchange, response, ELEMENTS_AT_ONCE)
-        except TooManyElements:
-            with self._turns.aside():
-                return await LARGE_MESSAGES.run(partial(_encode, exchange, response))
 
     def _begin_large(self, exchange: Exchange, frame: Frame, offset: int) -> Rest:
         """Begin to decode a request in the thread, and to run its handler after that."""

@@ -37,16 +37,17 @@ class SharedBuffer:
     in one step of the event loop, each of them once.
     """
 
-    __slots__ = ("_short", "_whole", "view")
+    __slots__ = ("_short", "view", "whole")
 
     def __init__(self) -> None:
-        self._whole = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self._short = self._whole[:SHORT_BUFFER_BYTES]
-        self.view = self._whole
+        #: What is received begins at its first byte in any case.
+        self.whole = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self._short = self.whole[:SHORT_BUFFER_BYTES]
+        self.view = self.whole
 
     def shorten(self, is_short: bool) -> None:
         """Be short from now on, or whole."""
-        self.view = self._short if is_short else self._whole
+        self.view = self._short if is_short else self.whole
 
 
 class FrameReader:
@@ -54,7 +55,6 @@ class FrameReader:
 
     __slots__ = (
         "_filled",
-        "_frame",
         "_head",
         "_held",
         "_memory",
@@ -62,6 +62,7 @@ class FrameReader:
         "_size",
         "error",
         "frame_bytes_max",
+        "partial",
     )
 
     def __init__(self, shared: SharedBuffer, memory: RequestMemory, max_bytes: int) -> None:
@@ -69,21 +70,17 @@ class FrameReader:
         self._memory = memory
         self.frame_bytes_max = max_bytes
         self._head = b""  # the first bytes of a size, fewer than 4
-        self._frame: Frame | None = None
+        #: A frame that has begun to arrive and is not whole.
+        self.partial: Frame | None = None
         self._held = 0  # what the frame takes of the memory, at least what has arrived
         self._filled = 0
         self._size = 0
         #: Set when the stream has a size that no request may have: no more frames come.
         self.error: WireError | None = None
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether a frame has begun to arrive and is not whole."""
-        return self._frame is not None
-
     def buffer(self, sizehint: int = -1) -> memoryview:
         """Return where the next bytes go; never empty. Fits `BufferedProtocol.get_buffer`."""
-        frame = self._frame
+        frame = self.partial
         if frame is None:
             return self._shared.view
         if self._filled == len(frame):
@@ -98,9 +95,9 @@ class FrameReader:
         """
         if self.error is not None:
             return []
-        if self._frame is not None:
-            return self._continue(self._frame, count)
-        data = self._shared.view
+        if self.partial is not None:
+            return self._continue(self.partial, count)
+        data = self._shared.whole
         if self._head:
             data = memoryview(self._head + data[:count])
             self._head = b""
@@ -126,9 +123,9 @@ class FrameReader:
 
     def discard(self) -> None:
         """Forget a half-received frame."""
-        if self._frame is not None:
+        if self.partial is not None:
             self._hold(0)
-        self._frame = None
+        self.partial = None
         self._head = b""
 
     def _continue(self, frame: Frame, count: int) -> list[Frame]:
@@ -143,7 +140,7 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        frame = self._frame = bytearray(self._capacity())
+        frame = self.partial = bytearray(self._capacity())
         frame[: self._filled] = start
         self._hold(len(frame))
 
@@ -157,7 +154,7 @@ class FrameReader:
         grown = memoryview(mmap(-1, self._size)) if is_mapped else bytearray(capacity)
         grown[: self._filled] = frame
         self._hold(self._filled if is_mapped else capacity)
-        self._frame = grown
+        self.partial = grown
         return grown
 
     def _hold(self, size_bytes: int) -> None:
