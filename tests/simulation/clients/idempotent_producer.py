@@ -71,6 +71,8 @@ class IdempotentProducer:
         self._epoch = 0
         self._sequence = 0
         self._number = 0
+        #: Whether a batch of its epoch is there: until then what it let go of may come in.
+        self._is_fenced = True
         #: The first batch of the epoch.
         self._first: _Batch | None = None
         self._late: set[asyncio.Task[None]] = set()
@@ -82,7 +84,8 @@ class IdempotentProducer:
         """Write until told to end, then wait until all is answered."""
         while not self.is_ending or self._batches:
             try:
-                if not self._batches and self._random.random() < RESTARTS:
+                restarts = not self._batches and self._random.random() < RESTARTS
+                if restarts and self._is_fenced:
                     # As a client whose process was started again.
                     self._producer_id, self._epoch, self._sequence = -1, 0, 0
                 if self._producer_id < 0:
@@ -105,6 +108,7 @@ class IdempotentProducer:
             task.add_done_callback(self._late.discard)
         self._batches.clear()
         self._epoch, self._sequence = self._epoch + 1, 0
+        self._is_fenced = False
 
     async def _arrive_late(self, batch: _Batch) -> None:
         await asyncio.sleep(self._random.choice((0.05, 0.3, 1.0)))
@@ -206,6 +210,7 @@ class IdempotentProducer:
         self._producer_id, self._epoch, self._sequence = -1, 0, 0
 
     def _note(self, batch: _Batch, base_offset: int) -> None:
+        self._is_fenced = True
         now_s = asyncio.get_running_loop().time()
         for index, one in enumerate(batch.records):
             if one.offset not in (-1, base_offset + index):
