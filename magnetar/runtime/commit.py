@@ -11,6 +11,9 @@ version 1 it is appended at once, and data of the next transaction waits until i
 epoch stays, so that data looks like the data of the transaction that ended. Were it on the disk,
 and PREPARE_* the last record of the log, a restart would give it the earlier transaction's marker.
 See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
+Where markers went to other nodes COMPLETE_* of version 1 is appended at the next request for the
+id, too: one sync makes it and that request's add durable, and the add of another node's data would
+be waited for anyway.
 """
 
 from __future__ import annotations
@@ -159,7 +162,7 @@ class Commits:
             if not waiter.done():
                 waiter.set_result(True)
         if Part.COMPLETE not in commit.plan.first:
-            self._complete_soon(commit.work)
+            self._complete_soon(commit)
 
     async def _mark(self, commit: _Commit) -> None:
         """Return when every partition has its marker, durably."""
@@ -300,10 +303,13 @@ class Commits:
             if not waiter.done():
                 waiter.set_exception(shard_missing(transactional_id, is_coming=False))
 
-    def _complete_soon(self, work: MarkerWork) -> None:
+    def _complete_soon(self, commit: _Commit) -> None:
+        work = commit.work
         self.owed[work.transactional_id] = work
         loop = asyncio.get_running_loop()
-        if work.completion is Urgency.AWAITED:
+        # Over nodes another node's data waits until the next add is durable, and so can COMPLETE_*:
+        # one sync makes both durable.
+        if work.completion is Urgency.AWAITED and commit.plan is not Plan.OWN_WITH_DECISION:
             # After the answers: those who wait for the markers have just been woken.
             loop.call_soon(self._complete, work.transactional_id)
         elif self._timer is None:

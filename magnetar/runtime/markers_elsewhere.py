@@ -24,7 +24,6 @@ from magnetar.runtime.marker_messages import VERSION, Codes, OwedMarkers, decode
 from magnetar.runtime.participants import LeftMarker, Participants, owed_of
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from wire.error_code import ErrorCode
-from wire.messages.write_txn_markers import WriteTxnMarkersResponse
 
 _log = get_logger("transactions")
 
@@ -61,10 +60,11 @@ class MarkersElsewhere:
     def __init__(self, leaders: Leaders, peers: Peers, local: Participants, clock: Clock) -> None:
         """`local`: the partitions of this node, should it lead a partition meanwhile."""
         self._leaders = leaders
-        self._peers = peers
         self._local = local
         self._clock = clock
-        self._calls: SharedCalls[OwedMarkers, Codes] = SharedCalls(self._write)
+        self._calls: SharedCalls[OwedMarkers, Codes] = SharedCalls(
+            peers, VERSION, encode, decode_codes
+        )
         #: Nodes that do not answer, each named in the log once.
         self._silent: set[int] = set()
 
@@ -160,11 +160,6 @@ class MarkersElsewhere:
             return []
         await self._leaders.see_changes()
         return _where(unknown, lambda one: self._leaders.leader_of(*one) is not None)
-
-    async def _write(self, node_id: int, owed: Sequence[OwedMarkers]) -> list[Codes]:
-        response = await self._peers.call(node_id, encode(owed), VERSION)
-        assert isinstance(response, WriteTxnMarkersResponse)
-        return decode_codes(response)
 
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
