@@ -234,7 +234,8 @@ def test_settings_that_differ_access_and_nodes(
     browser.go("/access")
     assert "Users" in browser.text() and "SECURITY_DISABLED" in browser.text()
     browser.go("/nodes")
-    ((node, address, leads, *_),) = browser.rows()
+    assert len(browser.rows()) == broker.node_count
+    node, address, leads, *_ = browser.rows()[0]
     assert broker.bootstrap in address and int(leads.replace(" ", "")) > 0 and node
     eventually(lambda: "…" not in browser.rows()[0][4])
 
