@@ -10,7 +10,7 @@ DATA ?= data
 PICTURE ?= build/demo.svg
 MINUTES ?= 60
 PYTHONS ?= python3.12 python3.13 python3.14
-NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py)
+NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py groups.py transaction_tools.py)
 
 .PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
 
@@ -46,7 +46,7 @@ compat: install reference ## Real clients against magnetar and against Apache Ka
 	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
 
 nodes: install ## Of these, what nodes can affect most, against a magnetar of three nodes.
-	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly -k magnetar $(NODES_TESTS)
+	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly $(NODES_TESTS)
 
 reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch

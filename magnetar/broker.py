@@ -404,7 +404,7 @@ class Broker:
             participants=participants,
             holds_elsewhere=None if self.among_peers is None else self.among_peers.holds,
             whole_work=whole_work,
-            batch_checks=BatchChecks(whole_work),
+            batch_checks=BatchChecks(whole_work, self.turns),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             fetch_timers=SharedTimers(asyncio.get_running_loop()),
             response_memory=self.response_memory,
