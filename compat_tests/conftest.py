@@ -20,6 +20,7 @@ from tools.reference_kafka import ReferenceUnavailable, fetch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from compat_tests.console import Browser
     from compat_tests.group_frames import Member
     from compat_tests.spark import Spark
 
@@ -171,6 +172,43 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 def own_broker(broker_kind: str, start_broker: StartBroker) -> Broker:
     """A broker of this kind that belongs to the test alone."""
     return start_broker(broker_kind)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One Chromium for the tests of a file."""
+    # selenium is not imported by those who look at no page.
+    from compat_tests.console import Browser
+
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def consoles() -> Iterator[Callable[[Broker], str]]:
+    """Return the address of a broker's console; it is started once."""
+    from compat_tests.console import console
+
+    started: dict[str, str] = {}
+    with ExitStack() as stack:
+
+        def of(broker: Broker) -> str:
+            if broker.bootstrap not in started:
+                started[broker.bootstrap] = stack.enter_context(console(broker.bootstrap))
+            return started[broker.bootstrap]
+
+        yield of
+
+
+@pytest.fixture
+def browser(chromium: Browser, consoles: Callable[[Broker], str], broker: Broker) -> Browser:
+    """Chromium at the console of the shared broker."""
+    from compat_tests.console import WIDE
+
+    chromium.size(*WIDE)
+    chromium.visit(consoles(broker))
+    return chromium
 
 
 @pytest.fixture
