@@ -27,13 +27,14 @@ from wire.errors import KafkaError
 _log = get_logger("transactions")
 
 #: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
-#: or a later epoch of the producer has passed and everything of this one is closed.
-_NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
-
-
-#: Refusals of a partition that another node may lead: the catalog will tell.
-_PERHAPS_ELSEWHERE = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+#: or made anew and led elsewhere, or a later epoch of the producer has passed and everything of
+#: this one is closed.
+_NOTHING_OPEN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
 )
 
 #: A marker in a partition's log, not durable yet: whose it is, where, and the end of the log after
@@ -47,8 +48,8 @@ class Participants(Protocol):
     def append(
         self, works: Iterable[MarkerWork], part: Part, coordinator_epoch: int, now_ms: int
     ) -> Iterator[Sequence[AppendedMarker]]:
-        """Append the own markers of each of `works` to every partition that exists; of
-        MISSING_MARKERS, only to those where the transaction is open.
+        """Append the own markers of each of `works` to every partition that exists, all of them led
+        here; of MISSING_MARKERS, only to those where the transaction is open.
 
         Yields the markers slice by slice. Take all slices in one step where they are to be all or
         nothing with a decision that was appended in it; else one slice in a turn of the event loop.
@@ -100,8 +101,6 @@ class LocalParticipants:
         self._groups = groups
         self._turns = turns
         self._held = held
-        #: Refusals of partitions that `markers_elsewhere` sees to.
-        self._not_ours = frozenset[ErrorCode]() if held is None else _PERHAPS_ELSEWHERE
         #: Markers of ours that met a later coordinator's epoch in a partition.
         self.fenced_markers = 0
 
@@ -135,8 +134,6 @@ class LocalParticipants:
                         continue
                     log, end_offset = self.append_marker(partition, marker, now_ms)
                 except KafkaError as refusal:
-                    if refusal.code in self._not_ours:
-                        continue
                     if refusal.code in _NOTHING_OPEN:
                         _report_skipped(one, partition, refusal)
                         continue

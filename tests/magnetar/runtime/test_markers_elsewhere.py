@@ -82,7 +82,8 @@ class World:
         """Nothing is waited for."""
 
     async def bring(self) -> None:
-        await self.markers.bring((WORK,), Part.MARKERS, 7)
+        _, owed = self.markers.divided((WORK,))
+        await self.markers.bring(owed, Part.MARKERS, 7)
 
 
 @pytest.fixture(autouse=True)
