@@ -142,6 +142,7 @@ class Connection:
         return self._exchange(request, response_class, version, extra_wait_s)
 
     def close(self) -> None:
+        self._is_in_step = False
         self._socket.close()
 
     def _begin_tls(self, context: ssl.SSLContext) -> None:

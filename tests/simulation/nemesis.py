@@ -86,6 +86,18 @@ class Nemesis:
             self.machine.kill()
         await self._start()
 
+    async def strike_down(self) -> None:
+        """Let the power go in the middle of what is under way, or end the process."""
+        if self._loses_power():
+            self.machine.disk.lose_power_after(self.random.randrange(30))
+            for _ in range(100):
+                if not self.machine.is_alive:
+                    return
+                await asyncio.sleep(0.01)
+            self.machine.lose_power()
+        else:
+            self.machine.kill()
+
     async def restart(self) -> None:
         """Stop the broker cleanly, and start the next."""
         if not self.machine.is_up:

@@ -260,12 +260,13 @@ class _Whole:
         for client in clients:
             client.is_ending = True
         if self.nemesis.random.random() < 0.5:
+            await self.nemesis.strike_down()
             # What is open now is ended by no client any more.
-            await self.nemesis.crash()
+            for client, task in zip(clients, tasks, strict=True):
+                if isinstance(client, Worker):
+                    task.cancel()
             await self.nemesis.revive()
-        await asyncio.wait(tasks)
-        for task in tasks:
-            task.result()
+        await _ended(tasks)
         # The last timeout, the last delayed request and its own; then a sweep.
         await asyncio.sleep((2 * TIMEOUT_MS + 2 * HEALING_INTERVAL_MS) / 1000 + 4)
         if self.nemesis.random.random() < 0.5:
@@ -318,6 +319,14 @@ class _Whole:
     def _failures(self) -> list[BaseException]:
         failures = self.machine.failures
         return list(unexcused_failures(failures)) if self.ailments is not None else failures
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Return when all have ended. Raises what one of them has raised."""
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 def tell(seed: int, plant: str = "", family: str = "") -> Verdict:
