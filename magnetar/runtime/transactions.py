@@ -37,7 +37,7 @@ from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
-from magnetar.storage.leaders import Partition
+from magnetar.storage.leaders import Partition, Placement
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -56,6 +56,8 @@ class PartitionsOfTopic(Protocol):
 
 class InternalTopics(Protocol):
     """Where the coordinators' topics are found."""
+
+    placement: Placement
 
     def by_name(self, name: str) -> PartitionsOfTopic | None:
         """Return the topic, None if it was never needed."""
