@@ -46,6 +46,14 @@ _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
 _CONNECT_S = 2.0
 _READ_S = 30.0
+#: For commits, whatever the database or the role has: what has returned is on the disk, and a node
+#: that stops in the middle of a transaction keeps its row from nobody for long.
+_COMMITTING = {
+    "synchronous_commit": "on",
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "5000",
+}
 #: Connections for reads of what is not in memory, and for loading.
 _READERS = 4
 
@@ -72,7 +80,7 @@ class PostgresStore:
         connection = None
         try:
             connection = await asyncpg.connect(
-                self._url, timeout=_CONNECT_S, server_settings=self._settings
+                self._url, timeout=_CONNECT_S, server_settings=self._settings | _COMMITTING
             )
             self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=_CONNECT_S)
             self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=_CONNECT_S)

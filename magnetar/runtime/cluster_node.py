@@ -27,6 +27,10 @@ from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, interna
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.topics import Topics
 
+#: How long the catalog must have answered before a lease that has ended counts: all that live have
+#: renewed theirs by then.
+STEADY_S = 3.0
+
 _log = get_logger("nodes")
 
 
@@ -107,7 +111,7 @@ class ClusterNode:
     async def _on_seen(self, version: int) -> None:
         """Act on what the catalog says now: obey changes, take over, even out."""
         assert self._changes is not None and self._tasks is not None
-        assert self._leadership is not None
+        assert self._leadership is not None and self._watch is not None
         self._placement.see_live(self.members.live())
         live = {*self._placement.node_ids}
         before, self._seen = self._seen, live
@@ -115,7 +119,7 @@ class ClusterNode:
             _log.info("nodes that live", node_ids=sorted(live))
         if version != self._changes.version:
             await self._changes.catch_up()
-        for row in self.members.dead():
+        for row in self.members.dead() if self._watch.steady_s >= STEADY_S else ():
             if row.incarnation >= 0:
                 took = partial(self._leadership.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._alone(took))

@@ -115,3 +115,23 @@ async def test_nothing_acknowledged_is_lost(postgres_url: str) -> None:
     for node in [*nodes, last]:
         await node.end()
     await admin.close()
+
+
+async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
+    postgres_url: str,
+) -> None:
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    admin = await asyncpg.connect(postgres_url)
+    for setting in ("synchronous_commit = off", "statement_timeout = 1"):
+        name = postgres_url.rpartition("/")[2]
+        await admin.execute(f"ALTER DATABASE {name} SET {setting}")
+    await admin.close()
+    store = PostgresStore(postgres_url)
+    store.begin_as(1, 1)
+    await store.connect()
+    connection = store._connection
+    assert connection is not None
+    assert await connection.fetchval("SHOW synchronous_commit") == "on"
+    assert await connection.fetchval("SHOW statement_timeout") == "0"
+    await store.close()
