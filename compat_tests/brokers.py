@@ -81,6 +81,11 @@ class Broker(ABC):
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes clients see."""
+        return 1
+
     def address(self, protocol: str) -> str:
         """Return the bootstrap address of one of its other listeners."""
         return f"127.0.0.1:{self.listeners[protocol]}"
@@ -233,6 +238,10 @@ class MagnetarBroker(Broker):
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
+
+    @property
+    def node_count(self) -> int:
+        return self.workers
 
     @property
     def node_addresses(self) -> list[str]:

@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from magnetar.peers.composition import AmongPeers
     from magnetar.peers.node_peers import NodePeers
     from magnetar.runtime.members import Joining
+    from magnetar.server.span_export import SpanExport
 
 #: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
 #: ConfigError.
@@ -194,6 +195,7 @@ class Broker:
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
         self._announcing = Background(self.fail)
+        self._spans: SpanExport | None = None
         self._open_storage = open_storage
         self._bind = bind
         self._make_participants = make_participants
@@ -215,6 +217,7 @@ class Broker:
     async def start(self) -> None:
         """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
+        self._spans = open_spans(self.config)
         self.server = Server(
             self.config,
             self.clock,
@@ -226,6 +229,7 @@ class Broker:
         )
         # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
+        catalog: Catalog | None = None
         try:
             logs, catalog = self._open_storage(self.config, self.clock, self.fail)
             # Only now: the catalog decides which cluster this is, and a new one takes the
@@ -239,7 +243,11 @@ class Broker:
             # The process may go on, as that of a test does: the addresses must be free for the next
             # broker.
             self.server.unbind()
+            if catalog is not None:
+                catalog.close()
             raise
+        if self._spans is not None:
+            self.server.dispatcher.tracing = self._spans.tracing
         await self.server.start(self.services)
         if not self._placement.is_alone:
             self._announcing.start(self.nodes.announce_start())
@@ -388,6 +396,8 @@ class Broker:
         if self._cluster is not None:
             await self._cluster.leave()
         self.catalog.close()
+        if self._spans is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._spans.close)
 
     def _stop_for_good(self, failure: BaseException) -> None:
         """End the broker before a part of what a decision appended becomes durable."""
@@ -419,7 +429,7 @@ class Broker:
             participants=participants,
             holds_elsewhere=None if self.among_peers is None else self.among_peers.holds,
             whole_work=whole_work,
-            batch_checks=BatchChecks(whole_work),
+            batch_checks=BatchChecks(whole_work, self.turns),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             fetch_timers=SharedTimers(asyncio.get_running_loop()),
             response_memory=self.response_memory,
@@ -460,6 +470,20 @@ class Broker:
                 self.apis.update(leased(self.apis, logs))
                 self.epoch = self._cluster.join(catalog, self.listeners)
             logs.begin_as(self.node_id, self.epoch)
+
+
+def open_spans(config: BrokerConfig) -> SpanExport | None:
+    """Return what exports spans of requests; None where none are. Raises ConfigError."""
+    if config.view(ObservingConfig).traces_exporter == "none":
+        return None
+    # Imported where it is asked for: it takes longer than all of a start.
+    try:
+        from magnetar.server.span_export import SpanExport
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"traces.exporter=otlp: there is no module {missing.name}: pip install 'magnetar[otel]'"
+        ) from missing
+    return SpanExport(config.node_id)
 
 
 def complete_import(directory: Path) -> None:

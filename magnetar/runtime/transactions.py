@@ -57,7 +57,10 @@ class PartitionsOfTopic(Protocol):
 class InternalTopics(Protocol):
     """Where the coordinators' topics are found."""
 
-    placement: Placement
+    @property
+    def placement(self) -> Placement:
+        """Which nodes there are."""
+        ...
 
     def by_name(self, name: str) -> PartitionsOfTopic | None:
         """Return the topic, None if it was never needed."""

@@ -10,6 +10,7 @@ from random import Random
 from logstore.disk.durability import Durability
 from tests.logstore.simulated_disk import PowerLost
 from tests.simulation.ailments import Ailments
+from tests.simulation.backups import Backups
 from tests.simulation.world.machine import Machine
 from tests.simulation.world.network import Network
 from tests.simulation.world.process import ProcessEnded
@@ -35,6 +36,8 @@ class Nemesis:
     random: Random
     #: What befalls the disk, where anything does.
     ailments: Ailments | None = None
+    #: What an operator puts back at starts, where the history has one who does.
+    backups: Backups | None = None
 
     async def rage(self, seconds: float) -> None:
         """Disturb for that long; at the end a broker is up."""
@@ -45,6 +48,8 @@ class Nemesis:
             if not self.machine.is_alive:
                 await self.revive()
             await self._strike()
+            if self.backups is not None:
+                self.backups.take(self.machine.disk)
             if self.ailments is not None:
                 self.ailments.strike(self.machine.disk, loop.time())
         if self.ailments is not None:
@@ -116,6 +121,8 @@ class Nemesis:
             raise NeverStarted(f"{INCARNATIONS_MAX} brokers: {self.machine.failures[-1:]}")
         if self.ailments is not None:
             self.ailments.before_start(self.machine.disk, self.machine.failures)
+        if self.backups is not None:
+            self.backups.put_back(self.machine.disk, self.machine.stored)
         self.machine.start()
         if self._loses_power() and self.random.random() < 0.2:
             self.machine.disk.lose_power_after(self.random.randrange(60))

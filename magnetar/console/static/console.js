@@ -15,6 +15,20 @@
     drawCharts();
   });
 
+  // --- where one is: on a phone the sections do not all fit
+  document.querySelector(".rooms [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+  // --- the switch of clusters closes like a menu
+  const clusters = document.querySelector(".clusters");
+  clusters?.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    clusters.open = false;
+    clusters.querySelector("summary").focus();
+  });
+  document.addEventListener("click", (event) => {
+    if (clusters?.open && !clusters.contains(event.target)) clusters.open = false;
+  });
+
   // --- live pages
   const say = (text) => {
     // A page that is itself about the failure says enough.
