@@ -60,8 +60,8 @@ class LedPartitions:
         self._logs = logs
         #: By the name of the topic: the coordinators, once they have replayed their shards.
         self.coordinators: dict[str, Coordinator] = {}
-        #: Called with a topic and one of its partitions, in the step in which it comes or goes: what
-        #: is remembered of it may be old.
+        #: Called with a topic and one of its partitions, in the step in which it comes or goes.
+        #: What is remembered of it may be old then.
         self.on_moved: list[Callable[[str, int], None]] = []
 
     async def follow(self, topic: Topic, row: TopicRow) -> None:
