@@ -54,9 +54,7 @@ UNSTABLE_OFFSET_COMMIT = 88
 #: Retriable while a coordinator loads or its topic is created: LOADING, NOT_AVAILABLE,
 #: NOT_COORDINATOR, CONCURRENT.
 _NOT_YET = {14, 15, 16, 51}
-
-
-#: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, as the classes of messages show them.
+#: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, as messages are shown.
 _ELSEWHERE = re.compile(r"error_code=(<ErrorCode\.\w+: )?(6|16)\b")
 
 
@@ -462,8 +460,7 @@ class Connection:
     def _go_to_node_of(self, request: Any) -> None:
         """Go where a request of a transaction belongs: tests lose, hold and repeat these."""
         if request.API_KEY in _OF_TRANSACTIONS:
-            if (key := _transactional_id(request)) is not None:
-                self.go_to_coordinator(key)
+            self.go_to_coordinator(_transactional_id(request))
         elif request.API_KEY == _TXN_OFFSET_COMMIT:
             self.go_to_coordinator(request.group_id, key_type=0)
 
@@ -491,12 +488,10 @@ class Connection:
         return found
 
 
-def _transactional_id(request: Any) -> str | None:
-    if request.API_KEY == AddPartitionsToTxnRequest.API_KEY:
-        found = request.v3_and_below_transactional_id
-    else:
-        found = request.transactional_id
-    return found or None
+def _transactional_id(request: Any) -> str:
+    is_add = request.API_KEY == AddPartitionsToTxnRequest.API_KEY
+    found: str = request.v3_and_below_transactional_id if is_add else request.transactional_id
+    return found
 
 
 def unique(base: str) -> str:

@@ -88,7 +88,7 @@ def test_the_first_messages_of_the_readme_are_seen_in_the_console(clone: Clone) 
             assert console.stderr is not None
             found = re.search(r"console ready on (http://\S+?)/?\s", console.stderr.readline())
             assert found is not None
-            with urlopen(f"{found[1]}/topics/messages?name=metals", timeout=30) as page:  # noqa: S310
+            with urlopen(f"{found[1]}/topics/messages?name=metals", timeout=30) as page:
                 text = page.read().decode()
             assert "iron" in text and "nickel" in text
         finally:

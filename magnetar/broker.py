@@ -138,7 +138,7 @@ class Broker:
     acls: Acls | None
     topics: Topics
     nodes: Nodes
-    watch: CatalogWatch | None
+    watch: CatalogWatch | None = None
     groups: Groups
     transactions: Transactions
     healing: Healing
@@ -322,7 +322,6 @@ class Broker:
 
     async def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""
-        self.watch = None
         if not self._placement.is_alone:
             await self.topics.see_nodes()
             # By now the catalog may have more than the topics that were opened: the watch looks.

@@ -60,11 +60,9 @@ class InternalTopics(Protocol):
     @property
     def placement(self) -> Placement:
         """Which nodes there are."""
-        ...
 
     def by_name(self, name: str) -> PartitionsOfTopic | None:
         """Return the topic, None if it was never needed."""
-        ...
 
     def ensure_internal(self, name: str) -> PartitionsOfTopic:
         """Return the topic, made if it is missing. Blocks."""

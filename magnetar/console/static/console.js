@@ -87,12 +87,14 @@
       {
         width: Math.max(element.clientWidth, 200),
         height: 200,
-        legend: { live: true },
+        legend: { live: true, markers: { dash: (_, index) => (index > 1 ? "dashed" : "solid") } },
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
         axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", " ")) }],
         series: [
           { value: (_, value) => (value === null ? "-" : clock(value)) },
-          ...series.map((each) => ({
+          ...series.map((each, index) => ({
+            // Lines are told apart without their colours too.
+            dash: index ? [6, 4] : undefined,
             label: each.label,
             stroke: color(each.color),
             fill: pale(color(each.color)),

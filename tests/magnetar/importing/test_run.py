@@ -6,100 +6,43 @@ import itertools
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
-from logstore.disk.checkpoints import encode_offsets, encode_partition_metadata
+from logstore.disk.checkpoints import encode_partition_metadata
 from magnetar.cli.main import main
-from magnetar.config.load import Given, load
 from magnetar.importing import staging
 from magnetar.importing.metadata_log import read_cluster_metadata
 from magnetar.importing.plan import Choice
 from magnetar.importing.run import import_directories
 from magnetar.importing.source import held
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import Elsewhere, Placement
-from magnetar.storage.placing import placed
 from magnetar.testing import start_broker
 from tests.logstore.partitions import batch_of
+from tests.magnetar.importing.conftest import (
+    GONE,
+    ORDERS,
+    SEGMENT,
+    at,
+    contents,
+    framed,
+    metadata_log,
+    run,
+)
 from wire.internal.cluster_metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
     EndTransactionRecord,
-    PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
-from wire.message import MetadataRecord
-from wire.records import SimpleRecord, build_batch, build_marker, place
-
-ORDERS, GONE = uuid.UUID(int=7), uuid.UUID(int=8)
-SEGMENT = "{:020}.log"
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["import", *map(str, arguments)])
-
-
-def at(offset: int, batch: bytearray, leader_epoch: int = 3) -> bytes:
-    place(batch, offset, leader_epoch)
-    return bytes(batch)
-
-
-def framed(record: MetadataRecord) -> SimpleRecord:
-    version = record.max_version
-    value = bytes([1, record.record_type, version]) + record.encode(version)
-    return SimpleRecord(None, value, 0)
-
-
-def metadata_log(directory: Path, *records: MetadataRecord) -> None:
-    directory.mkdir(parents=True)
-    batch = build_batch([framed(record) for record in records])
-    (directory / SEGMENT.format(0)).write_bytes(batch)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """A stopped Kafka with `orders` of two partitions, the first of two segments."""
-    path = tmp_path / "kafka"
-    for index in range(2):
-        directory = path / f"orders-{index}"
-        directory.mkdir(parents=True)
-        (directory / "partition.metadata").write_bytes(encode_partition_metadata(ORDERS))
-        (directory / SEGMENT.format(0)).write_bytes(at(0, batch_of(b"a")))
-    (path / "orders-0" / SEGMENT.format(1)).write_bytes(at(1, batch_of(b"b")))
-    metadata_log(
-        path / "__cluster_metadata-0",
-        TopicRecord(name="orders", topic_id=ORDERS),
-        PartitionRecord(partition_id=0, topic_id=ORDERS, replicas=[1]),
-        PartitionRecord(partition_id=1, topic_id=ORDERS, replicas=[1]),
-        ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="5"),
-        ConfigRecord(resource_type=2, resource_name="orders", name="of.a.later.kafka", value="5"),
-        ProducerIdsRecord(next_producer_id=2000),
-    )
-    (path / "meta.properties").write_text("version=1\ncluster.id=the-cluster\nnode.id=1\n")
-    (path / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
-    points = {("orders", 0): 2, ("orders", 1): 1, ("__cluster_metadata", 0): 9}
-    (path / "recovery-point-offset-checkpoint").write_bytes(encode_offsets(points))
-    (path / ".lock").touch()
-    return path
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    """Every file of topics below a data directory."""
-    return {
-        str(file.relative_to(path)): file.read_bytes()
-        for file in sorted(path.rglob("*"))
-        if file.is_file() and file.parent != path
-    }
+from wire.records import build_batch, build_marker
 
 
 def test_topics_come_with_names_ids_settings_and_the_clusters_id(
@@ -488,60 +431,3 @@ def test_a_snapshot_counts_and_what_comes_after_it(metadata: Path) -> None:
     assert [topic.name for topic in found.topics.values()] == ["orders"]
     assert found.next_producer_id == 1000
     assert found.topic_configs == {}
-
-
-def start_nodes(data_dir: Path, count: int) -> None:
-    """Place the partitions for nodes 0 and up, as their start does."""
-    given = {"log.dirs": str(data_dir), "node.id": "0", "durability": "page-cache"}
-    config = load([Given(name, value, "test") for name, value in given.items()]).config
-    with placed(data_dir, config, range(count)):
-        pass
-
-
-def test_several_nodes_get_the_topics_beside_those_that_they_have(
-    source: Path, tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
-    start_nodes(data, 3)
-    catalog = Catalog(data)
-    placement = Placement(0, range(3))
-    mine = uuid.UUID(int=3)
-    given = tuple(Elsewhere(node_id, 0) for node_id in (2, 2))
-    catalog.add_topic(TopicRow(mine, "mine", 2, 1, False, {}, given))
-    catalog.close()
-    result = run(source, "--data-dir", data, "--json")
-    assert result.exit_code == 0, result.output
-    start_nodes(data, 3)
-    wanted = placement.of_new(ORDERS, 0, 2)
-    assert len({*wanted}) == 2
-    for index, node_id in enumerate(wanted):
-        moved = data / "nodes" / str(node_id) / f"orders-{index}"
-        assert contents(moved.parent)[f"orders-{index}/{SEGMENT.format(0)}"] == at(
-            0, batch_of(b"a")
-        )
-        checkpoint = (moved.parent / "recovery-point-offset-checkpoint").read_text()
-        assert f"orders {index} {2 - index}" in checkpoint.splitlines()
-    catalog = Catalog(data)
-    leaders = {row.name: [each.node_id for each in row.leaders] for row in catalog.topics()}
-    catalog.close()
-    # No other topic has new leaders by that.
-    assert (leaders["orders"], leaders["mine"]) == ([*wanted], [2, 2])
-    again = run(source, "--data-dir", data)
-    assert "orders: imported before" in again.stdout
-
-
-def test_what_lies_with_a_node_is_not_replaced(source: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    start_nodes(data, 2)
-    (data / "nodes" / "1" / "orders-1").mkdir()
-    refused = run(source, "--data-dir", data)
-    assert refused.exit_code != 0
-    assert "nodes/1/orders-1 exists, and belongs to no topic" in refused.stderr
-
-
-def test_the_directory_of_one_node_takes_no_import(source: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    start_nodes(data, 2)
-    refused = run(source, "--data-dir", data / "nodes" / "1")
-    assert f"one of several nodes. Name {data}." in refused.stderr
-    assert not (data / "nodes" / "1" / "catalog.sqlite").exists()
