@@ -12,7 +12,7 @@ the catalog than this node, and a marker skipped for that would lose a commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -76,7 +76,24 @@ class MarkersElsewhere:
         """Return whether this node is to lead a partition that it does not lead yet."""
         return self._leaders.leader_of(*partition) == self._leaders.own_id
 
-    async def bring(self, owed: list[MarkerWork], part: Part, coordinator_epoch: int) -> None:
+    def divided(self, works: Iterable[MarkerWork]) -> tuple[list[MarkerWork], list[MarkerWork]]:
+        """Return the parts of `works` that this node appends itself, and those to be brought."""
+        own: list[MarkerWork] = []
+        owed: list[MarkerWork] = []
+        for work in works:
+            here: list[TopicPartition] = []
+            there: list[TopicPartition] = []
+            for partition in work.partitions:
+                (here if self.is_led_here(partition) else there).append(partition)
+            if not there:
+                own.append(work)
+                continue
+            owed.append(work._replace(partitions=there, votes=()))
+            if here:
+                own.append(work._replace(partitions=here))
+        return own, owed
+
+    async def bring(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> None:
         """Return when every partition of `owed`, which was not led here, has its marker durably.
 
         Call once the decision is durable. `part`: MARKERS, or MISSING_MARKERS where some may have
