@@ -9,9 +9,10 @@ LISTEN ?= 127.0.0.1:9092
 DATA ?= data
 PICTURE ?= build/demo.svg
 MINUTES ?= 60
-NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py)
+PYTHONS ?= python3.12 python3.13 python3.14
+NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py groups.py transaction_tools.py)
 
-.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers docs clean
+.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -21,7 +22,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cluster,console,containers,security,spark,telemetry,testing,examples,docs,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cluster,console,containers,otel,security,spark,telemetry,testing,examples,docs,dev]'
 	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
 	@touch $@
 
@@ -45,7 +46,7 @@ compat: install reference ## Real clients against magnetar and against Apache Ka
 	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
 
 nodes: install ## Of these, what nodes can affect most, against a magnetar of three nodes.
-	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly -k magnetar $(NODES_TESTS)
+	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly $(NODES_TESTS)
 
 reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
@@ -84,8 +85,11 @@ soakdisk: install reference ## Every client at once for half an hour, as root, o
 fuzz: install ## Feed random requests, batches, files, settings and logins to what reads them, for MINUTES (60).
 	$(BIN)/python -m tools.fuzz --minutes $(MINUTES)
 
-containers: install ## Build the container image with an engine of its own, and try it and MagnetarContainer. Needs root, docker.io, debootstrap.
+containers: install reference ## Build the container image with an engine of its own, and try it and MagnetarContainer. Needs root, docker.io, mmdebstrap.
 	$(BIN)/python -m tools.packages.containers
+
+pythons: install ## Try the wheel on other Pythons: PYTHONS="python3.12 python3.14", and TESTS=tests there.
+	$(BIN)/python -m tools.packages.try_pythons $(PYTHONS) $(if $(TESTS),--tests $(TESTS))
 
 docs: install ## Build the documentation's site into build/site; warnings are errors.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file tools/site/mkdocs.yml

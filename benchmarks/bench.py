@@ -28,6 +28,7 @@ from benchmarks import (
     spark_load,
     spark_sink_load,
     transaction_histories,
+    workers_load,
 )
 from benchmarks.subjects import Settings, running
 from benchmarks.table import Results, Row
@@ -90,6 +91,8 @@ _SETTINGS: dict[str, Settings] = {
     "retention": retention_load.SETTINGS,
     "security": security_load.with_acls,
 }
+#: Parts that compare magnetar with itself.
+_OF_MAGNETAR = frozenset({"workers"})
 #: What a part's brokers listen for beside PLAINTEXT.
 _PROTOCOLS = {"security": security_load.PROTOCOLS}
 Measure = Callable[[Broker], dict[Row, float]]
@@ -132,6 +135,12 @@ def parts(size: Size) -> dict[str, Measure]:
         "security": lambda broker: security_load.measure(
             broker, megabytes=size.megabytes, logins=size.history, rounds=size.latency_rounds
         ),
+        "workers": lambda broker: workers_load.measure(
+            broker,
+            records=size.java_records // 2,
+            transactions=5 * size.transaction_rounds,
+            seconds=size.load_seconds,
+        ),
         "rest": lambda broker: measures.start_and_rest(broker, _IDLE_CONNECTIONS),
     }
 
@@ -161,6 +170,8 @@ def main() -> int:
     for number in range(arguments.rounds or size.rounds):
         for name, measure in chosen.items():
             for kind in kinds:
+                if kind != "magnetar" and name in _OF_MAGNETAR:
+                    continue
                 elapsed_s = time.monotonic() - began_at
                 print(f"{elapsed_s:5.0f} s  {number + 1} {name} {kind}", flush=True)
                 with running(kind, _SETTINGS.get(name), _PROTOCOLS.get(name, ())) as broker:

@@ -14,12 +14,14 @@ from statistics import quantiles
 from typing import NamedTuple
 
 import uvloop
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.frames import framed
-from benchmarks.subjects import cpu_seconds
+from benchmarks.subjects import cpu_of_nodes
 from benchmarks.table import Row
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
 from wire.message import Message
 from wire.messages.produce import (
     PartitionProduceData,
@@ -61,7 +63,7 @@ class Load(NamedTuple):
 
 def clients(broker: Broker, *, seconds: float) -> dict[Row, float]:
     """Return the rate of `CLIENTS` connections and what a request of theirs costs the broker."""
-    load = _load(broker, CLIENTS, seconds)
+    load = load_of(broker, CLIENTS, seconds)
     label = f"{CLIENTS} clients, one record each in flight"
     return {
         Row(f"{label}, rate", "per s", True): load.rate,
@@ -73,14 +75,15 @@ def latency(broker: Broker, *, seconds: float) -> dict[Row, float]:
     """Return how long a record takes until it is acknowledged, by the number of connections."""
     figures: dict[Row, float] = {}
     for count in STEPS:
-        cuts = quantiles(_load(broker, count, seconds).latencies_ms, n=100)
+        cuts = quantiles(load_of(broker, count, seconds).latencies_ms, n=100)
         label = f"one record acknowledged to each of {count:,} connections"
         figures[Row(f"{label}, p50", "ms", False)] = cuts[49]
         figures[Row(f"{label}, p99", "ms", False)] = cuts[98]
     return figures
 
 
-def _load(broker: Broker, connections: int, seconds: float) -> Load:
+def load_of(broker: Broker, connections: int, seconds: float) -> Load:
+    """Measure so many connections, each at the leader of its partition."""
     topic = f"{_TOPIC}-{connections}"
     create_topic(broker.bootstrap, topic, PARTITIONS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -89,7 +92,7 @@ def _load(broker: Broker, connections: int, seconds: float) -> Load:
 
 async def _drive(broker: Broker, topic: str, connections: int, seconds: float) -> Load:
     loop = asyncio.get_running_loop()
-    host, port = broker.bootstrap.rsplit(":", 1)
+    leaders = _leaders(broker, topic)
     frames = [_frame(topic, partition) for partition in range(PARTITIONS)]
     error_at = _error_at(topic)
     took_ms: list[float] = []
@@ -102,8 +105,7 @@ async def _drive(broker: Broker, topic: str, connections: int, seconds: float) -
                     lambda number=number: _Client(  # type: ignore[misc]  # a default binds it now
                         frames[number % PARTITIONS], error_at, took_ms.append, failed
                     ),
-                    host,
-                    int(port),
+                    *leaders[number % PARTITIONS],
                 )
                 for number in range(first, min(first + _CONNECT_AT_ONCE, connections))
             )
@@ -113,14 +115,20 @@ async def _drive(broker: Broker, topic: str, connections: int, seconds: float) -
         client.send()
     await _during(seconds / _WARM_UP_PARTS, failed)
     took_ms.clear()
-    cpu_before, began_at = cpu_seconds(broker.pid), time.perf_counter()
+    cpu_before, began_at = cpu_of_nodes(broker), time.perf_counter()
     await _during(seconds, failed)
-    load = Load(
-        time.perf_counter() - began_at, cpu_seconds(broker.pid) - cpu_before, took_ms.copy()
-    )
+    load = Load(time.perf_counter() - began_at, cpu_of_nodes(broker) - cpu_before, took_ms.copy())
     for client in opened:
         client.close()
     return load
+
+
+def _leaders(broker: Broker, topic: str) -> list[tuple[str, int]]:
+    """Return where each partition's leader listens."""
+    metadata = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, TIMEOUT_S)
+    partitions = metadata.topics[topic].partitions
+    leading = [metadata.brokers[partitions[index].leader] for index in range(PARTITIONS)]
+    return [(str(node.host), int(node.port)) for node in leading]
 
 
 async def _during(seconds: float, failed: asyncio.Future[None]) -> None:

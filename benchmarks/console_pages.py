@@ -48,6 +48,11 @@ PAGES = {
     "configs": "/configs",
     "access": "/access",
     "nodes": "/nodes",
+    "delete a topic": "/topics/delete?name=topic-0000",
+    "move offsets of a group": "/groups/reset?id=group-000&to=latest&go=1",
+    "change a setting": (
+        "/configs/change?go=1&type=topic&name=topic-0000&setting=retention.ms&value=1"
+    ),
 }
 
 

@@ -59,5 +59,17 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
 
 
+def node_pids(broker: Broker) -> list[int]:
+    """Return the processes that serve: the nodes, without their supervisor."""
+    if isinstance(broker, MagnetarBroker) and broker.workers > 1:
+        return broker.node_pids()
+    return [broker.pid]
+
+
+def cpu_of_nodes(broker: Broker) -> float:
+    """Return user and system time that all nodes of a broker have used so far."""
+    return sum(cpu_seconds(pid) for pid in node_pids(broker))
+
+
 def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES

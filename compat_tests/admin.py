@@ -75,6 +75,15 @@ def delete_topic(bootstrap: str, topic: str) -> None:
         future.result(timeout=TIMEOUT_S)
 
 
+def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """Return the node that leads a partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    leader: int = (
+        admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions[partition].leader
+    )
+    return leader
+
+
 def await_leaders(bootstrap: str, topic: str, partitions: int) -> None:
     """Return when all partitions have their leader: Kafka answers, and starts, before they have."""
     deadline = time.monotonic() + TIMEOUT_S

@@ -16,6 +16,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from compat_tests.databases import database_of
 from tools.reference_kafka import ReferenceKafka
 from tools.reference_kafka.broker import free_port
 from tools.reference_kafka.process import answers, end
@@ -24,6 +25,8 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 #: The nodes of each magnetar. Of what one process shows, not all is shown by three.
 WORKERS = int(os.environ.get("MAGNETAR_WORKERS", "1"))
+#: Whether these are nodes of a cluster kept in PostgreSQL, one database for each broker.
+OVER_POSTGRESQL = os.environ.get("MAGNETAR_STORAGE") == "postgresql"
 MAGNETAR = Path(sys.executable).with_name("magnetar")
 
 #: Both kinds run with these. Few internal partitions and fast heartbeats keep tests fast; sessions
@@ -77,6 +80,11 @@ class Broker(ABC):
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes clients see."""
+        return 1
 
     def address(self, protocol: str) -> str:
         """Return the bootstrap address of one of its other listeners."""
@@ -192,7 +200,8 @@ def _is_free(port: int) -> bool:
 
 class MagnetarBroker(Broker):
     """magnetar through its command line; it prints a line that begins with `ready` when it
-    serves. With MAGNETAR_WORKERS=3 it is a cluster of three nodes.
+    serves. With MAGNETAR_WORKERS=3 it is a cluster of three nodes, with
+    MAGNETAR_STORAGE=postgresql one that is kept in PostgreSQL.
     """
 
     kind = "magnetar"
@@ -229,6 +238,10 @@ class MagnetarBroker(Broker):
     def pid(self) -> int:
         assert self._process is not None, "not started"
         return self._process.pid
+
+    @property
+    def node_count(self) -> int:
+        return self.workers
 
     @property
     def node_addresses(self) -> list[str]:
@@ -271,6 +284,8 @@ class MagnetarBroker(Broker):
             command += ["--set", f"{name}={value}"]
         if self.workers > 1:
             command += ["--workers", str(self.workers)]
+        if OVER_POSTGRESQL:
+            command += ["--storage", database_of(str(self.directory))]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, make_broker, started_when_asked
+from compat_tests.brokers import WORKERS, Broker, make_broker, started_when_asked
 from compat_tests.scheduling import UnitScheduling, in_order
 from compat_tests.secured import certificates, secured
 from tools.reference_kafka import ReferenceUnavailable, fetch
@@ -20,12 +20,16 @@ from tools.reference_kafka import ReferenceUnavailable, fetch
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from compat_tests.console import Browser
     from compat_tests.group_frames import Member
     from compat_tests.spark import Spark
 
 #: Fixtures of files that need brokers with listeners for every security protocol.
 __all__ = ["certificates", "secured"]
-KINDS = ("magnetar", "kafka")
+#: The reference runs as one node; over several nodes it has nothing to be compared with.
+KINDS = ("magnetar", "kafka") if WORKERS == 1 else ("magnetar",)
+#: The fixtures of tests that compare answers in detail.
+COMPARING = frozenset({"both_brokers", "pair"})
 TEST_TIMEOUT_S = 300
 _HERE = Path(__file__).parent
 MakeName = Callable[[str], str]
@@ -45,19 +49,35 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "magnetar_only(reason): a promise of magnetar's that Kafka does not make"
     )
+    config.addinivalue_line(
+        "markers", "one_node(reason): not run with MAGNETAR_WORKERS, since it is about one process"
+    )
     for ignored in _CLIENTS_OWN_WARNINGS:
         config.addinivalue_line("filterwarnings", ignored)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests in order, and give each time enough for a busy machine: it may start brokers
-    and JVMs.
+    and JVMs. Over several nodes, leave out those that are about one.
     """
     items[:] = in_order(items)
+    if WORKERS > 1:
+        about_one = [each for each in items if is_about_one_node(each)]
+        items[:] = [each for each in items if each not in about_one]
+        config.hook.pytest_deselected(items=about_one)
     for item in items:
         if _HERE in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
+
+
+def is_about_one_node(item: pytest.Item) -> bool:
+    """Whether a test has no meaning over several nodes: it says so, or it compares the answers of
+    magnetar, number by number, with those of a Kafka of one node.
+    """
+    fixtures: Sequence[str] = getattr(item, "fixturenames", ())
+    is_compared = not COMPARING.isdisjoint(fixtures)
+    return is_compared or item.get_closest_marker("one_node") is not None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -152,6 +172,43 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 def own_broker(broker_kind: str, start_broker: StartBroker) -> Broker:
     """A broker of this kind that belongs to the test alone."""
     return start_broker(broker_kind)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One Chromium for the tests of a file."""
+    # selenium is not imported by those who look at no page.
+    from compat_tests.console import Browser
+
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def consoles() -> Iterator[Callable[[Broker], str]]:
+    """Return the address of a broker's console; it is started once."""
+    from compat_tests.console import console
+
+    started: dict[str, str] = {}
+    with ExitStack() as stack:
+
+        def of(broker: Broker) -> str:
+            if broker.bootstrap not in started:
+                started[broker.bootstrap] = stack.enter_context(console(broker.bootstrap))
+            return started[broker.bootstrap]
+
+        yield of
+
+
+@pytest.fixture
+def browser(chromium: Browser, consoles: Callable[[Broker], str], broker: Broker) -> Browser:
+    """Chromium at the console of the shared broker."""
+    from compat_tests.console import WIDE
+
+    chromium.size(*WIDE)
+    chromium.visit(consoles(broker))
+    return chromium
 
 
 @pytest.fixture

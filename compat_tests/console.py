@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -17,6 +19,7 @@ from selenium.common.exceptions import StaleElementReferenceException, WebDriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
 
 from compat_tests.client import TIMEOUT_S
 
@@ -29,18 +32,19 @@ WIDE, PHONE = (1280, 860), (390, 844)
 
 
 @contextmanager
-def console(bootstrap: str, *arguments: str) -> Iterator[str]:
-    """Run a console and yield its address."""
-    command: list[str | Path] = [
-        MAGNETAR,
-        "console",
-        "--bootstrap",
-        bootstrap,
-        "--listen",
-        "127.0.0.1:0",
-    ]
+def console(
+    bootstrap: str | None, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Run a console and yield its address. `bootstrap` None: the arguments name its clusters."""
+    command: list[str | Path] = [MAGNETAR, "console", "--listen", "127.0.0.1:0"]
+    if bootstrap is not None:
+        command += ["--bootstrap", bootstrap]
     process = subprocess.Popen(
-        [*command, *arguments], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+        [*command, *arguments],
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **(environment or {})},
     )
     assert process.stderr is not None
     try:
@@ -127,6 +131,30 @@ class Browser:
         field = self.find(f"main [name={name}]")
         field.clear()
         field.send_keys(text)
+
+    def choose(self, name: str, value: str) -> None:
+        Select(self.find(f"main [name={name}]")).select_by_value(value)
+
+    def violations(self, *rules: str) -> list[str]:
+        """Return what axe-core finds against these rules, with the elements.
+
+        Without rules: those of WCAG 2.1 AA, and good practice.
+        """
+        if not self.script("return Boolean(window.axe)"):
+            source = files("axe_core_python") / "axe.min.js"
+            self.script(source.read_text(encoding="utf-8"))
+        found: list[str] = self._driver.execute_async_script(
+            """
+            const [rules, done] = arguments;
+            const only = rules.length ? {type: "rule", values: rules} :
+                {type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa",
+                    "best-practice"]};
+            axe.run(document, {runOnly: only}).then((result) => done(result.violations.flatMap(
+                (rule) => rule.nodes.map((node) => `${rule.id}: ${node.html.slice(0, 200)}`))));
+            """,
+            rules,
+        )
+        return found
 
     def press(self, keys: str) -> None:
         for key in keys:

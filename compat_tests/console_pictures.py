@@ -50,6 +50,7 @@ def take(address: str, directory: Path) -> None:
             ("group", "/groups/one?id=shipping", WIDE, "dark"),
             ("messages", "/topics/messages?name=orders&partition=0&kind=all", WIDE, "light"),
             ("phone", "/transactions", PHONE, "dark"),
+            ("change", "/groups/reset?id=reports&to=shift&value=-20&go=1", WIDE, "light"),
         ):
             browser.size(*size)
             browser.script(f"document.cookie = 'magnetar-theme={theme}; path=/'")
@@ -76,7 +77,8 @@ def shop(bootstrap: str) -> list[Producer | Consumer]:
     kept: list[Producer | Consumer] = []
     begin(bootstrap, "etl-1", "orders", 4).commit_transaction()
     begin(bootstrap, "etl-2", "orders", 3).abort_transaction()
-    kept.append(reader(bootstrap))
+    reader(bootstrap, "reports").close()
+    kept.append(reader(bootstrap, "shipping"))
     kept.append(begin(bootstrap, "orders-etl-3", "orders", 5))
     kept.append(begin(bootstrap, "billing-7", "payments", 4))
     for number in range(6):
@@ -106,13 +108,13 @@ def begin(bootstrap: str, transactional_id: str, topic: str, count: int) -> Prod
     return producer
 
 
-def reader(bootstrap: str) -> Consumer:
-    """Return a member of the group shipping that has read and committed everything."""
+def reader(bootstrap: str, group: str) -> Consumer:
+    """Return a member of this group that has read and committed everything."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "shipping",
-            "client.id": "shipping",
+            "group.id": group,
+            "client.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
         }

@@ -88,8 +88,10 @@ def call_kio(connection: Connection, api_key: int, version: int, request: Any) -
     """Return the answer to a request of kio's: of HEARTBEAT or DESCRIBE."""
     body = BytesIO()
     entity_writer(type(request))(body, request)
-    answer = connection.call_bytes(api_key, version, body.getvalue())
-    return entity_reader(schema(api_key, version, "response"))(answer, 5)[0]
+    read = entity_reader(schema(api_key, version, "response"))
+    return connection.routed(
+        lambda: read(connection.call_bytes(api_key, version, body.getvalue()), 5)[0]
+    )
 
 
 def schema(api_key: int, version: int, side: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,17 +48,20 @@ def steps(document: str) -> Iterator[Step]:
             yield Step(command, shown)
 
 
-def run(command: str, bootstrap: str, directory: Path) -> str:
+def finding(programs: Path) -> dict[str, str]:
+    """Return the environment of a shell that finds the `magnetar` of this folder."""
+    return {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run(
+    command: str, bootstrap: str, directory: Path, environment: Mapping[str, str] | None = None
+) -> str:
     """Return what a shell prints for a command that talks to this broker. It must succeed."""
-    environment = {
-        **os.environ,
-        "MAGNETAR_BOOTSTRAP": bootstrap,
-        "PATH": f"{MAGNETAR.parent}{os.pathsep}{os.environ['PATH']}",
-    }
+    environment = environment or finding(MAGNETAR.parent)
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         cwd=directory,
-        env=environment,
+        env={**environment, "MAGNETAR_BOOTSTRAP": bootstrap},
         capture_output=True,
         text=True,
         check=False,

@@ -48,6 +48,8 @@ class Request(NamedTuple):
     api_version: int
     correlation_id: int
     frame: bytes
+    #: The node that it was for, from 0.
+    node: int
 
 
 class Answer(NamedTuple):
@@ -97,12 +99,15 @@ class Rule:
 
 
 class FrameProxy:
-    """Listens on a port of its own; leaving the `with` block closes every connection."""
+    """Listens on a port of its own, or on one for each node: on neighbours, as the nodes do.
 
-    def __init__(self, bootstrap: str) -> None:
+    Leaving the `with` block closes every connection.
+    """
+
+    def __init__(self, bootstrap: str, nodes: int = 1) -> None:
         self._broker_port = int(bootstrap.rsplit(":", 1)[1])
-        self._listener = socket.create_server((_HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._listeners = _listeners(nodes)
+        self.port: int = self._listeners[0].getsockname()[1]
         self._rules: list[Rule] = []
         self._relays: list[_Relay] = []
 
@@ -111,13 +116,15 @@ class FrameProxy:
         return f"{_HOST}:{self.port}"
 
     def __enter__(self) -> FrameProxy:
-        threading.Thread(target=self._accept, daemon=True).start()
+        for node, listener in enumerate(self._listeners):
+            threading.Thread(target=self._accept, args=(node, listener), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for listener in self._listeners:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
         for relay in self._relays:
             relay.cut()
 
@@ -139,8 +146,8 @@ class FrameProxy:
         self._rules = []
 
     def deliver(self, request: Request) -> Answer:
-        """Let a held or copied request reach the broker now, from a connection of its own."""
-        with socket.create_connection((_HOST, self._broker_port), timeout=TIMEOUT_S) as broker:
+        """Let a held or copied request reach its node now, from a connection of its own."""
+        with self.connect(request.node) as broker:
             broker.sendall(_framed(request.frame))
             frame = _receive(broker)
         assert frame is not None, f"API {request.api_key}: the broker hung up"
@@ -150,25 +157,28 @@ class FrameProxy:
         return next((rule for rule in self._rules if rule.picks(request)), None)
 
     def localised(self, frame: bytes) -> bytes:
-        """Replace the broker's address by the proxy's: the same length, so nothing else moves."""
-        told = _HOST.encode() + struct.pack(">i", self._broker_port)
-        return frame.replace(told, _HOST.encode() + struct.pack(">i", self.port))
+        """Replace the broker's addresses by the proxy's: the same length, so nothing else moves."""
+        for node in range(len(self._listeners)):
+            told = _HOST.encode() + struct.pack(">i", self._broker_port + node)
+            frame = frame.replace(told, _HOST.encode() + struct.pack(">i", self.port + node))
+        return frame
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection((_HOST, self._broker_port), timeout=TIMEOUT_S)
+    def connect(self, node: int) -> socket.socket:
+        """Return a connection to a node of the broker."""
+        return socket.create_connection((_HOST, self._broker_port + node), timeout=TIMEOUT_S)
 
-    def _accept(self) -> None:
+    def _accept(self, node: int, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             try:
-                broker = self.connect()
+                broker = self.connect(node)
             except OSError:
                 client.close()
                 continue
-            relay = _Relay(self, client, broker)
+            relay = _Relay(self, client, broker, node)
             self._relays.append(relay)
             relay.start()
 
@@ -183,8 +193,11 @@ class _Expected(NamedTuple):
 class _Relay:
     """One client's connection and the broker's: a thread for each direction."""
 
-    def __init__(self, proxy: FrameProxy, client: socket.socket, broker: socket.socket) -> None:
+    def __init__(
+        self, proxy: FrameProxy, client: socket.socket, broker: socket.socket, node: int
+    ) -> None:
         self._proxy = proxy
+        self._node = node
         self._client = client
         self._broker = broker
         self._expected: deque[_Expected] = deque()
@@ -211,7 +224,7 @@ class _Relay:
     def _requests(self) -> None:
         while (frame := _receive(self._client)) is not None:
             api_key, api_version, correlation_id = struct.unpack_from(">hhi", frame)
-            request = Request(api_key, api_version, correlation_id, frame)
+            request = Request(api_key, api_version, correlation_id, frame, self._node)
             rule = self._proxy.rule_for(request)
             fault = Fault.COPY if rule is None else rule.fault
             if fault is Fault.HOLD:
@@ -246,6 +259,21 @@ class _Relay:
 
     def _lose(self, _: bytes) -> None:
         self.cut()
+
+
+def _listeners(count: int) -> list[socket.socket]:
+    """Return so many listeners on neighbouring ports that are free."""
+    while True:
+        first = socket.create_server((_HOST, 0))
+        port = first.getsockname()[1]
+        found = [first]
+        try:
+            found += [socket.create_server((_HOST, port + node)) for node in range(1, count)]
+        except (OSError, OverflowError):
+            for listener in found:
+                listener.close()
+        else:
+            return found
 
 
 def _swallow(_: bytes) -> None:

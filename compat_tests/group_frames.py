@@ -127,6 +127,11 @@ class Member(Connection):
     def __enter__(self) -> Self:
         return self
 
+    def coordinator(self) -> str:
+        """Return its group's coordinator as Kafka's tools show nodes."""
+        found = self._find_coordinator(self.group, key_type=0)
+        return f"{found.host}:{found.port} ({found.node_id})"
+
     def _await_coordinator(self) -> None:
         """Kafka names a coordinator before it has loaded its partition."""
         deadline = time.monotonic() + TIMEOUT_S

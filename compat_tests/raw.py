@@ -11,7 +11,7 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ from kafka.protocol.metadata import (
     ApiVersionsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
 )
 from kafka.protocol.producer import (
     AddOffsetsToTxnRequest,
@@ -52,10 +54,13 @@ UNSTABLE_OFFSET_COMMIT = 88
 #: Retriable while a coordinator loads or its topic is created: LOADING, NOT_AVAILABLE,
 #: NOT_COORDINATOR, CONCURRENT.
 _NOT_YET = {14, 15, 16, 51}
+#: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, as messages are shown.
+_ELSEWHERE = re.compile(r"error_code=(<ErrorCode\.\w+: )?(6|16)\b")
 
 
-#: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR.
-_ELSEWHERE = re.compile(r"error_code=(6|16)\b")
+_TXN_OFFSET_COMMIT = 28
+#: Of AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
+_OF_TRANSACTIONS = {24, 25, 26}
 
 
 class Closed(Exception):
@@ -127,11 +132,17 @@ class Connection:
     the next one, and so does the connection.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(
+        self, bootstrap: str, introduce: Callable[[Connection], None] | None = None
+    ) -> None:
+        """`introduce` is called with each connection that is made, first of all: to log in."""
         host, port = bootstrap.rsplit(":", 1)
         self._nodes = [(host, int(port) + number) for number in range(WORKERS)]
-        self._socket = socket.create_connection(self._nodes[0], timeout=TIMEOUT_S)
+        self._introduce = introduce
+        #: The ports of coordinators by what they coordinate. They stay where they are.
+        self._coordinators: dict[tuple[str, int], int] = {}
         self._correlation_id = 0
+        self._connect()
 
     def __enter__(self) -> Connection:
         return self
@@ -162,16 +173,40 @@ class Connection:
         return self._exactly(size)
 
     def call(self, request: Any, response: Any) -> Any:
-        for _ in self._nodes:
+        if len(self._nodes) > 1:
+            self._go_to_node_of(request)
+
+        def ask() -> Any:
             self.send(request)
             frame = self.receive_frame()
-            answer = response.decode(frame, version=request.API_VERSION, header=True)
-            if len(self._nodes) == 1 or not _ELSEWHERE.search(str(answer)):
+            return response.decode(frame, version=request.API_VERSION, header=True)
+
+        return self.routed(ask)
+
+    def routed(self, ask: Callable[[], Any]) -> Any:
+        """Return what `ask` hears: of each node in turn, while one says that it is another's."""
+        answer = ask()
+        for _ in range(len(self._nodes) - 1):
+            if not _ELSEWHERE.search(str(answer)):
                 break
             self._nodes.append(self._nodes.pop(0))
             self._socket.close()
-            self._socket = socket.create_connection(self._nodes[0], timeout=TIMEOUT_S)
+            self._connect()
+            answer = ask()
         return answer
+
+    def _connect(self) -> None:
+        while True:
+            try:
+                self._socket = socket.create_connection(self._nodes[0], timeout=TIMEOUT_S)
+                break
+            except ConnectionRefusedError:
+                if len(self._nodes) == 1:
+                    raise
+                # Of a broker with fewer nodes, such as the reference.
+                del self._nodes[0]
+        if self._introduce is not None:
+            self._introduce(self)
 
     def call_bytes(
         self, api_key: int, version: int, body: bytes, *, is_flexible: bool = True
@@ -258,6 +293,8 @@ class Connection:
         acks: int = -1,
         version: int = 11,
     ) -> Appended:
+        if len(self._nodes) > 1:
+            self._go_to_leader(topic, partition)
         request = ProduceRequest[version](
             transactional_id=transactional_id,
             acks=acks,
@@ -413,13 +450,48 @@ class Connection:
         found = self.call(request, FindCoordinatorResponse)
         return f"{found.host}:{found.port}"
 
-    def _find_coordinator(self, key: str, key_type: int = 1) -> None:
-        """Wait until the coordinator of a transactional id, or (type 0) of a group, is there."""
+    def go_to_coordinator(self, key: str, key_type: int = 1) -> None:
+        """Go on over a connection to the coordinator of a transactional id, or (0) of a group."""
+        port = self._coordinators.get((key, key_type))
+        if port is None:
+            port = self._coordinators[key, key_type] = self._find_coordinator(key, key_type).port
+        self._go_to(port)
+
+    def _go_to_node_of(self, request: Any) -> None:
+        """Go where a request of a transaction belongs: tests lose, hold and repeat these."""
+        if request.API_KEY in _OF_TRANSACTIONS:
+            self.go_to_coordinator(_transactional_id(request))
+        elif request.API_KEY == _TXN_OFFSET_COMMIT:
+            self.go_to_coordinator(request.group_id, key_type=0)
+
+    def _go_to_leader(self, topic: str, partition: int) -> None:
+        asked = MetadataRequest[4](topics=[(topic,)], allow_auto_topic_creation=False)
+        found = self.call(asked, MetadataResponse)
+        leaders = {each.partition_index: each.leader_id for each in found.topics[0].partitions}
+        ports = {each.node_id: each.port for each in found.brokers}
+        if (leader := leaders.get(partition)) in ports:
+            self._go_to(ports[leader])
+
+    def _go_to(self, port: int) -> None:
+        if port != self._nodes[0][1] and port in (each for _, each in self._nodes):
+            self._nodes.sort(key=lambda node: node[1] != port)
+            self._socket.close()
+            self._connect()
+
+    def _find_coordinator(self, key: str, key_type: int = 1) -> Any:
+        """Return the coordinator of a transactional id, or (type 0) a group, once it is there."""
         deadline = time.monotonic() + TIMEOUT_S
         request = FindCoordinatorRequest[2](key=key, key_type=key_type)
-        while self.call(request, FindCoordinatorResponse).error_code in _NOT_YET:
+        while (found := self.call(request, FindCoordinatorResponse)).error_code in _NOT_YET:
             assert time.monotonic() < deadline, f"no coordinator for {key}"
             time.sleep(0.02)
+        return found
+
+
+def _transactional_id(request: Any) -> str:
+    is_add = request.API_KEY == AddPartitionsToTxnRequest.API_KEY
+    found: str = request.v3_and_below_transactional_id if is_add else request.transactional_id
+    return found
 
 
 def unique(base: str) -> str:

@@ -22,6 +22,7 @@ from kafka.protocol.admin import (
     ElectLeadersResponse,
 )
 
+from compat_tests.admin import leader_of
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.conftest import MakeName, MakeTopic
@@ -42,17 +43,26 @@ NO_REASSIGNMENT = 85
 UNKNOWN_TOPIC_ID = 100
 
 Assignments = list[tuple[int, list[int]]]
+#: No node of either broker.
+ABSENT = 9
 WRONG_ASSIGNMENTS: list[Assignments] = [
     [(1, [1])],
     [(0, [1]), (0, [1])],
     [(0, [1]), (2, [1])],
     [(0, [])],
     [(0, [1, 1])],
-    [(0, [2])],
-    [(0, [1, 2])],
+    [(0, [ABSENT])],
+    [(0, [1, ABSENT])],
 ]
 #: Of one added partition.
-WRONG_GROWTHS: list[list[list[int]]] = [[], [[]], [[2]], [[1, 1]], [[1, 2]], [[1], [1]]]
+WRONG_GROWTHS: list[list[list[int]]] = [
+    [],
+    [[]],
+    [[ABSENT]],
+    [[1, 1]],
+    [[1, ABSENT]],
+    [[1], [1]],
+]
 
 
 def call(broker: Broker, request: Any, response: Any) -> Any:
@@ -231,10 +241,11 @@ def test_one_replica_leads_and_stays(broker: Broker, topic: MakeTopic) -> None:
         ((result,),) = [each.partitions for each in answer.responses]
         return int(result.error_code)
 
-    assert move(0, [1]) == NONE
+    leader = leader_of(broker.bootstrap, orders)
+    assert move(0, [leader]) == NONE
     assert move(0, None) == NO_REASSIGNMENT
-    assert move(7, [1]) == UNKNOWN_TOPIC
-    for wrong in ([], [2], [1, 2], [1, 1], [-1]):
+    assert move(7, [leader]) == UNKNOWN_TOPIC
+    for wrong in ([], [ABSENT], [leader, ABSENT], [leader, leader], [-1]):
         assert move(0, wrong) == INVALID_ASSIGNMENT, wrong
 
 

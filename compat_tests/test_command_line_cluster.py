@@ -17,16 +17,20 @@ LINES = b"".join(b"%d\n" % number for number in range(20))
 
 
 def test_the_cluster_and_its_disks_are_shown(broker: Broker, topic: MakeTopic) -> None:
-    (node,) = printed(broker, "cluster")
+    node, *others = printed(broker, "cluster")
+    assert len(others) == broker.node_count - 1
     assert f"{node['host']}:{node['port']}" == broker.bootstrap
     assert node["controller"] and node["cluster_id"]
     assert node["cluster_id"].encode() in output(broker, "cluster")
     filled = topic("filled", partitions=2)
     output(broker, "produce", filled, "-p", "1", stdin=LINES)
-    (directory,) = printed(broker, "log-dirs", "--topic", filled)
-    sizes = [each["size_bytes"] for each in directory["partitions"]]
+    directories = printed(broker, "log-dirs", "--topic", filled)
+    assert len(directories) == broker.node_count
+    partitions = [each for directory in directories for each in directory["partitions"]]
+    sizes = {each["partition"]: each["size_bytes"] for each in partitions}
     assert sizes[0] == 0 and sizes[1] > 20
-    assert directory["total_bytes"] > directory["usable_bytes"] > 0
+    for directory in directories:
+        assert directory["total_bytes"] > directory["usable_bytes"] > 0
     assert filled.encode() in output(broker, "log-dirs", "--topic", filled)
 
 

@@ -109,9 +109,11 @@ class History:
 
 def await_cleaned(broker: Broker, topic: str, offset: int, partition: int = 0) -> None:
     """Return when the log is clean up to `offset` at least."""
-    path = broker.log_directory / "cleaner-offset-checkpoint"
     deadline = time.monotonic() + CLEANED_WITHIN_S
     while time.monotonic() < deadline:
+        # Beside the partition, which is made when it is needed.
+        directory = broker.partition_directory(topic, partition).parent
+        path = directory / "cleaner-offset-checkpoint"
         text = path.read_text() if path.exists() else ""
         found = re.search(rf"^{re.escape(topic)} {partition} (\d+)$", text, re.MULTILINE)
         if found is not None and int(found[1]) >= offset:

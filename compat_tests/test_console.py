@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -15,41 +13,13 @@ from compat_tests import confluent_client
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.conftest import MakeName, MakeTopic, StartBroker
-from compat_tests.console import PHONE, WIDE, Browser, console
+from compat_tests.console import PHONE, Browser, console
 from compat_tests.secured import secured_broker, write_certificates
 from compat_tests.waiting import eventually
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 #: Every page that a person reaches without a topic, group or id.
 PAGES = ("/transactions", "/groups", "/topics", "/configs", "/access", "/nodes")
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    browser = Browser()
-    yield browser
-    browser.close()
-
-
-@pytest.fixture(scope="module")
-def consoles() -> Iterator[Callable[[Broker], str]]:
-    """Return the address of a broker's console; it is started once."""
-    started: dict[str, str] = {}
-    with ExitStack() as stack:
-
-        def of(broker: Broker) -> str:
-            if broker.bootstrap not in started:
-                started[broker.bootstrap] = stack.enter_context(console(broker.bootstrap))
-            return started[broker.bootstrap]
-
-        yield of
-
-
-@pytest.fixture
-def browser(chromium: Browser, consoles: Callable[[Broker], str], broker: Broker) -> Browser:
-    chromium.size(*WIDE)
-    chromium.visit(consoles(broker))
-    return chromium
 
 
 def begun(broker: Broker, transactional_id: str, topic: str, *texts: str) -> Producer:
@@ -264,7 +234,8 @@ def test_settings_that_differ_access_and_nodes(
     browser.go("/access")
     assert "Users" in browser.text() and "SECURITY_DISABLED" in browser.text()
     browser.go("/nodes")
-    ((node, address, leads, *_),) = browser.rows()
+    assert len(browser.rows()) == broker.node_count
+    node, address, leads, *_ = browser.rows()[0]
     assert broker.bootstrap in address and int(leads.replace(" ", "")) > 0 and node
     eventually(lambda: "…" not in browser.rows()[0][4])
 

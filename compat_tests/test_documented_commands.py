@@ -13,7 +13,7 @@ from magnetar.testing import start_broker
 
 pytestmark = [pytest.mark.magnetar_only(reason="the documents are magnetar's")]
 ADDRESS = "127.0.0.1:9092"
-#: What no test runs: make and pip of a fresh clone, servers, and Kafka's own directory.
+#: Run by compat_tests/test_newcomer.py and others: make, servers, pip, and Kafka's own directory.
 ELSEWHERE = ("make ", "pip ", "magnetar serve", "magnetar import", "pyspark")
 
 

@@ -160,7 +160,7 @@ def test_a_group_without_members_is_described(scene: Scene) -> None:
     ]
     assert scene.tool(*describe) == scene.tool(*describe, "--offsets") == offsets
     assert scene.tool(*describe, "--state")[1:] == [
-        f"{group} {scene.broker.bootstrap} (1) - Empty 0"
+        f"{group} {scene.member.coordinator()} - Empty 0"
     ]
     assert scene.tool(*describe, "--members")[1:] == []
     assert group in scene.tool("--list")
@@ -178,7 +178,7 @@ def test_a_group_with_a_member_is_described(scene: Scene) -> None:
         f"{group} {orders} 1 5 10 5 {member} /127.0.0.1 raw",
     ]
     assert scene.tool(*describe, "--state")[1:] == [
-        f"{group} {scene.broker.bootstrap} (1) range Stable 1"
+        f"{group} {scene.member.coordinator()} range Stable 1"
     ]
     assert scene.tool(*describe, "--members")[1:] == [f"{group} {member} /127.0.0.1 raw 2"]
     assert scene.tool(*describe, "--members", "--verbose")[1:] == [
@@ -196,7 +196,7 @@ def test_all_groups_are_described(own_broker: Broker) -> None:
         scene = Scene(own_broker, "orders", member)
         scene.start_reading()
         found = scene.tool("--describe", "--all-groups", "--state")
-        assert f"readers {own_broker.bootstrap} (1) range Stable 1" in found
+        assert f"readers {member.coordinator()} range Stable 1" in found
 
 
 def test_what_members_use_is_not_taken_from_them(scene: Scene) -> None:

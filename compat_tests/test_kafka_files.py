@@ -115,7 +115,7 @@ def test_kafka_reads_the_offsets_log(written: Broker) -> None:
 
 
 def _dump_internal(broker: Broker, topic: str, decoder: str) -> str:
-    segments = sorted(broker.log_directory.glob(f"{topic}-*/*.log"))
+    segments = sorted(broker.log_directory.rglob(f"{topic}-*/*.log"))
     assert segments, f"no segment of {topic}"
     return "".join(dump(path, "--deep-iteration", decoder) for path in segments)
 

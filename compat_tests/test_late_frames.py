@@ -61,7 +61,7 @@ each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.na
 
 @pytest.fixture
 def proxy(broker: Broker) -> Iterator[FrameProxy]:
-    with FrameProxy(broker.bootstrap) as proxy:
+    with FrameProxy(broker.bootstrap, broker.node_count) as proxy:
         yield proxy
 
 
@@ -421,6 +421,7 @@ def test_two_of_the_same_end_at_once_are_both_success(
                 committed=True,
             )
             for connection in (one, other):
+                connection.go_to_coordinator(request.transactional_id)
                 connection.send(request)
             answers = [
                 EndTxnResponse.decode(connection.receive_frame(), version=version, header=True)
@@ -437,7 +438,7 @@ def test_an_end_whose_answer_was_lost_with_the_broker_succeeds_when_retried(
     own_broker: Broker, topic_on: MakeTopic, name: MakeName
 ) -> None:
     orders, group = topic_on(own_broker, "orders"), name("group")
-    with FrameProxy(own_broker.bootstrap) as proxy:
+    with FrameProxy(own_broker.bootstrap, own_broker.node_count) as proxy:
         rule = proxy.on(Fault.LOSE_ANSWER, END_TXN)
         with Connection(proxy.bootstrap) as connection:
             identity = connection.producer(name("txn"), version=5)

@@ -79,6 +79,7 @@ def test_metadata_is_counted_as_java_counts_it(
     assert member.committed([(orders, [0])]) == {(orders, 0): kept}
 
 
+@pytest.mark.one_node("a client asks each coordinator for its own groups")
 def test_many_groups_are_fetched_at_once(enter: Enter, topic: MakeTopic, name: MakeName) -> None:
     orders = topic("orders", 2)
     one, two, nobody = (enter(None, name("group")) for _ in range(3))

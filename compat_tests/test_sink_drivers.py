@@ -31,6 +31,7 @@ PARTITIONS = 2
 #: Of each task of a batch.
 ROWS: tuple[list[tuple[str, int]], ...] = ([("a", 0), ("b", 1)], [("c", 0)], [])
 SEPARATOR = "joint.transactions.separator"
+_NO_OTHER_SEPARATOR = "over nodes a start with another separator is refused: docs/not_supported.md"
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_a_driver_that_was_stopped_and_replaced_adds_nothing(
     broker: Broker, topic: MakeTopic, nursery: Nursery, api_key: int, nth: int, outcome: str
 ) -> None:
     target = topic("stopped", partitions=PARTITIONS)
-    with FrameProxy(broker.bootstrap) as proxy:
+    with FrameProxy(broker.bootstrap, broker.node_count) as proxy:
         old = Run(nursery, proxy.bootstrap, target, "old")
         new = Run(nursery, broker.bootstrap, target, "new")
         messages = old.write()
@@ -210,6 +211,7 @@ def test_a_broker_that_allows_only_short_transactions_is_written_to(
     assert run.visible() == [b"a", b"b", b"c"]
 
 
+@pytest.mark.one_node(_NO_OTHER_SEPARATOR)
 def test_a_query_that_votes_for_somebody_else_is_refused(
     broker_kind: str, start_broker: StartBroker, topic_on: MakeTopic, nursery: Nursery
 ) -> None:
@@ -226,6 +228,7 @@ def test_a_query_that_votes_for_somebody_else_is_refused(
     assert refused.kind == "refused" and "votes for 'parent'" in refused.value, refused
 
 
+@pytest.mark.one_node(_NO_OTHER_SEPARATOR)
 def test_votes_of_the_time_of_another_separator_are_not_committed(
     own_broker: Broker, topic_on: MakeTopic, nursery: Nursery
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from compat_tests import tool_box
+from compat_tests.admin import leader_of
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.confluent_client import producer, send
@@ -28,6 +29,7 @@ class Tools:
     """Kafka's tools, told where the broker is."""
 
     def __init__(self, broker: Broker) -> None:
+        self.broker = broker
         self._server = ("--bootstrap-server", broker.bootstrap)
 
     def call(self, tool: str, *arguments: str, stdin: str = "") -> Ended:
@@ -91,7 +93,9 @@ def test_topics_live(tools: Tools, name: MakeName) -> None:
     assert found is not None
     # Kafka's cluster may have set one more by itself.
     assert found[2].strip().endswith("retention.ms=1000000")
-    assert described.count("Leader: 1\tReplicas: 1\tIsr: 1") == 3
+    leaders = re.findall(r"Leader: (\d)\tReplicas: \1\tIsr: \1", described)
+    assert len(leaders) == 3
+    assert len({*leaders}) == min(tools.broker.node_count, 3)
     by_id = tools.run("TopicCommand", "--describe", "--topic-id", found[1])
     assert by_id.count(f"Topic: {orders}\tPartition: ") == 3
     assert orders in tools.run("TopicCommand", "--describe", "--topics-with-overrides")
@@ -114,7 +118,7 @@ def test_topics_live(tools: Tools, name: MakeName) -> None:
     [
         (("--replication-factor", "2"), "replica"),
         (("--partitions", "0"), "partitions"),
-        (("--replica-assignment", "1:2"), "broker 2"),
+        (("--replica-assignment", "1:8"), "broker 8"),
         (("--replica-assignment", "7"), "broker 7"),
         (("--config", "nope=1"), "Unknown topic config name: nope"),
         (("--config", "segment.bytes=x"), "segment.bytes"),
@@ -274,9 +278,17 @@ def test_records_are_deleted(tools: Tools, filled: str, tmp_path: Path) -> None:
 def test_log_dirs(broker: Broker, tools: Tools, filled: str) -> None:
     printed = tools.run("LogDirsCommand", "--describe", "--topic-list", filled)
     (line,) = [line for line in printed.splitlines() if line.startswith("{")]
-    ((directory,),) = [each["logDirs"] for each in json.loads(line)["brokers"]]
-    assert directory["logDir"] == str(broker.log_directory)
-    sizes = {each["partition"]: each["size"] for each in directory["partitions"]}
+    directories = [each["logDirs"][0] for each in json.loads(line)["brokers"]]
+    assert len(directories) == broker.node_count
+    for directory in directories:
+        for each in directory["partitions"]:
+            if each["partition"] == f"{filled}-0":
+                assert directory["logDir"] == str(broker.partition_directory(filled, 0).parent)
+    sizes = {
+        each["partition"]: each["size"]
+        for directory in directories
+        for each in directory["partitions"]
+    }
     assert sizes == {f"{filled}-0": sizes[f"{filled}-0"], f"{filled}-1": 0}
     assert sizes[f"{filled}-0"] > 60
 
@@ -348,8 +360,10 @@ def test_replicas_stay_where_they_are(
 ) -> None:
     orders = topic("orders")
     tool = "reassign.ReassignPartitionsCommand"
-    partition: dict[str, object] = {"topic": orders, "partition": 0, "replicas": [1]}
-    for directories in (["any"], [str(broker.log_directory)]):
+    send(producer(broker.bootstrap), orders, [(None, b"in a directory")])
+    leader = leader_of(broker.bootstrap, orders)
+    partition: dict[str, object] = {"topic": orders, "partition": 0, "replicas": [leader]}
+    for directories in (["any"], [str(broker.partition_directory(orders, 0).parent)]):
         moved = {"version": 1, "partitions": [partition | {"log_dirs": directories}]}
         asked = ("--reassignment-json-file", written(tmp_path, moved))
         assert "Successfully started partition reassignment" in tools.run(tool, *asked, "--execute")
@@ -360,12 +374,12 @@ def test_replicas_stay_where_they_are(
     assert "None of the specified partition moves are active." in tools.run(
         tool, *asked, "--cancel"
     )
-    partition["replicas"] = [2]
+    partition["replicas"] = [8]
     asked = (
         "--reassignment-json-file",
         written(tmp_path, {"version": 1, "partitions": [partition]}),
     )
-    assert "Unknown broker id 2" in tools.refuse(tool, *asked, "--execute")
+    assert "Unknown broker id 8" in tools.refuse(tool, *asked, "--execute")
     generate = written(tmp_path, {"version": 1, "topics": [{"topic": orders}]})
     proposed = tools.run(
         tool, "--generate", "--topics-to-move-json-file", generate, "--broker-list", "1"

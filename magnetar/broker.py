@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from magnetar.peers.composition import AmongPeers
     from magnetar.peers.node_peers import NodePeers
     from magnetar.runtime.members import Joining
-    from magnetar.runtime.offloading import Offloading
+    from magnetar.server.span_export import SpanExport
 
 #: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
 #: ConfigError.
@@ -138,7 +138,7 @@ class Broker:
     acls: Acls | None
     topics: Topics
     nodes: Nodes
-    watch: CatalogWatch | None
+    watch: CatalogWatch | None = None
     groups: Groups
     transactions: Transactions
     healing: Healing
@@ -195,6 +195,7 @@ class Broker:
         self._failing = Failing(on_failure)
         self.fail = self._failing.fail
         self._announcing = Background(self.fail)
+        self._spans: SpanExport | None = None
         self._open_storage = open_storage
         self._bind = bind
         self._make_participants = make_participants
@@ -216,6 +217,7 @@ class Broker:
     async def start(self) -> None:
         """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
+        self._spans = open_spans(self.config)
         self.server = Server(
             self.config,
             self.clock,
@@ -227,10 +229,10 @@ class Broker:
         )
         # Addresses first: a taken one is reported before the logs are recovered, which takes time.
         self.server.bind(parse_listeners(self.config))
+        catalog: Catalog | None = None
         try:
             logs, catalog = self._open_storage(self.config, self.clock, self.fail)
-            # Only now: the catalog decides which cluster this is, and a new one takes the
-            # directory's id.
+            # Only now: the catalog decides which cluster this is; a new one takes over its id.
             logs.claim(catalog.cluster_id(), self.node_id)
             self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
@@ -240,7 +242,11 @@ class Broker:
             # The process may go on, as that of a test does: the addresses must be free for the next
             # broker.
             self.server.unbind()
+            if catalog is not None:
+                catalog.close()
             raise
+        if self._spans is not None:
+            self.server.dispatcher.tracing = self._spans.tracing
         await self.server.start(self.services)
         if not self._placement.is_alone:
             self._announcing.start(self.nodes.announce_start())
@@ -287,7 +293,8 @@ class Broker:
             if self._cluster is None:
                 self.watch.start(self.fail)
             else:
-                self._cluster.start(self.watch, self.topics, self.nodes, self.fail)
+                bulk, clock = self.logs.bulk, self.clock
+                self._cluster.start(self.watch, self.topics, self.nodes, bulk, clock, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         parts = (self.topics, self.logs, self.clock, self.config, self.fail)
@@ -300,28 +307,10 @@ class Broker:
         self.token_expiry = TokenExpiry(self.tokens, self.clock, self.config)
         self.token_expiry.start()
         self.services = self._build_services(participants)
-        self._offloading = self._start_offloading()
         if among is not None:
             await among.serve(self.transactions, self.fail)
         # Last: deletions left over from the last process keep no client waiting.
         self.logs.sweep()
-
-    def _start_offloading(self) -> Offloading | None:
-        """Move older batches to the cluster's bucket; None: it has none."""
-        if self.logs.bulk is None:
-            return None
-        # Imported by nodes of a cluster that has a bucket: the others start faster without.
-        from magnetar.runtime.offloading import Offloading
-
-        offloading = Offloading(
-            self.topics,
-            self.logs.bulk,
-            self.clock,
-            lambda: self.nodes.controller_id == self.node_id,
-            self.fail,
-        )
-        offloading.start()
-        return offloading
 
     async def _replay(self) -> None:
         self.topics.led.coordinators = {
@@ -333,7 +322,6 @@ class Broker:
 
     async def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""
-        self.watch = None
         if not self._placement.is_alone:
             await self.topics.see_nodes()
             # By now the catalog may have more than the topics that were opened: the watch looks.
@@ -397,8 +385,6 @@ class Broker:
         self.token_expiry.stop()
         self.flushing.stop()
         await self.cleaner.stop()
-        if self._offloading is not None:
-            await self._offloading.stop()
         await self.healing.stop()
         await self.transactions.stop()
         if self.among_peers is not None:
@@ -409,6 +395,8 @@ class Broker:
         if self._cluster is not None:
             await self._cluster.leave()
         self.catalog.close()
+        if self._spans is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._spans.close)
 
     def _stop_for_good(self, failure: BaseException) -> None:
         """End the broker before a part of what a decision appended becomes durable."""
@@ -440,7 +428,7 @@ class Broker:
             participants=participants,
             holds_elsewhere=None if self.among_peers is None else self.among_peers.holds,
             whole_work=whole_work,
-            batch_checks=BatchChecks(whole_work),
+            batch_checks=BatchChecks(whole_work, self.turns),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots),
             fetch_timers=SharedTimers(asyncio.get_running_loop()),
             response_memory=self.response_memory,
@@ -481,6 +469,20 @@ class Broker:
                 self.apis.update(leased(self.apis, logs))
                 self.epoch = self._cluster.join(catalog, self.listeners)
             logs.begin_as(self.node_id, self.epoch)
+
+
+def open_spans(config: BrokerConfig) -> SpanExport | None:
+    """Return what exports spans of requests; None where none are. Raises ConfigError."""
+    if config.view(ObservingConfig).traces_exporter == "none":
+        return None
+    # Imported where it is asked for: it takes longer than all of a start.
+    try:
+        from magnetar.server.span_export import SpanExport
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"traces.exporter=otlp: there is no module {missing.name}: pip install 'magnetar[otel]'"
+        ) from missing
+    return SpanExport(config.node_id)
 
 
 def complete_import(directory: Path) -> None:

@@ -9,6 +9,11 @@ storage has a file of its own kind, for the disk.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
+
+# <sys/prctl.h>
+_PR_SET_TIMERSLACK = 29
+_SLACK_NS = 1_000
 
 #: The most memory kept at the heap's end, and the size from which glibc maps memory by itself.
 KEPT_BYTES = 32 << 20
@@ -26,3 +31,9 @@ def keep_freed_memory() -> bool:
         return False
     trims = mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
     return bool(trims and mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES))
+
+
+def wake_on_time() -> None:
+    """Let the sleeps of this thread end within a microsecond. Linux adds 50 otherwise."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _SLACK_NS, 0, 0, 0)

@@ -15,23 +15,17 @@ import subprocess
 import sys
 import tarfile
 import venv
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from textwrap import indent
-from typing import Any
 from zipfile import ZipFile
 
-import click
 import pytest
 import yaml
 
-from magnetar.cli.main import main
-from magnetar.config.load import Given, load
+from tests.served import served_with
 from tools.packages.write import files
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "tools" / "packages"
-CHART = PACKAGES / "helm" / "magnetar"
 SHARED = (
     "share/bash-completion/completions/magnetar",
     "share/zsh/site-functions/_magnetar",
@@ -134,18 +128,6 @@ def test_the_man_page_and_the_completions_are_those_of_the_commands() -> None:
 # Services and clusters.
 
 
-def served_with(arguments: list[str]) -> None:
-    """Check that `magnetar serve` takes these arguments, and that its settings are known."""
-    serve = main.get_command(click.Context(main), "serve")
-    assert serve is not None
-    context = serve.make_context("serve", list(arguments))
-    given = [
-        Given(name, value, "--set")
-        for name, _, value in (each.partition("=") for each in context.params["assignments"])
-    ]
-    assert load(given).warnings == []
-
-
 def test_the_unit_of_systemd_starts_what_exists() -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # names are case-sensitive
@@ -171,106 +153,3 @@ def test_the_compose_file_and_the_image_start_what_exists() -> None:
     for source in re.findall(r"^COPY ([^-].*) \S+$", dockerfile, re.MULTILINE):
         assert all((ROOT / each).exists() for each in source.split())
     assert "USER magnetar" in dockerfile
-
-
-def paths_of(tree: Any, path: str = ".Values") -> Iterator[tuple[str, Any]]:
-    """Yield each value with its path, and each table of values."""
-    yield path, tree
-    for name, value in tree.items() if isinstance(tree, dict) else ():
-        yield from paths_of(value, f"{path}.{name}")
-
-
-def rendered(text: str, known: dict[str, Any]) -> Any:
-    """Return the YAML that helm would make of a template, of the few things that ours use.
-
-    `known` has the value of each path.
-    """
-
-    def indented(columns: str, lines: str) -> str:
-        return "\n" + indent(lines.strip(), " " * int(columns))
-
-    def each(found: re.Match[str]) -> str:
-        pairs = known[found[1]].items()
-        bodies = (found[2].replace("{{ $name }}", k).replace("{{ $value }}", v) for k, v in pairs)
-        return "".join(bodies)
-
-    rules: list[tuple[str, Callable[[re.Match[str]], str]]] = [
-        (r"\s*\{\{- range \$name, \$value := (\S+) \}\}(.*?)\s*\{\{- end \}\}", each),
-        (
-            r"\s*\{\{- if (\S+) \}\}(.*?)\s*\{\{- end \}\}",
-            lambda found: found[2] * bool(known[found[1]]),
-        ),
-        (
-            r'\s*\{\{- include "(\S+)" \. \| nindent (\d+) \}\}',
-            lambda found: indented(found[2], known[found[1]]),
-        ),
-        (
-            r"\s*\{\{- toYaml (\S+) \| nindent (\d+) \}\}",
-            lambda found: indented(found[2], yaml.safe_dump(known[found[1]])),
-        ),
-        (r"\{\{ include \(print .*?\) \. \| sha256sum \}\}", lambda found: "0"),
-        (r'\{\{ include "(\S+)" \. \}\}', lambda found: str(known[found[1]])),
-        (r"\{\{ (\S+) \| default (\S+) \}\}", lambda found: known[found[1]] or known[found[2]]),
-        (r"\{\{ (\S+) \}\}", lambda found: str(known[found[1]])),
-    ]
-    for pattern, replaced in rules:
-        text = re.sub(pattern, replaced, text, flags=re.DOTALL)
-    assert "{{" not in text, text
-    return yaml.safe_load(text)
-
-
-def test_the_chart_makes_resources_that_fit_each_other() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["apiVersion"] == "v2" and chart["name"] == CHART.name
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    values["storage"]["className"], values["metrics"]["serviceMonitor"] = "fast", True
-    known: dict[str, Any] = {
-        ".Chart.AppVersion": chart["appVersion"],
-        ".Release.Namespace": "events",
-        "magnetar.name": "orders-magnetar",
-        "magnetar.labels": "app.kubernetes.io/name: magnetar\napp.kubernetes.io/instance: orders",
-    }
-    known |= paths_of(values)
-    templates = {path.stem: path.read_text() for path in (CHART / "templates").glob("*.yaml")}
-    used = {each for text in templates.values() for each in re.findall(r"\.Values[.\w]+", text)}
-    tables = (".Values.settings", ".Values.resources")
-    leaves = {
-        path
-        for path, value in known.items()
-        if path.startswith(".Values")
-        and not path.startswith(tables)
-        and not isinstance(value, dict)
-    }
-    assert used == leaves | set(tables)
-    made = {name: rendered(text, known) for name, text in templates.items()}
-    pods = made["statefulset"]["spec"]["template"]
-    labels = pods["metadata"]["labels"]
-    for selector in (
-        made["statefulset"]["spec"]["selector"]["matchLabels"],
-        made["service"]["spec"]["selector"],
-        made["servicemonitor"]["spec"]["selector"]["matchLabels"],
-    ):
-        assert selector == labels
-    (container,) = pods["spec"]["containers"]
-    assert container["image"] == "magnetar:0.1.0"
-    ports = {port["name"] for port in container["ports"]}
-    assert {port["targetPort"] for port in made["service"]["spec"]["ports"]} == ports
-    assert {
-        container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")
-    } <= ports
-    mounted = {mount["name"] for mount in container["volumeMounts"]}
-    volumes = {volume["name"] for volume in pods["spec"]["volumes"]}
-    claims = {
-        claim["metadata"]["name"] for claim in made["statefulset"]["spec"]["volumeClaimTemplates"]
-    }
-    assert mounted == volumes | claims
-    properties = made["configmap"]["data"]["server.properties"].splitlines()
-    assert "advertised.listeners=PLAINTEXT://orders-magnetar.events.svc:9092" in properties
-    settings = (line.partition("=") for line in properties)
-    assert load([Given(name, value, "chart") for name, _, value in settings]).warnings == []
-    served_with(container["args"][1:])
-    # Without values of its own the monitor is left out, and with it its file.
-    assert (
-        rendered(templates["servicemonitor"], known | {".Values.metrics.serviceMonitor": False})
-        is None
-    )

@@ -80,8 +80,8 @@ def long_run(name: str, minutes: float) -> Outcome:
 
 def nodes() -> Outcome:
     """All compat tests against a magnetar of three nodes."""
-    arguments = ["pytest", "-q", "-p", "no:randomly", "-k", "magnetar", "compat_tests"]
-    return run("nodes", arguments, {"MAGNETAR_WORKERS": "3"})
+    arguments = ["pytest", "-q", "-n", "2", "--dist", "loadscope", "-p", "no:randomly"]
+    return run("nodes", [*arguments, "compat_tests"], {"MAGNETAR_WORKERS": "3"})
 
 
 def group_histories() -> Outcome:

@@ -177,7 +177,7 @@ def crash_runs(broker: Broker, seeds: Iterable[int], report: Report) -> Verdict:
     faults: list[str] = []
     done: Counter[str] = Counter()
     count = 0
-    with Nursery() as nursery, FrameProxy(broker.bootstrap) as proxy:
+    with Nursery() as nursery, FrameProxy(broker.bootstrap, broker.node_count) as proxy:
         for seed in seeds:
             began_at = time.monotonic()
             one = CrashRun(broker, proxy, nursery, seed)

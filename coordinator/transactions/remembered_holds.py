@@ -4,11 +4,11 @@ A partition takes transactional data only if the coordinator holds it in the pro
 Where the coordinator is another node, the leader of the partition asks before the first batch, and
 remembers the answer until the transaction's marker arrives: the coordinator sends one to every
 partition that it holds, so what was answered holds until then. Nothing is lost by forgetting: the
-leader asks again.
+leader asks again. The coordinator may answer more than it was asked.
 
 A marker may arrive between the question and the answer. Then the answer is about a transaction that
 has ended, and data appended on its strength would hang. So a question is a `Question`, which a
-marker of that producer in that partition makes void. Kafka calls the same a verification guard
+marker of that producer makes void for that partition. Kafka calls the same a verification guard
 (KIP-890).
 """
 
@@ -20,16 +20,13 @@ from coordinator.transactions.metadata import TopicPartition
 
 
 class Question:
-    """One question to a coordinator, about a producer and its partitions."""
+    """One question to a coordinator, about what a producer's transaction holds."""
 
-    __slots__ = ("partitions", "producer_epoch", "producer_id", "void")
+    __slots__ = ("producer_epoch", "producer_id", "void")
 
-    def __init__(
-        self, producer_id: int, producer_epoch: int, partitions: frozenset[TopicPartition]
-    ) -> None:
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.partitions = partitions
         #: The partitions that got a marker of the producer since the question was asked.
         self.void: set[TopicPartition] = set()
 
@@ -54,27 +51,28 @@ class RememberedHolds:
         held = self._held.get(producer_id)
         return held is not None and held[0] == producer_epoch and partition in held[1]
 
-    def ask(
-        self, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
-    ) -> Question:
+    def ask(self, producer_id: int, producer_epoch: int) -> Question:
         """Begin a question. It ends with `answered`, whatever becomes of it."""
-        question = Question(producer_id, producer_epoch, frozenset(partitions))
+        question = Question(producer_id, producer_epoch)
         self._asked.setdefault(producer_id, []).append(question)
         return question
 
     def answered(self, question: Question, held: Iterable[TopicPartition] = ()) -> None:
-        """End a question; remember those of `held` that got no marker meanwhile."""
+        """End a question; remember those of `held` that got no marker meanwhile.
+
+        `held` are partitions of this node: no other gets the marker that makes it forget them.
+        """
         producer_id, epoch = question.producer_id, question.producer_epoch
         asked = self._asked[producer_id]
         asked.remove(question)
         if not asked:
             del self._asked[producer_id]
-        valid = question.partitions.intersection(held) - question.void
+        valid = set(held) - question.void
         if not valid:
             return
         known = self._held.get(producer_id)
         if known is None or known[0] < epoch:
-            self._held[producer_id] = (epoch, set(valid))
+            self._held[producer_id] = (epoch, valid)
         elif known[0] == epoch:
             known[1].update(valid)
 

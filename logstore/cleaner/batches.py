@@ -71,19 +71,26 @@ def map_batch(
     body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
     position = done = 0
     last_delta = -1
+    # Read once: a look for each record would cost as much as the scan.
+    base_offset, last_offset_delta, put = (
+        header.base_offset,
+        header.last_offset_delta,
+        offset_map.put,
+    )
     while done < header.record_count:
         count = min(_RECORDS_PER_PAUSE, header.record_count - done)
         spans, position = scan_records(body, position, count)
+        may_fill = len(offset_map) + count > offset_map.capacity
         for _, _, delta, key, _ in spans:
-            if not last_delta < delta <= header.last_offset_delta:
-                raise WireError(f"offset delta {delta} in the batch at {header.base_offset}")
+            if not last_delta < delta <= last_offset_delta:
+                raise WireError(f"offset delta {delta} in the batch at {base_offset}")
             last_delta = delta
-            offset = header.base_offset + delta
+            offset = base_offset + delta
             if key is None or offset < first_offset:
                 continue
-            if offset_map.is_full:
+            if may_fill and offset_map.is_full:
                 return offset
-            offset_map.put(key, offset)
+            put(key, offset)
         done += count
         pause(0)
     return None
@@ -152,10 +159,9 @@ class BatchCleaner:
         while done < header.record_count:
             count = min(_RECORDS_PER_PAUSE, header.record_count - done)
             spans, position = scan_records(body, position, count)
-            for span in spans:
-                if self._stays(header.base_offset, span, keeps_tombstones):
-                    kept.append(span)
-                    has_tombstone |= not span[4]
+            staying = self._staying(header, spans, keeps_tombstones)
+            has_tombstone |= not all(span[4] for span in staying)
+            kept += staying
             done += count
             self.pause(0)
         # The horizon begins with the run that maps the tombstone: only that run removes the records
@@ -175,6 +181,25 @@ class BatchCleaner:
         return batch_of_spans(
             header, body, kept, delete_horizon_ms=None, max_timestamp=max_timestamp
         )
+
+    def _staying(
+        self, header: BatchHeader, spans: Sequence[RecordSpan], keeps_tombstones: bool
+    ) -> list[RecordSpan]:
+        """Return those of a batch's records that stay."""
+        base_offset, offset_map = header.base_offset, self.offset_map
+        if header.next_offset > self.mapped_end_offset or not offset_map.tells_of(
+            base_offset, header.next_offset
+        ):
+            return [span for span in spans if self._stays(base_offset, span, keeps_tombstones)]
+        # The first pass has seen these records, and knows which of them have a later one.
+        superseded, base = offset_map.superseded, base_offset - offset_map.first_offset
+        return [
+            span
+            for span in spans
+            if not superseded[base + span[2]]
+            and span[3] is not None
+            and (span[4] or keeps_tombstones)
+        ]
 
     def _stays(self, base_offset: int, span: RecordSpan, keeps_tombstones: bool) -> bool:
         _, _, delta, key, has_value = span

@@ -116,7 +116,8 @@ class Cleaning:
         dirty = [segment for segment in found.segments if segment.end_offset > first_dirty]
         wanted = _SLOTS_PER_KEY * (found.end_offset - first_dirty)
         slots = max(2, min(self._limits.buffer_bytes // SLOT_BYTES, wanted))
-        offset_map = await self._run(partial(OffsetMap, slots, self._limits.load_factor))
+        covered = first_dirty, found.end_offset
+        offset_map = await self._run(partial(OffsetMap, slots, self._limits.load_factor, *covered))
         aborted = self._log.transactions.aborted.copied()
         transactions = await self._run(partial(_transactions, aborted, first_dirty))
         for segment in dirty:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from logstore.directory.data_directory import Key
@@ -20,14 +21,14 @@ class Damage(NamedTuple):
     lost_offsets: int
 
 
-def damage_of(key: Key, recovered: Recovered | None, journaled_end: int) -> Damage | None:
-    """Return what the log lacks; None: nothing, or it needed no recovery.
+def tell_damage(
+    on_damage: Callable[[Damage], None], key: Key, journaled_end: int, recovered: Recovered
+) -> None:
+    """Tell what the log lacks, if anything.
 
     `journaled_end` is where its last batch in the journal ends: the log must reach it.
     """
-    if recovered is None:
-        return None
     lost_offsets = max(recovered.lost_offsets, journaled_end - recovered.end_offset)
-    if not (recovered.truncated_bytes or lost_offsets):
-        return None
-    return Damage(*key, recovered.end_offset, recovered.truncated_bytes, lost_offsets)
+    if recovered.truncated_bytes or lost_offsets:
+        end_offset, truncated_bytes = recovered.end_offset, recovered.truncated_bytes
+        on_damage(Damage(*key, end_offset, truncated_bytes, lost_offsets))

@@ -44,6 +44,13 @@ class Replayed(NamedTuple):
     foreign: tuple[str, ...] = ()
     #: The bytes of the journal at which damaged records begin.
     damaged_at: tuple[int, ...] = ()
+    #: Directories of partitions that do not say which topic they are of: their entries, of this
+    #: topic or of an earlier one of the name, are not written.
+    unknown: tuple[str, ...] = ()
+
+    def end_of(self, name: str, topic_id: UUID | None) -> int:
+        """Return where the last batch in the journal ends of the log of that directory; 0: none."""
+        return self.ends.get((name, entry_id(topic_id)), 0)
 
 
 class _SegmentEntries(NamedTuple):
@@ -86,8 +93,10 @@ def replay_journal(
     finally:
         journal.close()
     replay = _Replay(files, directory)
-    replay.perform(_by_segment(entries, topic_id_of))
-    return Replayed(replay.written, _ends(entries), tuple(replay.foreign), tuple(damaged_at))
+    segments, unknown = _by_segment(entries, topic_id_of)
+    replay.perform(segments)
+    foreign = tuple(replay.foreign)
+    return Replayed(replay.written, _ends(entries), foreign, tuple(damaged_at), tuple(unknown))
 
 
 def _refusal(path: str, position: int) -> str:
@@ -185,14 +194,18 @@ def _stands_another(file: File, position: int, ours: BatchHeader) -> bool:
 
 def _by_segment(
     entries: Iterable[Entry], topic_id_of: Callable[[str], UUID | None]
-) -> dict[tuple[str, int], _SegmentEntries]:
-    """Return the entries of each segment, of the partitions that have the same topic id still."""
+) -> tuple[dict[tuple[str, int], _SegmentEntries], list[str]]:
+    """Return the entries of each segment, of the partitions that have the same topic id still; and
+    the partitions that are there and have none, though their entries have one."""
     found: dict[tuple[str, int], _SegmentEntries] = {}
     topic_ids: dict[str, bytes | None] = {}
+    unknown: dict[str, None] = {}
     for entry in entries:
         name, _, file_name = entry.path.partition("/")
         if name not in topic_ids:
             topic_ids[name] = _stored_id(topic_id_of, name)
+        if topic_ids[name] == entry_id(None) != entry.topic_id:
+            unknown[name] = None
         if topic_ids[name] == entry.topic_id:
             key = name, int(file_name[:BASE_OFFSET_DIGITS])
             segment = found.setdefault(key, _SegmentEntries([], []))
@@ -201,7 +214,7 @@ def _by_segment(
     for segment in found.values():
         # What was held back comes behind what was written after it.
         segment.batches.sort(key=_position)
-    return found
+    return found, list(unknown)
 
 
 def _position(entry: Entry) -> int:

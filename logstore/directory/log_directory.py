@@ -30,7 +30,7 @@ from logstore.directory.closed_logs import (
     stamps_of,
     unchanged_logs,
 )
-from logstore.directory.damage import Damage, damage_of
+from logstore.directory.damage import Damage, tell_damage
 from logstore.directory.data_directory import (
     DataDirectory,
     FoundPartition,
@@ -64,12 +64,15 @@ from logstore.sync.journal import (
     GENERATION_BITS,
     Journal,
     JournalDamaged,
-    entry_id,
     remove_journal,
 )
 
 #: Recovery points that have moved are written together, at most so often.
 _CHECKPOINT_AFTER_S = 1.0
+
+
+def _ignore(*_: object) -> None:
+    """A hook that is not set."""
 
 
 class LogDirectory:
@@ -85,9 +88,10 @@ class LogDirectory:
         steady_ms: Callable[[], int],
         call_later: CallLater | None = None,
         aside: Aside = in_thread,
-        on_damage: Callable[[Damage], None] | None = None,
-        on_unreadable: Callable[[Key, OSError], None] = lambda key, error: None,
-        on_stray: Callable[[Key], None] | None = None,
+        on_damage: Callable[[Damage], None] = _ignore,
+        on_unreadable: Callable[[Key, OSError], None] = _ignore,
+        on_stray: Callable[[Key], None] = _ignore,
+        on_replayed: Callable[[Replayed], None] = _ignore,
         random_bits: Callable[[int], int] = secrets.randbits,
         accepts_journal_damage: bool = False,
     ) -> None:
@@ -95,16 +99,18 @@ class LogDirectory:
 
         `call_later` is the running loop's, unless a simulation has another. `aside` performs the
         syncs of many logs together. `on_damage` is told of every opened log that lacks something,
-        `on_unreadable` of every read of a bad sector, `on_stray` of data with another topic's id.
-        `accepts_journal_damage`: start although records of the journal are damaged. Raises
-        DirectoryInUse and JournalDamaged. With `Durability.MEMORY` nothing is read nor written.
+        `on_unreadable` of every read of a bad sector, `on_stray` of data with another topic's id,
+        `on_replayed` of what the journal held, before it is deleted. `accepts_journal_damage`:
+        start although its records are damaged. Raises DirectoryInUse and JournalDamaged. With
+        `Durability.MEMORY` nothing is read nor written.
         """
         self._in_memory = in_memory = group_commit.durability is Durability.MEMORY
         self.path, self._files = path, files
         self._data = DataDirectory(path, files)
         self.defaults = defaults
-        #: Whether the last stop was clean: then nothing has to be scanned.
-        self.was_clean = False
+        #: Whether the disk has lost where logs start: what was deleted may be there again.
+        self.has_lost_starts = False
+        self.was_clean = False  # The last stop was: then nothing has to be scanned.
         self._cold_indexes = ColdIndexes()
         self._group_commit = group_commit
         self._steady_ms = steady_ms
@@ -114,6 +120,7 @@ class LogDirectory:
         self._closed: dict[Key, ClosedLog] = {}
         self._call_later, self._aside = call_later, aside
         self._on_damage, self._on_unreadable, self._on_stray = on_damage, on_unreadable, on_stray
+        self._on_replayed = on_replayed
         self._discards = Discards(files, self._later, aside, self._failed)
         self._deleted = DeletedPartitions(
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
@@ -130,7 +137,7 @@ class LogDirectory:
         files = self._files
         self._data.lock()
         self.was_clean = files.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
-        self._offsets.read()
+        self.has_lost_starts = self._offsets.read()
         if self.was_clean:
             closed = self._data.top.read(CLOSED_LOGS)
             self._closed = {} if closed is None else unchanged_logs(files, self.path, closed)
@@ -149,6 +156,7 @@ class LogDirectory:
             except JournalDamaged:
                 self._data.release()
                 raise
+            self._on_replayed(self.replayed)
         remove_journal(files, self.path)
         if self._group_commit.durability is Durability.FSYNC and files.can_sync_all:
             self._group_commit.use_journal(
@@ -272,17 +280,12 @@ class LogDirectory:
         if isinstance(ledger, FileLedger):
             ledger.segments.discard_later = partial(self._discard, log)
             ledger.segments.on_unreadable = partial(self._on_unreadable, key)
+            journaled_end = self.replayed.end_of(partition_name(*key), topic_id)
+            ledger.before_cut = partial(tell_damage, self._on_damage, key, journaled_end)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(was_clean=self.was_clean, is_locked=True, closed=closed)
-        self._tell_damage(key, ledger, topic_id)
         self._logs[key] = log
         return log
-
-    def _tell_damage(self, key: Key, ledger: Ledger, topic_id: UUID | None) -> None:
-        if self._on_damage is not None and isinstance(ledger, FileLedger):
-            journaled_end = self.replayed.ends.get((partition_name(*key), entry_id(topic_id)), 0)
-            if (damage := damage_of(key, ledger.recovered, journaled_end)) is not None:
-                self._on_damage(damage)
 
     def _ledger(
         self,
@@ -314,8 +317,7 @@ class LogDirectory:
         if is_stray:
             self._deleted.put_away(key, STRAY_SUFFIX)
             self._deleted.settle()
-            if self._on_stray is not None:
-                self._on_stray(key)
+            self._on_stray(key)
         return is_stray
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:

@@ -59,6 +59,10 @@ class StillDirectory:
         """Return the partitions that lie there."""
         return self._data.found_partitions({})
 
+    def holds_log(self, found: FoundPartition) -> bool:
+        """Whether a segment lies in the partition."""
+        return self._data.holds_log((found.topic, found.partition))
+
     def prepare(self, *, accepts_damage: bool) -> Replayed:
         """Let partitions come and go: see step 1 above. Raises JournalDamaged."""
         replayed = Replayed()

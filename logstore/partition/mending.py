@@ -52,12 +52,15 @@ _DELTA_MAX = 2**31 - 1
 class SetAside:
     """The place in a data directory for what a repair takes out of it."""
 
-    def __init__(self, files: FileSystem, data: str) -> None:
+    def __init__(self, files: FileSystem, data: str, below: str = "") -> None:
+        """`below`: what paths are relative to, such as the directory of a node, `nodes/2/`."""
         self._files = files
         self._data = data
+        self._below = below
 
     def move(self, path: str, why: str) -> None:
-        """Move a file or a directory of that path below the data directory, if it is there."""
+        """Move a file or a directory of that path, if it is there."""
+        path = self._below + path
         if self._files.exists(f"{self._data}/{path}"):
             target = self._target(path, why)
             self._files.rename(f"{self._data}/{path}", target)
@@ -65,6 +68,7 @@ class SetAside:
 
     def copy(self, path: str, why: str) -> None:
         """Copy a file; zeros stand for what the disk cannot read."""
+        path = self._below + path
         target = self._target(path, why)
         source = self._files.open(f"{self._data}/{path}")
         copy = self._files.open(target, create=True)
@@ -116,17 +120,21 @@ class Mending:
         name: str,
         check: LogCheck,
         topic_id: UUID | None,
+        aside: SetAside,
         *,
         may_have_gaps: bool,
     ) -> None:
-        """`name` is the partition's directory; `topic_id` the one that the catalog has."""
+        """`name` is the partition's directory in `data`; `topic_id` the one that the catalog has.
+
+        `aside` takes paths below `data`.
+        """
         self._files = files
         self._directory = f"{data}/{name}"
         self._name = name
         self._check = check
         self._topic_id = topic_id
         self._may_have_gaps = may_have_gaps
-        self._aside = SetAside(files, data)
+        self._aside = aside
         self._small = SmallFiles(files, self._directory)
 
     def perform(self, finding: Finding) -> None:

@@ -9,8 +9,8 @@ take-over of the node's partitions, which raises the incarnation.
 - A commit that has returned is there for good. What a read shows may still be taken back while the
   store fails over to a standby; it is proven by any commit that returns after the read.
 
-Implementations: `PostgresStore`, `SimulatedStore`; one contract test serves both. All calls come
-from the event loop's thread.
+Implementations: `PostgresStore`, and for tests `SimulatedStore`; one contract test serves both. All
+calls come from the event loop's thread.
 """
 
 from __future__ import annotations

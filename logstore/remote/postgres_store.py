@@ -6,6 +6,7 @@ of psycopg: docs/decisions/0060-commit-store.md.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,15 +29,33 @@ from logstore.remote.commit_store import (
     Swap,
     Wanted,
 )
+from logstore.remote.postgres_url import address_for_asyncpg
 from logstore.remote.references import REFERENCE
 
-#: What a lost connection, a refusal of the server and a time that is up raise.
-_TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+#: What a lost connection, a refusal of the server and a time that is up raise; the last one where
+#: a connection is lost in the middle of asyncpg's own work.
+_TROUBLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 
-#: A commit that takes longer counts as lost: below the lease, so that there is time to ask.
+#: A commit that takes longer counts as lost: below the lease, so that there is time to ask. More
+#: for its bytes: a commit that is given up is sent again, and would never end.
 _COMMIT_S = 4.0
+_BYTES_A_SECOND = 4 << 20
 _CONNECT_S = 2.0
 _READ_S = 30.0
+#: For commits, whatever the database or the role has: what has returned is on the disk, and a node
+#: that stops in the middle of a transaction keeps its row from nobody for long.
+_COMMITTING = {
+    "synchronous_commit": "on",
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "5000",
+}
 #: Connections for reads of what is not in memory, and for loading.
 _READERS = 4
 
@@ -45,9 +64,9 @@ class PostgresStore:
     """The store as one incarnation of one node has it: see `begin_as`."""
 
     def __init__(self, url: str, schema: str = "magnetar") -> None:
-        """`url` names the database as for libpq. It must not lead through a pool of transactions:
-        statements are prepared."""
-        self._url = url
+        """`url` names the database as for libpq: a URL, or pairs. It must not lead through a pool
+        of transactions: statements are prepared."""
+        self._url = address_for_asyncpg(url)
         self._settings = {"search_path": schema, "application_name": "magnetar"}
         self._node = (0, 0)
         self._connection: asyncpg.Connection[Any] | None = None
@@ -60,31 +79,37 @@ class PostgresStore:
 
     async def connect(self) -> None:
         self._give_up()
+        connection = None
         try:
             connection = await asyncpg.connect(
-                self._url, timeout=_CONNECT_S, server_settings=self._settings
+                self._url, timeout=_CONNECT_S, server_settings=self._settings | _COMMITTING
             )
             self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=_CONNECT_S)
             self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=_CONNECT_S)
+            self._connection, connection = connection, None
         except _TROUBLE as error:
             raise StoreUnavailable(_told(error)) from error
-        self._connection = connection
+        finally:
+            if connection is not None:
+                connection.terminate()
 
     async def commit(self, commit: Commit) -> None:
         if self._connection is None:
             raise OutcomeUnknown("there is no connection")
         number, previous, changes = commit
         fence = (*self._node, number, previous)
+        limit_s = _COMMIT_S + _size_bytes(changes) / _BYTES_A_SECOND
         try:
             if changes.swaps or changes.moves:
-                done = await self._commit_swaps(self._connection, fence, changes)
+                async with asyncio.timeout(limit_s):
+                    done = await self._commit_swaps(self._connection, fence, changes)
             elif changes.segments or changes.starts or changes.attachments:
                 done = await self._commit_all.fetchval(
-                    *fence, *_all_columns(changes), timeout=_COMMIT_S
+                    *fence, *_all_columns(changes), timeout=limit_s
                 )
             else:
                 done = await self._commit_chunks.fetchval(
-                    *fence, *_chunk_columns(changes.chunks), timeout=_COMMIT_S
+                    *fence, *_chunk_columns(changes.chunks), timeout=limit_s
                 )
         except _TROUBLE as error:
             self._give_up()
@@ -98,32 +123,28 @@ class PostgresStore:
         """Commit in several statements: one cannot both remove a row and write it again."""
         node_id, incarnation, _, previous = fence
         async with connection.transaction():
-            held = await connection.fetchval(
-                sql.LOCK_NODE, node_id, incarnation, previous, timeout=_COMMIT_S
-            )
+            held = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
             if held is None:
                 return None
             for swap in changes.swaps:
                 await self._swap(connection, swap)
             for move in changes.moves:
                 await self._replace(connection, move)
-            return await self._commit_all.fetchval(
-                *fence, *_all_columns(changes), timeout=_COMMIT_S
-            )
+            return await self._commit_all.fetchval(*fence, *_all_columns(changes))
 
     async def _swap(self, connection: asyncpg.Connection[Any], swap: Swap) -> None:
         segment = swap.segment
         bounds = (segment.key, segment.base_offset, segment.end_offset)
         await self._replace(connection, Move(*bounds, swap.chunks))
-        await connection.execute(sql.REMOVE_SEGMENTS, *segment.key, *bounds[1:], timeout=_COMMIT_S)
+        await connection.execute(sql.REMOVE_SEGMENTS, *segment.key, *bounds[1:])
         row = (*segment.key, *segment[1:])
-        await connection.execute(sql.ADD_SEGMENT, *row, timeout=_COMMIT_S)
+        await connection.execute(sql.ADD_SEGMENT, *row)
 
     async def _replace(self, connection: asyncpg.Connection[Any], move: Move) -> None:
         bounds = (*move.key, move.base_offset, move.end_offset)
-        await connection.execute(sql.REMOVE_CHUNKS, *bounds, timeout=_COMMIT_S)
+        await connection.execute(sql.REMOVE_CHUNKS, *bounds)
         rows = [(*chunk.key, *chunk[1:]) for chunk in move.chunks]
-        await connection.executemany(sql.ADD_CHUNK, rows, timeout=_COMMIT_S)
+        await connection.executemany(sql.ADD_CHUNK, rows)
 
     async def last_commit(self) -> int:
         if self._connection is None:
@@ -210,6 +231,12 @@ class PostgresStore:
                 yield reader
         except _TROUBLE as error:
             raise StoreUnavailable(_told(error)) from error
+
+
+def _size_bytes(changes: Changes) -> int:
+    chunks = [*changes.chunks, *(chunk for swap in changes.swaps for chunk in swap.chunks)]
+    attached = sum(len(one.data) for one in changes.attachments if one.data is not None)
+    return attached + sum(len(chunk.data) for chunk in chunks)
 
 
 def _told(error: Exception) -> str:

@@ -22,6 +22,7 @@ class RemoteAttachments:
         self._touch = touch
         self._data = {name: bytearray(data) for name, data in stored.items()}
         self._changes: dict[str, AttachmentChange] = {}
+        self._is_closed = False
 
     def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         self._data[name] = bytearray(data)
@@ -64,8 +65,14 @@ class RemoteAttachments:
             self._change(AttachmentChange(self._key, name, None))
 
     def _change(self, change: AttachmentChange) -> None:
-        self._changes[change.name] = change
-        self._touch()
+        if not self._is_closed:
+            self._changes[change.name] = change
+            self._touch()
+
+    def close(self) -> None:
+        """Write nothing more: the log may have another owner."""
+        self._is_closed = True
+        self._changes = {}
 
     def take_changes(self) -> list[AttachmentChange]:
         """Hand over what the next commit has to write."""

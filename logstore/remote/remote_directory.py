@@ -32,6 +32,8 @@ _A_TURN = 8
 #: A commit, if only an empty one, is made at least so often: it renews the lease.
 RENEW_MS = 2_000
 _RETRY_S = 0.1
+#: A stop waits so long for its last commit.
+_CLOSE_S = 10.0
 #: A start gives up after so many attempts to reach the store.
 _ATTEMPTS_OF_START = 50
 
@@ -267,7 +269,10 @@ class RemoteDirectory:
         """Make everything durable, and let go of the store."""
         logs = [*self._logs.values()]
         if self._group_commit.failure is None and self._renewing is not None:
-            await self._secure(logs)
+            # What was acknowledged is durable already: a store that is away holds up no stop.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._secure(logs)
         self.abandon()
         await self._store.close()
 

@@ -70,8 +70,8 @@ class RemoteSync(Sync):
         self,
         end_offset: int,
         changes: Changes,
-        swap: _PendingSwap | None,
-        move: _PendingMove | None,
+        swap: _PendingSwap | None = None,
+        move: _PendingMove | None = None,
     ) -> None:
         super().__init__(end_offset)
         self.changes = changes
@@ -182,6 +182,7 @@ class RemoteLedger(CommittedLedger):
         for pending in self._pending():
             pending.done.set_result(False)
         self._stop_committing()
+        self.attachments.close()
         self._hot.forget_below(self.end_offset)
 
     def _pending(self) -> list[_PendingSwap | _PendingMove]:

@@ -15,15 +15,18 @@ is: any part may be missing, zero or torn, any file may be absent. So, in this o
    again they are dirty, and the sync means something. The truncation must be durable before the
    next append, or a stale batch behind the end could follow seamlessly on a new one.
 
-Only then does the caller see the log. A clean stop needs the last segment's end only.
+What the log lacks is told before anything is cut off: a start that ends in between leaves a log
+that looks whole. Only when all is done does the caller see the log. A clean stop needs the last
+segment's end only.
 Source: org.apache.kafka.storage.internals.log.LogLoader, which rewrites nothing and allows gaps.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
@@ -59,6 +62,15 @@ class Recovered:
     lost_offsets: int = 0
 
 
+class _Scanned(NamedTuple):
+    """A segment whose valid batches end at its `size`, and whose file had another size."""
+
+    segment: Segment
+    #: Where the scan began.
+    start: int
+    size_before: int
+
+
 @dataclass(slots=True, frozen=True)
 class Recovery:
     """One run over one directory."""
@@ -72,6 +84,8 @@ class Recovery:
     recovery_point: int
     #: The log was closed cleanly: it ends where its last segment ends.
     clean: bool
+    #: Is told once where the log will end, and what it lacks, before anything is cut off.
+    before_cut: Callable[[Recovered], None]
 
     def steps(self) -> Procedure[Recovered]:
         """Recover. Raises `OSError`. Everything in the result is durable."""
@@ -79,14 +93,16 @@ class Recovery:
         try:
             names = self.files.list(self.directory)
         except FileNotFoundError:
-            result.lost_offsets = max(0, self.recovery_point - result.end_offset)
+            self._tell([], result)
             return result
         if finish_swaps(self.files, self.directory, names):
             names = self.files.list(self.directory)
         result.names = names
         segments = self._drop_trimmed(self._find_segments(names))
         # A clean log needs its end only, and a scan if that is not where the last batch ends.
-        if not (self.clean and segments and self._measure(segments[-1], result)):
+        if self.clean and segments and self._measure(segments[-1], result):
+            self._tell(segments, result)
+        else:
             result.leader_epoch = -1
             segments = yield from self._recover(segments, result)
         if segments and segments[-1].next_offset < self.start_offset:
@@ -94,9 +110,6 @@ class Recovery:
                 segment.delete()
             self.files.sync_directory(self.directory)
             segments = []
-        if segments:
-            result.end_offset = segments[-1].next_offset
-        result.lost_offsets = max(0, self.recovery_point - result.end_offset)
         result.segments = segments
         if result.leader_epoch < 0:
             result.leader_epoch = self._last_leader_epoch(segments)
@@ -140,21 +153,34 @@ class Recovery:
     def _recover(self, segments: list[Segment], result: Recovered) -> Procedure[list[Segment]]:
         """Return the segments that remain. At the end all of them are durable."""
         trusted = sum(segment.base_offset <= self.recovery_point for segment in segments[1:])
-        kept, scanned = segments[:trusted], list[Segment]()
+        kept, scanned = segments[:trusted], list[_Scanned]()
         for segment in segments[trusted:]:
-            if scanned and scanned[-1].next_offset != segment.base_offset:
+            if scanned and scanned[-1].segment.next_offset != segment.base_offset:
                 break
-            scanned.append(segment)
-            if not self._scan(segment, result, is_last=segment is segments[-1]):
+            scanned.append(self._scan(segment, result, is_last=segment is segments[-1]))
+            if segment.size < scanned[-1].size_before:
                 break
-        for segment in segments[len(kept) + len(scanned) :]:
-            result.truncated_bytes += segment.file.size()
+        beyond = segments[len(kept) + len(scanned) :]
+        result.truncated_bytes += sum(segment.file.size() for segment in beyond)
+        remaining = kept + [each.segment for each in scanned]
+        self._tell(remaining, result)
+        for each in scanned:
+            _cut(each)
+        for segment in beyond:
             segment.delete()
-        yield from self._sync(scanned, result.names or ())
-        return kept + scanned
+        yield from self._sync(remaining[len(kept) :], result.names or ())
+        return remaining
 
-    def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> bool:
-        """Take over the valid batches past the recovery point. Returns False where the log ends."""
+    def _tell(self, segments: list[Segment], result: Recovered) -> None:
+        """Tell where the log ends with these segments, and what it lacks."""
+        if segments:
+            result.end_offset = max(self.start_offset, segments[-1].next_offset)
+        result.lost_offsets = max(0, self.recovery_point - result.end_offset)
+        self.before_cut(result)
+
+    def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> _Scanned:
+        """Take over the valid batches past the recovery point. The log ends behind them where the
+        file is longer."""
         gap_end_offset = self.recovery_point if is_last else _OFFSET_MAX
         size = segment.file.size()
         start = resume(segment, size, self.recovery_point)
@@ -165,14 +191,7 @@ class Recovery:
             result.leader_epoch = header.partition_leader_epoch
         result.scanned_bytes += segment.size - start
         result.truncated_bytes += size - segment.size
-        if segment.size < size:
-            # Durable before the next append: a stale batch behind the end could follow on it.
-            segment.file.truncate(segment.size)
-        # Written again in place (step 3): only dirty pages are synced.
-        for position in range(start, segment.size, SCAN_BYTES):
-            data = segment.file.read(min(SCAN_BYTES, segment.size - position), position)
-            segment.file.write((data,), position)
-        return segment.size == size
+        return _Scanned(segment, start, size)
 
     def _sync(self, scanned: list[Segment], names: Sequence[str]) -> Procedure[None]:
         written: list[File] = []
@@ -214,6 +233,18 @@ class Recovery:
             if segment.size:
                 return epoch
         return -1
+
+
+def _cut(scanned: _Scanned) -> None:
+    """Let a segment's file end with its valid batches, and write these again in place (step 3)."""
+    segment, start, size_before = scanned
+    if segment.size < size_before:
+        # Durable before the next append: a stale batch behind the end could follow on it.
+        segment.file.truncate(segment.size)
+    # Only dirty pages are synced.
+    for position in range(start, segment.size, SCAN_BYTES):
+        data = segment.file.read(min(SCAN_BYTES, segment.size - position), position)
+        segment.file.write((data,), position)
 
 
 def resume(segment: Segment, size: int, offset: int) -> int:

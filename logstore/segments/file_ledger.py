@@ -11,7 +11,7 @@ segment has grown by `CHECKPOINT_BYTES`, which bounds what recovery has to read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from logstore.disk.barriers import Barrier, Procedure
@@ -31,6 +31,10 @@ from wire.records.header import LENGTH_OVERHEAD
 
 #: Bytes appended to a segment after which its indexes are synced and the recovery point moves.
 CHECKPOINT_BYTES = 64 * 1024 * 1024
+
+
+def _ignore(_: Recovered) -> None:
+    """The hook before one is set."""
 
 
 class FileLedger(CommittedLedger):
@@ -59,6 +63,8 @@ class FileLedger(CommittedLedger):
         super().__init__(group_commit, start_offset)
         #: What opening found, for the log and for tests.
         self.recovered: Recovered | None = None
+        #: Is told by opening what the log lacks, before anything is cut off.
+        self.before_cut: Callable[[Recovered], None] = _ignore
         #: Moved by opening, by syncs and by securing only.
         self.recovery_point = recovery_point
         self._files = files
@@ -111,6 +117,7 @@ class FileLedger(CommittedLedger):
             self.start_offset,
             self.recovery_point,
             self._was_clean,
+            self.before_cut,
         )
         try:
             recovered = yield from recovery.steps()

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.disk.barriers import Procedure
-from logstore.disk.files import Buffer
+from logstore.disk.files import Buffer, StorageFailure
 from logstore.sync.group_commit import Waiter
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -49,6 +49,17 @@ class Unreadable(KafkaError):
 
     def __init__(self, where: str, error: OSError) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be read: {error}")
+
+
+class DamagedLog(StorageFailure):
+    """A start has to know all of a log, and a part of it is not what was written."""
+
+    def __init__(self, path: str, position: int) -> None:
+        super().__init__(
+            f"{path}: no whole batch stands at byte {position}: the disk has lost or changed what"
+            " was synced. magnetar check DATA says what is left, and magnetar repair DATA goes on"
+            " with that"
+        )
 
 
 class TimestampOffset(NamedTuple):
@@ -147,10 +158,13 @@ class Batches(Protocol):
         """
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        """Yield every batch header from the one containing `from_offset` on. Blocks: for replay."""
+        """Yield every batch header from the one containing `from_offset` on. Blocks."""
 
     def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield as `headers` does, with each whole batch, which the caller may keep."""
+        """Yield as `headers` does, with each whole batch, which the caller may keep: for replay.
+
+        Raises DamagedLog where a batch is not what was written, before it is yielded.
+        """
 
     def batch_at(self, offset: int) -> memoryview | None:
         """Return the batch that contains `offset`, or the next one after a gap. None: the end."""

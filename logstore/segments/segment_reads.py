@@ -15,8 +15,8 @@ from logstore.disk.files import Buffer
 from logstore.segments.offset_index import OffsetIndex
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-from wire.records import BATCH_OVERHEAD, BatchHeader
-from wire.records.header import LENGTH_OVERHEAD, SPAN_BYTES, read_span
+from wire.records import BATCH_OVERHEAD, BatchHeader, crc_ok
+from wire.records.header import LENGTH_OVERHEAD, MAGIC, SPAN_BYTES, read_span
 
 #: Bytes read at once by a scan.
 SCAN_BYTES = 256 * 1024
@@ -163,3 +163,19 @@ def scan(
                 return
         yield position, BatchHeader.parse(data, at), data[at:end]
         position += length
+
+
+def scan_checked(
+    file: Readable, position: int, size: int, first_offset: int, end_offset: int
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Yield as `scan` with `whole` does, and end at the first batch that is not what was written.
+
+    That is: of a wrong CRC or format, or in a wrong place (offsets rise, in [first_offset,
+    end_offset), which no CRC covers). All is well where the last one ends at `size`.
+    """
+    for at, header, batch in scan(file, position, size, whole=True):
+        is_placed = first_offset <= header.base_offset < header.next_offset <= end_offset
+        if not is_placed or header.magic != MAGIC or not crc_ok(batch):
+            return
+        yield at, header, batch
+        first_offset = header.next_offset

@@ -17,6 +17,7 @@ from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.ledger import (
     UNREADABLE,
+    DamagedLog,
     SegmentFacts,
     SegmentLimits,
     TimestampOffset,
@@ -26,7 +27,15 @@ from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGM
 from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.replacement import FileReplacement, SealedFile
 from logstore.segments.segment import Segment
-from logstore.segments.segment_reads import ABSENT, Readable, ReadPlan, perform, plan_read, scan
+from logstore.segments.segment_reads import (
+    ABSENT,
+    Readable,
+    ReadPlan,
+    perform,
+    plan_read,
+    scan,
+    scan_checked,
+)
 from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
 from logstore.segments.timestamps import first_in_file, latest_in_file, latest_record
 from logstore.segments.unsynced import UnsyncedBytes
@@ -217,7 +226,42 @@ class StoredSegments:
             yield header
 
     def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        return self._scan(from_offset, whole=True)
+        for segment in self.since(from_offset):
+            place = bisect_right(self._bases, segment.base_offset)
+            is_last = place == len(self._bases)
+            end_offset = segment.next_offset if is_last else self._bases[place]
+            yield from self._checked(segment, from_offset, end_offset)
+
+    def _checked(
+        self, segment: Segment, from_offset: int, end_offset: int
+    ) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield the batches of one segment from `from_offset` on. Raises DamagedLog."""
+        scanning = partial(
+            scan_checked,
+            self._unsynced.file_of(segment),
+            size=segment.size,
+            first_offset=segment.base_offset,
+            end_offset=end_offset,
+        )
+        end = self._offset_index(segment).lookup(from_offset)
+        found = next(scanning(end), None)
+        if found is None or found[1].base_offset > from_offset:
+            # The index may be what is damaged: all of the segment tells.
+            end = 0
+        for at, header, batch in scanning(end):
+            if header.last_offset >= from_offset:
+                yield header, batch
+            end = at + header.size_bytes
+        if end != segment.size:
+            raise DamagedLog(segment.path(LOG_SUFFIX), end)
+
+    def _offset_index(self, segment: Segment) -> OffsetIndex:
+        """Return a segment's offset index, read now if need be."""
+        segment.load_indexes()
+        if segment is not self.active:
+            self._cold_indexes.use(segment)
+        assert segment.offset_index is not None
+        return segment.offset_index
 
     def batch_at(self, offset: int) -> memoryview | None:
         for _, batch in self._scan(offset, whole=True):
@@ -226,11 +270,10 @@ class StoredSegments:
 
     def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
         for segment in self.since(offset):
-            segment.load_indexes()
-            if segment is not self.active:
-                self._cold_indexes.use(segment)
-            assert segment.offset_index is not None
-            start, file = segment.offset_index.lookup(offset), self._unsynced.file_of(segment)
+            start, file = (
+                self._offset_index(segment).lookup(offset),
+                self._unsynced.file_of(segment),
+            )
             for _, header, data in scan(file, start, segment.size, whole=whole):
                 if header.last_offset >= offset:
                     yield header, data

@@ -52,10 +52,14 @@ def _describe(services: Services, group_id: str, version: int) -> DescribedGroup
     try:
         return _described(services.groups.find(group_id))
     except KafkaError as refusal:
+        described = DescribedGroup(group_id=group_id)
+        is_unknown = refusal.code == ErrorCode.GROUP_ID_NOT_FOUND
+        if is_unknown:
+            described.group_state = GroupState.DEAD.value
         # Clients before KIP-1043 know no error here: they read Dead as no group.
-        described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
-        if version >= _NOT_FOUND_SINCE:
+        if version >= _NOT_FOUND_SINCE or not is_unknown:
             described.error_code = refusal.code
+        if version >= _NOT_FOUND_SINCE:
             described.error_message = refusal.detail
         return described
 

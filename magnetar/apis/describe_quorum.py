@@ -1,9 +1,10 @@
-"""DescribeQuorum (API key 55): the voters on the cluster's metadata: this node (KIP-595).
+"""DescribeQuorum (API key 55): the voters on the cluster's metadata: the controller (KIP-595).
 
 Versions 0-2.  1: when voters fetched (KIP-836).  2: messages, directories, endpoints (KIP-853).
 
-The catalog stands for Kafka's metadata log: its one voter and leader is this node, the epoch is
-the number of its start, and the log's end is the number of changes made.
+The catalog stands for Kafka's metadata log: its one voter and leader is the controller, the epoch
+is the number of that node's start, and the log's end is the number of changes made. Other nodes
+observe: they share the catalog.
 """
 
 from __future__ import annotations
@@ -51,8 +52,12 @@ async def describe_quorum(
     # Before version 2 the field does not exist, and the encoder refuses a value in it.
     if is_known and context.version >= 2:
         at = context.connection.listener
-        listener = Listener(name=at.name, host=at.advertised_host, port=at.advertised_port)
-        response.nodes = [Node(node_id=services.node.id, listeners=[listener])]
+        # As in Kafka, of the voters alone.
+        response.nodes = [
+            Node(node_id=node_id, listeners=[Listener(name=at.name, host=host, port=port)])
+            for node_id, host, port, _ in services.nodes.addresses(at)
+            if node_id == services.nodes.controller_id
+        ]
     return response
 
 
@@ -67,21 +72,24 @@ def _is_metadata_alone(request: DescribeQuorumRequest) -> bool:
 
 
 def _quorum(services: Services, now_ms: int) -> ResponsePartitionData:
-    end = services.catalog.change_count()
+    end, nodes = services.catalog.change_count(), services.nodes
+    # All of them have always caught up: they read one catalog.
+    states = {
+        node_id: ReplicaState(
+            replica_id=node_id,
+            log_end_offset=end,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+        for node_id in nodes.ids
+    }
     return ResponsePartitionData(
         error_message=None,
-        leader_id=services.node.id,
-        leader_epoch=services.node.epoch,
+        leader_id=nodes.controller_id,
+        leader_epoch=nodes.epoch_of(nodes.controller_id, services.node.epoch),
         high_watermark=end,
-        current_voters=[
-            # The one voter is the leader, which has always caught up.
-            ReplicaState(
-                replica_id=services.node.id,
-                log_end_offset=end,
-                last_fetch_timestamp=now_ms,
-                last_caught_up_timestamp=now_ms,
-            )
-        ],
+        current_voters=[states.pop(nodes.controller_id)],
+        observers=[*states.values()],
     )
 
 

@@ -260,8 +260,7 @@ class _Appending:
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
         elsewhere = self._services.holds_elsewhere
-        if elsewhere is not None and elsewhere.is_elsewhere(transactional_id):
-            self._require_elsewhere(elsewhere, log, header)
+        if elsewhere is not None and self._is_held_elsewhere(elsewhere, log, header):
             return
         if version < PRODUCE_ADDS_SINCE:
             self._held = transactions.check_produce(
@@ -284,30 +283,37 @@ class _Appending:
         if transactional_id is not None:
             transactions.clients.note(transactional_id, self._context)
 
-    def _require_elsewhere(
+    def _is_held_elsewhere(
         self, elsewhere: HoldsElsewhere, log: PartitionLog, header: BatchHeader
-    ) -> None:
-        """As `_hold`, where another node coordinates the transaction."""
-        version = self._context.version
+    ) -> bool:
+        """Return whether another node coordinates the transaction, and holds the partition in it.
+
+        Raises MustAsk where that node has to be asked.
+        """
+        transactional_id = self._request.transactional_id
+        if not elsewhere.is_elsewhere(transactional_id):
+            return False
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         partition = TopicPartition(log.topic, log.partition)
+        version = self._context.version
         adds = version >= PRODUCE_ADDS_SINCE
-        if not elsewhere.holds(*producer, partition):
-            raise MustAsk(
-                partial(
-                    elsewhere.ask,
-                    self._request.transactional_id or "",
-                    producer,
-                    # One question for all partitions of the request.
-                    self._partitions() if adds else {partition},
-                    adds=adds,
-                    is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
-                    # As Kafka answers where a verification fails: no metadata is asked for.
-                    unreachable=ErrorCode.NOT_ENOUGH_REPLICAS,
-                )
+        if elsewhere.holds(*producer, partition):
+            if adds:
+                log.producers.check_beginning(header)
+            return True
+        raise MustAsk(
+            partial(
+                elsewhere.ask,
+                transactional_id or "",
+                producer,
+                # One question for all partitions of the request.
+                self._partitions() if adds else {partition},
+                adds=adds,
+                is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
+                # As Kafka answers where a verification fails: no metadata is asked for.
+                unreachable=ErrorCode.NOT_ENOUGH_REPLICAS,
             )
-        if adds:
-            log.producers.check_beginning(header)
+        )
 
     def _partitions(self) -> Set[TopicPartition]:
         """Return all partitions of the request that exist and that this node leads."""

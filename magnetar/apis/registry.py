@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Message)
 
 
 #: What a handler returns: the response, a coroutine or a delayed response for it, or None.
-Handled = Coroutine[Any, Any, Message | None] | Message | DelayedResponse | None
+Handled = Coroutine[Any, Any, Message | DelayedResponse | None] | Message | DelayedResponse | None
 Handler = Callable[[Services, R, RequestContext], Handled]
 
 
@@ -115,7 +115,9 @@ def _told_to_nodes(handler: Handler[R]) -> Handler[R]:
 
 async def _awaited(handled: Handled) -> Message | None:
     assert isinstance(handled, Coroutine), "what changes the catalog is no plain function"
-    return await handled
+    response = await handled
+    assert not isinstance(response, DelayedResponse), "what changes the catalog waits itself"
+    return response
 
 
 def _response_class(request_class: type[Message]) -> type[Message]:

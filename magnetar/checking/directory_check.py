@@ -1,13 +1,14 @@
-"""A whole data directory under check: journal, catalog, checkpoints, and partition by partition.
+"""A log directory under check: journal, catalog, checkpoints, and partition by partition.
 
-Changes nothing. The caller holds the directory's lock. Memory: the state of one partition, the
-topics of the catalog, the transactions that are open, and the journal, which is bounded.
+A data directory is one log directory, or one for each node beside its own, where the catalog is.
+Changes nothing. The caller holds the locks. Memory: the state of one partition, the topics of the
+catalog, the transactions that are open, and the journal, which is bounded.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -33,7 +34,6 @@ from magnetar.checking.hanging import Hanging
 from magnetar.checking.stored_catalog import (
     CatalogDamaged,
     StoredCatalog,
-    StoredTopic,
     read_catalog,
 )
 from magnetar.storage.sqlite_database import FILE_NAME
@@ -51,8 +51,19 @@ class CheckedPartition(NamedTuple):
     may_have_gaps: bool
 
 
+class Shared:
+    """What the checks of all directories of one broker share."""
+
+    def __init__(self, partitions: Set[Key] = frozenset()) -> None:
+        """`partitions`: what lies in any of the directories; none where there is only one."""
+        self.partitions = partitions
+        #: As the check of DATA has read it.
+        self.catalog: StoredCatalog | None = None
+        self.hanging = Hanging()
+
+
 class DirectoryCheck:
-    """One data directory. `findings` does the work."""
+    """One log directory. `findings` does the work."""
 
     def __init__(
         self,
@@ -61,10 +72,18 @@ class DirectoryCheck:
         *,
         read_bytes: Callable[[int], None],
         on_partition: Callable[[CheckedPartition, list[Finding]], None] | None = None,
+        shared: Shared | None = None,
+        below: str = "",
     ) -> None:
-        """`read_bytes` is told of progress; `on_partition` of each log, once its check is done."""
+        """`read_bytes` is told of progress; `on_partition` of each log, once its check is done.
+
+        `below`: of the directory of a node what its path has behind that of DATA: "nodes/2/". Its
+        check comes after that of DATA, and shares `shared` with it.
+        """
         self._files = files
         self._path = path
+        self._below = below
+        self._shared = shared or Shared()
         self._data = DataDirectory(path, files)
         self._read_bytes = read_bytes
         self._on_partition = on_partition
@@ -72,13 +91,16 @@ class DirectoryCheck:
         self._offsets: dict[str, Offsets] = {}
         #: Where the first entry of the journal lies in each `.log`.
         self._journaled_from: dict[str, int] = {}
-        self._catalog: StoredCatalog | None = None
-        self._hanging = Hanging()
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what is wrong, part by part. Blocks; raises OSError."""
+        """Yield what is wrong, part by part, by its path in DATA. Blocks; raises OSError."""
+        for finding in self._findings():
+            yield finding._replace(path=self._below + finding.path)
+
+    def _findings(self) -> Iterator[Finding]:
         yield from self._check_journal()
-        yield from self._check_catalog()
+        if not self._below:
+            yield from self._check_catalog()
         for name in _CHECKPOINTS:
             yield from self._check_offsets(name)
         yield from self._check_closed_logs()
@@ -88,9 +110,9 @@ class DirectoryCheck:
         for key, topic_id in found.items():
             yield from self._check_partition(key, topic_id)
         for key, offset in self._offsets[RECOVERY_POINTS].items():
-            if key not in found and offset > 0:
+            # Checkpoints go on telling of partitions that were moved to another node's directory.
+            if key not in found and key not in self._shared.partitions and offset > 0:
                 yield self._gone(key, offset)
-        yield from self._hanging.findings()
 
     # What lies in the directory itself.
 
@@ -114,7 +136,7 @@ class DirectoryCheck:
 
     def _check_catalog(self) -> Iterator[Finding]:
         try:
-            self._catalog = read_catalog(Path(self._path))
+            self._shared.catalog = read_catalog(Path(self._path))
         except CatalogDamaged as damaged:
             yield Finding(Severity.ERROR, FILE_NAME, str(damaged), Remedy.CATALOG)
 
@@ -151,9 +173,10 @@ class DirectoryCheck:
 
     def _check_partition(self, key: Key, topic_id: UUID | None) -> Iterator[Finding]:
         name = partition_name(*key)
-        stored = None if self._catalog is None else self._catalog.topics.get(key[0])
-        if self._catalog is not None:
-            finding = self._against_catalog(key, topic_id, stored)
+        catalog = self._shared.catalog
+        stored = None if catalog is None else catalog.topics.get(key[0])
+        if catalog is not None:
+            finding = self._against_catalog(catalog, key, topic_id)
             if finding is not None:
                 yield finding
                 if finding.remedy is Remedy.STRAY:
@@ -172,29 +195,30 @@ class DirectoryCheck:
             recovery_point=recovery_point,
             journaled_from=self._journaled_from,
             read_bytes=self._read_bytes,
-            **({"on_batch": self._hanging.on_batch} if is_state else {}),
+            **({"on_batch": self._shared.hanging.on_batch} if is_state else {}),
         )
         log.run()
         yield from log.findings
         bounds = list(self._check_bounds(key, log, recovery_point))
         yield from bounds
         for transaction in log.state.transactions.open_transactions():
-            self._hanging.add_open(key, transaction)
+            self._shared.hanging.add_open(key, transaction, self._below + name)
         if self._on_partition is not None:
             known_id = None if stored is None else stored.topic_id
             checked = CheckedPartition(key, log, known_id, may_have_gaps)
             self._on_partition(checked, log.findings)
 
     def _against_catalog(
-        self, key: Key, topic_id: UUID | None, stored: StoredTopic | None
+        self, catalog: StoredCatalog, key: Key, topic_id: UUID | None
     ) -> Finding | None:
-        assert self._catalog is not None
         name = partition_name(*key)
-        if topic_id in self._catalog.deleted:
+        stored = catalog.topics.get(key[0])
+        if topic_id in catalog.deleted:
             problem = "it is the rest of a deleted topic"
             return Finding(Severity.NOTE, name, problem, Remedy.NONE)
         if stored is None:
-            problem = "the catalog has no such topic: the next start takes it over"
+            start = "start without --workers" if catalog.has_nodes else "start"
+            problem = f"the catalog has no such topic: the next {start} takes it over"
             return Finding(Severity.NOTE, name, problem, Remedy.NONE)
         if key[1] >= stored.partition_count:
             problem = f"by the catalog the topic has {stored.partition_count} partitions"
@@ -207,6 +231,11 @@ class DirectoryCheck:
         elif topic_id != stored.topic_id:
             problem = f"its topic id is {topic_id}, by the catalog {stored.topic_id}"
             return Finding(Severity.ERROR, name, problem, Remedy.STRAY)
+        if (home := stored.home_of(key[1])) != self._below:
+            problem = (
+                f"it belongs in {home or 'the data directory itself'}: the next start moves it"
+            )
+            return Finding(Severity.NOTE, name, problem, Remedy.NONE)
         return None
 
     def _check_bounds(self, key: Key, log: LogCheck, recovery_point: int) -> Iterator[Finding]:
@@ -223,8 +252,8 @@ class DirectoryCheck:
             yield Finding(Severity.ERROR, LOG_START_OFFSETS, problem, Remedy.OFFSETS)
 
     def _gone(self, key: Key, offset: int) -> Finding:
-        name = partition_name(*key)
-        if self._catalog is not None and key[0] not in self._catalog.topics:
+        name, catalog = partition_name(*key), self._shared.catalog
+        if catalog is not None and key[0] not in catalog.topics:
             problem = f"{name} is deleted, and still in the checkpoint"
             return Finding(Severity.NOTE, RECOVERY_POINTS, problem, Remedy.NONE)
         problem = f"{name} is gone, with what was durable below {offset}"

@@ -15,7 +15,7 @@ from coordinator.transactions.metadata import (
     TransactionMetadata,
 )
 from coordinator.transactions.records import decode_key, decode_value
-from logstore.directory.data_directory import Key, partition_name
+from logstore.directory.data_directory import Key
 from logstore.partition.transaction_buffer import OpenTransaction
 from logstore.segments.batch_walk import WholeBatch
 from logstore.segments.findings import Finding, Remedy, Severity
@@ -28,7 +28,7 @@ class Hanging:
 
     def __init__(self) -> None:
         self._known: dict[str, TransactionMetadata] = {}
-        self._open: list[tuple[Key, OpenTransaction]] = []
+        self._open: list[tuple[Key, OpenTransaction, str]] = []
 
     def on_batch(self, batch: WholeBatch) -> None:
         """Account for a batch of `__transaction_state`."""
@@ -50,9 +50,9 @@ class Hanging:
         else:
             self._known[transactional_id] = decode_value(transactional_id, value)
 
-    def add_open(self, key: Key, transaction: OpenTransaction) -> None:
-        """Account for a transaction that is open at the end of a partition."""
-        self._open.append((key, transaction))
+    def add_open(self, key: Key, transaction: OpenTransaction, path: str) -> None:
+        """Account for a transaction that is open at the end of a partition, and where that lies."""
+        self._open.append((key, transaction, path))
 
     def findings(self) -> Iterator[Finding]:
         """Yield what healing will end, once every partition was read."""
@@ -60,13 +60,13 @@ class Hanging:
         for txn in self._known.values():
             by_producer[txn.previous_producer_id] = txn
             by_producer[txn.producer_id] = txn
-        for key, transaction in self._open:
+        for key, transaction, path in self._open:
             data = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
             verdict = heal(by_producer.get(data.producer_id), data, TopicPartition(*key))
             if verdict.remedy.is_act:
                 yield Finding(
                     Severity.NOTE,
-                    partition_name(*key),
+                    path,
                     f"the transaction of producer {data.producer_id}, epoch {data.producer_epoch},"
                     f" is open since offset {transaction.first_offset}, though {verdict.reason}:"
                     f" it will be {verdict.remedy.value}",

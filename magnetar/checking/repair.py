@@ -1,5 +1,7 @@
 """What `magnetar repair` does: the remedies of a check's findings, until a check finds none.
 
+Directory by directory, DATA first, which has the catalog; what is set aside goes to DATA.
+
 Round by round: check, then mend. A log is mended before what is computed from it, which is judged
 anew in the next round. Each step leaves a directory that a start, or another repair, goes on from:
 what is replaced is set aside first, and durable there.
@@ -18,7 +20,7 @@ from logstore.disk.files import FileSystem
 from logstore.partition.mending import Mending, SetAside
 from logstore.segments.findings import Finding, Remedy
 from logstore.sync.journal import JOURNAL, remove_journal
-from magnetar.checking.directory_check import CheckedPartition, DirectoryCheck
+from magnetar.checking.directory_check import CheckedPartition, DirectoryCheck, Shared
 from magnetar.storage.sqlite_database import FILE_NAME
 
 #: The journal, the logs, what is computed from them, the checkpoints: more rounds mend nothing.
@@ -32,22 +34,29 @@ _FIRST = (
 
 
 class Repair:
-    """One repair of a data directory whose lock the caller holds. Blocks; raises OSError."""
+    """One repair of a log directory whose lock the caller holds. Blocks; raises OSError."""
 
     def __init__(
         self,
         files: FileSystem,
-        path: str,
+        data: str,
         *,
         read_bytes: Callable[[int], None],
         tell: Callable[[Finding], None],
+        shared: Shared | None = None,
+        below: str = "",
     ) -> None:
-        """`tell` is called with each finding before its remedy is done."""
+        """`tell` is called with each finding before its remedy is done.
+
+        `data` is DATA; `shared` and `below` are as of `DirectoryCheck`.
+        """
         self._files = files
-        self._path = path
+        self._path = f"{data}/{below}".rstrip("/")
+        self._below = below
+        self._shared = shared
         self._read_bytes = read_bytes
         self._tell = tell
-        self._aside = SetAside(files, path)
+        self._aside = SetAside(files, data, below)
         self._partitions: list[CheckedPartition] = []
         self._was_clean = False
 
@@ -74,9 +83,15 @@ class Repair:
             self._path,
             read_bytes=self._read_bytes,
             on_partition=lambda checked, _: self._partitions.append(checked),
+            shared=self._shared,
+            below=self._below,
         )
         self._was_clean = check.was_clean
         return [each for each in check.findings() if each.remedy is not Remedy.NONE]
+
+    def _local(self, finding: Finding) -> Finding:
+        """Return a finding by its path in this directory."""
+        return finding._replace(path=finding.path.removeprefix(self._below))
 
     def _is_journal_due(self) -> bool:
         return not self._was_clean and self._files.exists(f"{self._path}/{JOURNAL}")
@@ -103,14 +118,16 @@ class Repair:
                 each.log.name,
                 each.log,
                 each.topic_id,
+                self._aside,
                 may_have_gaps=each.may_have_gaps,
             )
             for each in self._partitions
         }
         is_offsets_due = False
         done: set[tuple[str, Remedy]] = set()
-        for finding in findings:
-            self._tell(finding)
+        for told in findings:
+            self._tell(told)
+            finding = self._local(told)
             if (finding.path, finding.remedy) in done:
                 continue  # One remedy for all that is wrong with a file.
             done.add((finding.path, finding.remedy))
@@ -132,7 +149,8 @@ class Repair:
         """Write checkpoints that agree with the logs, all of whose bytes have been verified."""
         offsets = LogOffsets(DataDirectory(self._path, self._files).top)
         offsets.read()
-        for name in sorted({each.path for each in findings if each.remedy is Remedy.OFFSETS}):
+        torn = {self._local(each).path for each in findings if each.remedy is Remedy.OFFSETS}
+        for name in sorted(torn):
             self._aside.move(name, "it did not agree with the logs, or was torn")
         ends = {each.key: each.log.end_offset for each in self._partitions}
         # After a kill the bytes may be in memory alone: no recovery point may be raised.

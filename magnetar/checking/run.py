@@ -1,19 +1,24 @@
-"""A check or a repair of one data directory, under its lock, on the real disk."""
+"""A check or a repair of one data directory, under its locks, on the real disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from logstore.directory.data_directory import DataDirectory, DirectoryInUse, split_partition_name
+from logstore.directory.data_directory import (
+    DataDirectory,
+    DirectoryInUse,
+    Key,
+    split_partition_name,
+)
 from logstore.disk.checkpoints import META_PROPERTIES
 from logstore.disk.files import DiskFiles
 from logstore.segments.findings import Finding, Severity
-from magnetar.checking.directory_check import DirectoryCheck
+from magnetar.checking.directory_check import DirectoryCheck, Shared
 from magnetar.checking.repair import Repair
 from magnetar.storage.open_files import logs_max
-from magnetar.storage.placing import NODES, has_nodes
+from magnetar.storage.placing import NODES, node_directories, whole_of
 from magnetar.storage.sqlite_database import FILE_NAME
 
 Watch = Callable[[int], None]
@@ -24,17 +29,50 @@ class NotCheckable(Exception):
 
 
 def check_directory(path: Path, read_bytes: Watch) -> Iterator[Finding]:
-    """Yield what is wrong in the data directory. Raises NotCheckable, OSError."""
-    with _held(path) as files:
-        yield from DirectoryCheck(files, str(path), read_bytes=read_bytes).findings()
+    """Yield what is wrong in the data directory, and in those of its nodes: one report.
+
+    Raises NotCheckable, OSError.
+    """
+    with _held(path) as (files, directories):
+        shared = _shared(files, path, directories)
+        for below in directories:
+            yield from DirectoryCheck(
+                files,
+                str(path / below),
+                read_bytes=read_bytes,
+                shared=shared,
+                below=below,
+            ).findings()
+        # Last: what is open on one node, another may coordinate.
+        yield from shared.hanging.findings()
 
 
 def repair_directory(
     path: Path, read_bytes: Watch, tell: Callable[[Finding], None]
 ) -> list[Finding]:
-    """Mend the data directory; return what is left. Raises NotCheckable, OSError."""
-    with _held(path) as files:
-        return Repair(files, str(path), read_bytes=read_bytes, tell=tell).run()
+    """Mend the data directory, and those of its nodes; return what is left.
+
+    Raises NotCheckable, OSError.
+    """
+    with _held(path) as (files, directories):
+        shared = _shared(files, path, directories)
+        return [
+            finding
+            for below in directories
+            for finding in Repair(
+                files, str(path), read_bytes=read_bytes, tell=tell, shared=shared, below=below
+            ).run()
+        ]
+
+
+def _shared(files: DiskFiles, path: Path, directories: Sequence[str]) -> Shared:
+    """Return what the checks of these directories share; they are named below `path`."""
+    partitions: set[Key] = set()
+    if len(directories) > 1:
+        for below in directories:
+            found = DataDirectory(str(path / below), files).found_partitions({})
+            partitions.update((each.topic, each.partition) for each in found)
+    return Shared(partitions)
 
 
 def is_note(finding: Finding) -> bool:
@@ -43,28 +81,26 @@ def is_note(finding: Finding) -> bool:
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[DiskFiles]:
+def _held(path: Path) -> Iterator[tuple[DiskFiles, list[str]]]:
+    """Hold a data directory, and those of its nodes, which the value names below it, "" first."""
     known = {META_PROPERTIES, FILE_NAME}
     if not any(
         each.name in known or (each.is_dir() and split_partition_name(each.name) is not None)
         for each in path.iterdir()
     ):
         raise NotCheckable(f"{path} is no data directory: it has no catalog and no partition.")
-    if has_nodes(path) or path.absolute().parent.name == NODES:
+    if (whole := whole_of(path)) is not None:
         # What is open on one node, another may coordinate: no directory tells of it alone.
-        raise NotCheckable(
-            f"{path} is of several nodes. A start of magnetar serve without --workers moves their"
-            " partitions together; stop it, and name the whole data directory then."
-        )
+        raise NotCheckable(f"{path} is the directory of one of several nodes. Name {whole}.")
+    directories = ["", *(f"{NODES}/{each.name}/" for each in node_directories(path))]
     files = DiskFiles(str(path), open_max=logs_max())
-    data = DataDirectory(str(path), files)
-    try:
-        data.lock()
-        try:
-            yield files
-        finally:
-            data.release()
-    except DirectoryInUse as in_use:
-        raise NotCheckable(f"{in_use}. Stop the broker first.") from None
-    finally:
-        files.close()
+    with ExitStack() as held:
+        held.callback(files.close)
+        for below in directories:
+            data = DataDirectory(str(path / below), files)
+            try:
+                data.lock()
+            except DirectoryInUse as in_use:
+                raise NotCheckable(f"{in_use}. Stop the broker first.") from None
+            held.callback(data.release)
+        yield files, directories

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from magnetar.storage.placing import NODES
 from magnetar.storage.sqlite_database import FILE_NAME
 
 
@@ -17,6 +18,12 @@ class StoredTopic(NamedTuple):
     partition_count: int
     #: Whether compaction may have left gaps in its logs.
     is_compacted: bool
+    #: The node that leads each partition; none where there is one node.
+    leaders: tuple[int, ...]
+
+    def home_of(self, partition: int) -> str:
+        """Return in which directory below DATA a partition belongs: "", or "nodes/2/"."""
+        return f"{NODES}/{self.leaders[partition]}/" if partition < len(self.leaders) else ""
 
 
 class StoredCatalog(NamedTuple):
@@ -24,6 +31,11 @@ class StoredCatalog(NamedTuple):
 
     topics: dict[str, StoredTopic]
     deleted: frozenset[UUID]
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether several nodes have used it last."""
+        return any(topic.leaders for topic in self.topics.values())
 
 
 class CatalogDamaged(Exception):
@@ -49,12 +61,14 @@ def read_catalog(directory: Path) -> StoredCatalog | None:
                 "SELECT topic_id, value FROM topic_configs WHERE name = 'cleanup.policy'"
             )
         )
+        leaders = _leaders(database)
         return StoredCatalog(
             {
                 name: StoredTopic(
                     UUID(bytes=topic_id),
                     count,
                     bool(internal) or "compact" in policies.get(topic_id, ""),
+                    tuple(leaders.get(topic_id, ())),
                 )
                 for topic_id, name, count, internal in database.execute(
                     "SELECT id, name, partition_count, internal FROM topics"
@@ -70,3 +84,15 @@ def read_catalog(directory: Path) -> StoredCatalog | None:
     finally:
         if database is not None:
             database.close()
+
+
+def _leaders(database: sqlite3.Connection) -> dict[bytes, list[int]]:
+    """Return the nodes that lead the partitions of each topic; a catalog may be older than that."""
+    found: dict[bytes, list[int]] = {}
+    named = "SELECT name FROM sqlite_master WHERE name = 'partition_leaders'"
+    if database.execute(named).fetchone() is not None:
+        for topic_id, node_id in database.execute(
+            "SELECT topic_id, node_id FROM partition_leaders ORDER BY topic_id, partition"
+        ):
+            found.setdefault(topic_id, []).append(node_id)
+    return found

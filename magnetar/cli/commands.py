@@ -330,12 +330,12 @@ def complete_groups(
     )
 
 
-def _complete_profiles(
+def complete_profiles(
     context: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    from magnetar.cli.settings import complete_profiles
+    from magnetar.cli.settings import complete_profiles as complete_names
 
-    return complete_profiles(incomplete)
+    return complete_names(incomplete)
 
 
 def _addresses(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -368,7 +368,7 @@ _HOW_TO_CONNECT = (
         metavar="NAME",
         envvar="MAGNETAR_PROFILE",
         show_envvar=True,
-        shell_complete=_complete_profiles,
+        shell_complete=complete_profiles,
         help="Connect as this profile says, which `magnetar profiles list` shows.",
     ),
     click.option(

@@ -1,11 +1,10 @@
-"""Tables, and times as people type them. What words numbers get: `magnetar.client.readable`."""
+"""Tables. What words numbers and times get: `magnetar.client.readable`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 
-from magnetar.client.readable import ABSENT, count, duration, known, moment, size
+from magnetar.client.readable import ABSENT, count, duration, known, moment, parse_moment, size
 
 __all__ = [
     "ABSENT",
@@ -37,12 +36,3 @@ def fields(pairs: Iterable[tuple[str, str]]) -> str:
     shown = [(name.upper(), value) for name, value in pairs]
     width = max(len(name) for name, _ in shown)
     return "\n".join(f"{name.ljust(width)}{_BETWEEN}{value}".rstrip() for name, value in shown)
-
-
-def parse_moment(text: str) -> int:
-    """Return ms since 1970 of an ISO 8601 time; without a zone it is UTC. Raises ValueError."""
-    found = datetime.fromisoformat(text)
-    # Not the machine's zone: a command should mean the same on every machine, as its output does.
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1000)

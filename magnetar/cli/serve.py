@@ -69,10 +69,11 @@ class Flags(NamedTuple):
     objects: str | None = None
 
 
-def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -> int:
+def run(flags: Flags, compose: Callable[..., Broker] | None = None) -> int:
     """Serve until a signal; return the exit code.
 
-    `compose` makes the broker, on its event loop: a test's broker has other parts.
+    `compose` makes the broker, on its event loop: a test's broker has other parts. That of one of
+    several nodes is made of the arguments that `Broker` has.
     """
     logging.configure(flags.log_level, flags.log_format)
 
@@ -85,7 +86,7 @@ def run(flags: Flags, compose: Callable[[BrokerConfig], Broker] | None = None) -
                 "--objects needs --storage: a bucket has the older batches of a cluster"
             )
         if (count := _worker_count(flags.workers)) > 1:
-            return _serve_nodes(config, count)
+            return _serve_nodes(config, count, compose)
         return _run(lambda: _serve(config, compose))
 
     return _exit_code(serve)
@@ -150,18 +151,21 @@ def _worker_count(text: str) -> int:
     return int(text)
 
 
-def _serve_nodes(config: BrokerConfig, count: int) -> int:
+def _serve_nodes(
+    config: BrokerConfig, count: int, compose: Callable[..., Broker] | None = None
+) -> int:
     """Serve by several nodes; return the exit code. Raises ConfigError."""
     import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
 
     from magnetar.apis.registry import load_apis
-    from magnetar.broker import complete_import, data_dir_of
+    from magnetar.broker import Broker, complete_import, data_dir_of
     from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
-    from magnetar.storage.placing import await_former_nodes, placed
+    from magnetar.storage.placing import await_former_nodes, placed, refuse_part
 
     load_apis()
     check_workers(config)
     data_dir = data_dir_of(config)
+    refuse_part(data_dir)
     await_former_nodes(data_dir)
     # Addresses first: a taken one is reported before any partition is moved.
     nodes = members(config, range(config.node_id, config.node_id + count))
@@ -170,7 +174,7 @@ def _serve_nodes(config: BrokerConfig, count: int) -> int:
 
     def body(node_id: int, ties: Ties) -> int:
         node = NodeMetrics(node_id, data_dir, nodes, metrics)
-        return _run_node(lambda: broker_of(node_id, nodes, data_dir), ties, node)
+        return _run_node(lambda: broker_of(node_id, nodes, data_dir, compose or Broker), ties, node)
 
     complete_import(data_dir)
     with placed(data_dir, config, [*nodes]) as cluster_id:
@@ -231,10 +235,10 @@ def _supervise(
 
 def _run_node(make_broker: Callable[[], Broker], ties: Ties, metrics: NodeMetrics) -> int:
     """Serve as one of several nodes until a signal; return the exit code."""
-    return _exit_code(lambda: _run(lambda: _serve_node(make_broker(), ties, metrics)))
+    return _exit_code(lambda: _run(lambda: _serve_node(make_broker, ties, metrics)))
 
 
-async def _serve_node(broker: Broker, ties: Ties, metrics: NodeMetrics) -> None:
+async def _serve_node(make_broker: Callable[[], Broker], ties: Ties, metrics: NodeMetrics) -> None:
     loop = asyncio.get_running_loop()
     _prepare()
     # Before recovery, as for signals: a node of a supervisor that is gone ends at once.
@@ -247,6 +251,7 @@ async def _serve_node(broker: Broker, ties: Ties, metrics: NodeMetrics) -> None:
 
     loop.add_reader(ties.orders, on_order)
     metrics.begin()
+    broker = make_broker()
     await _start(broker)
     await metrics.start(broker)
     ties.tell_ready()
@@ -279,16 +284,17 @@ async def _start(broker: Broker) -> None:
 def _gather_nodes(config: BrokerConfig) -> None:
     """Move back what several nodes have, where they had the data directory. Raises ConfigError."""
     from magnetar.broker import data_dir_of
-    from magnetar.storage.placing import await_former_nodes, has_nodes, placed
+    from magnetar.storage.placing import await_former_nodes, has_nodes, placed, refuse_part
 
     data_dir = data_dir_of(config)
+    refuse_part(data_dir)
     if has_nodes(data_dir):
         await_former_nodes(data_dir)
         with placed(data_dir, config, [config.node_id]):
             pass
 
 
-async def _serve(config: BrokerConfig, compose: Callable[[BrokerConfig], Broker] | None) -> None:
+async def _serve(config: BrokerConfig, compose: Callable[..., Broker] | None) -> None:
     from magnetar.broker import Broker
 
     loop = asyncio.get_running_loop()

@@ -101,11 +101,16 @@ def _text(name: str, host: str, port: int) -> str:
     return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
 
-def broker_of(node_id: int, nodes: dict[int, Member], data_dir: Path) -> Broker:
-    """Return the broker of one node, in its own process. Closes the sockets of the others."""
+def broker_of(
+    node_id: int, nodes: dict[int, Member], data_dir: Path, make: Callable[..., Broker] = Broker
+) -> Broker:
+    """Return the broker of one node, in its own process. Closes the sockets of the others.
+
+    `make` makes it, of the arguments that `Broker` has.
+    """
     own = nodes[node_id]
     close_others(node_id, nodes)
-    return Broker(
+    return make(
         own.config,
         open_storage=partial(_open_storage, data_dir),
         bind=own.bind(),
@@ -176,11 +181,12 @@ def _open_storage(
     config: BrokerConfig,
     clock: Clock,
     fail: Callable[[BaseException], None],
+    open_logs: Callable[..., Logs] = Logs.in_directory,
 ) -> tuple[Logs, Catalog]:
     """Open the node's own logs, and the catalog of all nodes. Raises ConfigError."""
     directory = data_dir_of(config)
     try:
-        logs = Logs.in_directory(str(directory), config, clock, fail)
+        logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
     return logs, Catalog(data_dir, Durability(config.durability), is_shared=True)

@@ -7,6 +7,7 @@ retried.
 from __future__ import annotations
 
 import secrets
+import select
 import socket
 import ssl
 import time
@@ -62,7 +63,7 @@ class Connection:
         self.address = address
         #: Whether every request so far got its response. If not, the next response on this
         #: connection would be that of an earlier request.
-        self.is_usable = True
+        self._is_in_step = True
         self._name = f"{address[0]}:{address[1]}"
         self._timeout_s = timeout_s
         self._client_id = client_id
@@ -92,6 +93,16 @@ class Connection:
         except ClientError:
             self.close()
             raise
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the next request can be sent. The broker may have ended since the last one."""
+        if not self._is_in_step:
+            return False
+        # A broker says nothing unasked: what can be read now is the end of the connection.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
 
     def serves(self, request_class: type[Message]) -> bool:
         """Return whether broker and client share a version of this request."""
@@ -131,6 +142,7 @@ class Connection:
         return self._exchange(request, response_class, version, extra_wait_s)
 
     def close(self) -> None:
+        self._is_in_step = False
         self._socket.close()
 
     def _begin_tls(self, context: ssl.SSLContext) -> None:
@@ -215,7 +227,7 @@ class Connection:
         except WireError as error:
             raise ClientError(f"cannot ask the broker that: {error}") from None
         # Until the whole response has been read: an exception leaves the rest of it in the stream.
-        self.is_usable = False
+        self._is_in_step = False
         try:
             frame = self._exchange_frames(body, deadline)
             answered, start = ResponseHeader.decode_from(
@@ -241,7 +253,7 @@ class Connection:
             raise Unreachable(f"{self._name}: {error.strerror or error}") from None
         except WireError as error:
             raise ClientError(f"{self._name} does not speak Kafka's protocol: {error}") from None
-        self.is_usable = True
+        self._is_in_step = True
         return response
 
     def _exchange_frames(self, body: bytes, deadline: float) -> bytes:

@@ -26,10 +26,13 @@ from wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 #: ListGroups in the versions that can filter by state and by type.
 _STATES_SINCE, _TYPES_SINCE = 4, 5
+#: LeaveGroup in the versions that name members (KIP-345).
+_LEAVE_MEMBERS_SINCE = 3
 _CLASSIC = "classic"
 _CONSUMER = "consumer"
 _DEAD = "Dead"
@@ -129,6 +132,10 @@ class Position:
         }
 
 
+class NoSuchGroup(ClientError):
+    """A group that its coordinator does not know."""
+
+
 def list_groups(
     client: Client, *, states: Sequence[str] = (), kinds: Sequence[str] = ()
 ) -> list[ListedGroup]:
@@ -154,7 +161,7 @@ def list_groups(
 
 
 def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
-    """Return these groups, in this order. ClientError for one that does not exist."""
+    """Return these groups, in this order. NoSuchGroup for one that does not exist."""
     wanted = list(dict.fromkeys(group_ids))
     found: dict[str, Group] = {}
     for node_id, ids in client.group_coordinators(wanted).items():
@@ -166,7 +173,7 @@ def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
             found |= _classic_groups(client, node_id, classic)
     for group_id in wanted:
         if group_id not in found:
-            raise ClientError(f"there is no group {group_id!r}.")
+            raise NoSuchGroup(f"there is no group {group_id!r}.")
     return [found[group_id] for group_id in wanted]
 
 
@@ -200,6 +207,26 @@ def delete_groups(client: Client, group_ids: Iterable[str]) -> dict[str, ErrorCo
         for result in response.results:
             codes[result.group_id] = ErrorCode(result.error_code)
     return codes
+
+
+def remove_member(client: Client, group_id: str, member: Member, reason: str) -> None:
+    """Take a member out of a group of the classic protocol, which then shares its partitions out.
+
+    A member whose client is alive joins again. Refused: it is gone, or the group is of another
+    protocol. Source: KIP-345, KIP-800 (the reason).
+    """
+    identity = MemberIdentity(
+        member_id=member.member_id, group_instance_id=member.instance_id, reason=reason
+    )
+    response = client.call(
+        LeaveGroupRequest(group_id=group_id, members=[identity]),
+        LeaveGroupResponse,
+        node_id=client.group_coordinator_of(group_id),
+        at_least=_LEAVE_MEMBERS_SINCE,
+    )
+    check(response.error_code, f"group {group_id!r}")
+    for each in response.members:
+        check(each.error_code, f"member {each.member_id}")
 
 
 def _ends(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 ABSENT = "-"
+#: The year 10000.
+_CALENDAR_END_MS = 253_402_300_800_000
 
 
 def duration(value_ms: int) -> str:
@@ -36,7 +38,28 @@ def moment(time_ms: int) -> str:
     """Return a time, to the second, in UTC: `2026-11-21 13:05:12Z`; `-` for none."""
     if time_ms < 0:
         return ABSENT
+    # A producer writes what timestamp it likes: no calendar has this one.
+    if time_ms >= _CALENDAR_END_MS:
+        return f"{count(time_ms)} ms"
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def parse_moment(text: str) -> int:
+    """Return ms since 1970 of an ISO 8601 time; without a zone it is UTC. Raises ValueError."""
+    found = datetime.fromisoformat(text)
+    # Not the machine's zone: a command should mean the same on every machine, as its output does.
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return round(found.timestamp() * 1000)
+
+
+def parse_time(text: str) -> int:
+    """Return ms since 1970 of such a number, or of an ISO 8601 time. Raises ValueError."""
+    digits = text.replace(" ", "")
+    # `isdigit` alone takes digits of every script and texts of any length.
+    if digits.isascii() and digits.isdigit() and len(digits) < 18:
+        return int(digits)
+    return parse_moment(text)
 
 
 def size(size_bytes: int) -> str:

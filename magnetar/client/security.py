@@ -19,6 +19,7 @@ from magnetar.client.token_source import TokenSource, parse_token_source
 from magnetar.config.jaas import parse_jaas
 from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.providers import ProviderFailed, resolved
+from magnetar.endpoint import trusting
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = (PLAIN, *HASHES, OAUTHBEARER)
@@ -68,7 +69,7 @@ class Security:
             if not os.access(path, os.R_OK):
                 raise BadSettings(f"cannot read {path}.")
         try:
-            context = ssl.create_default_context(cafile=self.truststore or None)
+            context = trusting(self.truststore or None)
             if self.certificate:
                 context.load_cert_chain(self.certificate, self.key, self.key_password)
         except (ssl.SSLError, OSError) as error:

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
 from magnetar.client.errors import ClientError
-from magnetar.endpoint import Endpoint, EndpointFailed, parse_endpoint, read_endpoint
+from magnetar.endpoint import (
+    Endpoint,
+    EndpointFailed,
+    parse_endpoint,
+    read_endpoint,
+    trusting,
+)
 
 _NAME = "sasl.oauthbearer"
 _URL = f"{_NAME}.token.endpoint.url"
@@ -110,7 +116,7 @@ class TokenSource:
         return read_endpoint(self.endpoint, self._context, headers, body)
 
     def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self.authorities or None)
+        return trusting(self.authorities or None)
 
 
 def parse_token_source(given: Mapping[str, str], options: Mapping[str, str]) -> TokenSource:

@@ -1,7 +1,7 @@
-"""The broker's settings: Kafka's names and defaults, and a few names of magnetar's own.
+"""The broker's settings: Kafka's names and defaults, and a few of magnetar's own.
 
-`since` is the release in which a name appeared: Kafka's number, or magnetar's. Where a default
-differs from Kafka's the doc says so and why.
+`since`: the release, Kafka's or magnetar's, in which a name appeared. Where a default differs from
+Kafka's the doc says so and why.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.config import compression
-from magnetar.config.cluster import CLUSTER_SETTINGS
+from magnetar.config.cluster import ClusterConfig
 from magnetar.config.disk import DiskConfig
 from magnetar.config.observing import ObservingConfig
 from magnetar.config.quotas import QUOTA_SETTINGS
@@ -35,15 +35,12 @@ _KIP_1030 = "KIP-1030"
 CLEANUP_POLICIES = ("delete", "compact")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
-
 #: Tables whose settings a broker has, and whose parts read them through `view`.
 _TABLES = (
     SECURITY_SETTINGS,
     TOKEN_SETTINGS,
     QUOTA_SETTINGS,
-    DiskConfig.settings,
-    CLUSTER_SETTINGS,
-    ObservingConfig.settings,
+    *(table.settings for table in (ClusterConfig, DiskConfig, ObservingConfig)),
 )
 
 

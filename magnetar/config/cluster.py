@@ -29,7 +29,3 @@ class ClusterConfig(Config):
         doc="HOST:PORT at which the other nodes of the cluster reach this one. Empty: the host of"
         " the first listener, and a free port.",
     )
-
-
-#: The settings of this file, which a broker has besides its own.
-CLUSTER_SETTINGS = ClusterConfig.settings

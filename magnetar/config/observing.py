@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.config.setting import Config, integer, words
+from magnetar.config.setting import Config, integer, string, words
 
 
 class ObservingConfig(Config):
@@ -22,4 +22,11 @@ class ObservingConfig(Config):
         since="3.7",
         doc="Most compressed bytes that a client may push of its own metrics at once. Clients are"
         " asked for them where metrics.listen is set.",
+    )
+    traces_exporter = string(
+        "none",
+        one_of=("none", "otlp"),
+        since="magnetar 0.1",
+        doc="Where spans of requests go: nowhere, or by OTLP over HTTP to the collector that the"
+        " OTEL_* variables name. Needs pip install 'magnetar[otel]'. See tracing.md.",
     )

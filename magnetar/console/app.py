@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -12,34 +13,30 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from magnetar import __version__
 from magnetar.client import ClientError
 from magnetar.client.security import Security
+from magnetar.console.changes import Change, done, shown
 from magnetar.console.guard import Guard
 from magnetar.console.pages import (
     access,
+    access_changes,
+    config_changes,
     configs,
+    group_changes,
     groups,
     messages,
     nodes,
     producing,
+    topic_changes,
     topics,
     transactions,
 )
-from magnetar.console.screens import (
-    SESSION_COOKIE,
-    Handler,
-    Screen,
-    Screens,
-    Settings,
-    Visit,
-    keep_session,
-    read_form,
-)
+from magnetar.console.screens import Handler, Screen, Screens, Settings, Visit, read_form
 from magnetar.console.sessions import Connect, Sessions
 
 _STATIC = Path(__file__).parent / "static"
@@ -71,26 +68,60 @@ DEEDS: dict[str, Handler] = {
     "/transactions/hanging": transactions.abort_hanging,
     "/topics/produce": producing.send,
 }
+#: What a GET shows before a POST of the same address does it.
+CHANGES: dict[str, Change] = {
+    "/topics/create": topic_changes.CREATE,
+    "/topics/delete": topic_changes.DELETE,
+    "/topics/partitions": topic_changes.PARTITIONS,
+    "/topics/trim": topic_changes.TRIM,
+    "/configs/change": config_changes.CHANGE,
+    "/groups/reset": group_changes.RESET,
+    "/groups/delete": group_changes.DELETE,
+    "/groups/offsets": group_changes.DELETE_OFFSETS,
+    "/groups/member": group_changes.REMOVE_MEMBER,
+    "/access/rule": access_changes.ADD_RULE,
+    "/access/rule/delete": access_changes.DELETE_RULE,
+    "/access/user": access_changes.SET_PASSWORD,
+    "/access/user/delete": access_changes.DELETE_USER,
+    "/access/quota": access_changes.SET_QUOTA,
+    "/access/quota/delete": access_changes.REMOVE_QUOTA,
+}
 #: What a GET downloads.
 FILES: dict[str, Callable[[Visit], bytes]] = {"/topics/value": messages.raw}
 
 
-def build_app(
-    connect: Connect, security: Security, settings: Settings, hosts: Iterable[str]
-) -> Starlette:
-    """Return the application. `hosts`: the names, without ports, that it answers for."""
-    sessions = Sessions(connect, security)
-    screens = Screens(sessions, settings)
-    login = _Login(sessions, screens)
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of the console: how to connect, and what holds for its pages."""
+
+    connect: Connect
+    security: Security
+    settings: Settings
+
+
+def build_app(clusters: Sequence[Cluster], hosts: Iterable[str]) -> Starlette:
+    """Return the application. `hosts`: the names, without ports, that it answers for.
+
+    Each cluster has pages, logins and connections of its own; nothing leads from one to another
+    but the switch in the header.
+    """
+    served = [_Served(each) for each in clusters]
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        sessions.begin()
+        for each in served:
+            each.sessions.begin()
         yield
-        await run_in_threadpool(sessions.close)
+        for each in served:
+            await run_in_threadpool(each.sessions.close)
+
+    def screens_of(path: str) -> Screens:
+        found = (each.screens for each in served if path.startswith(f"{each.root}/"))
+        return next(found, served[0].screens)
 
     async def failed(request: Request, failure: Exception) -> Response:
         assert isinstance(failure, HTTPException)
+        screens = screens_of(request.url.path)
         message = f"{request.url.path}: {failure.detail}."
         return screens.failure(
             request, screens.session(request), ClientError(message), failure.status_code
@@ -98,28 +129,56 @@ def build_app(
 
     async def broken(request: Request, failure: Exception) -> Response:
         # The server logs the failure with its traceback; a visitor is told that there is one.
+        screens = screens_of(request.url.path)
         message = f"{request.url.path}: the console failed, and its log says where."
         return screens.failure(request, screens.session(request), ClientError(message), 500)
 
     async def home(request: Request) -> Response:
-        return RedirectResponse("/transactions", 303)
+        return RedirectResponse(f"{served[0].root}/transactions", 303)
 
-    routes = [
-        Route("/", home),
-        Route("/login", login.form),
-        Route("/login", login.submitted, methods=["POST"]),
-        Route("/logout", login.out, methods=["POST"]),
-        *[Route(path, screens.page(handler)) for path, handler in PAGES.items()],
-        *[Route(path, screens.deed(handler), methods=["POST"]) for path, handler in DEEDS.items()],
-        *[Route(path, screens.file(handler)) for path, handler in FILES.items()],
-        Mount(f"/static/{__version__}", _Files(directory=_STATIC)),
-    ]
+    pages = [Mount(each.root, routes=each.routes()) for each in served]
     return Starlette(
-        routes=routes,
+        routes=[
+            Route("/", home),
+            Mount(f"/static/{__version__}", _Files(directory=_STATIC)),
+            *pages,
+        ],
         lifespan=lifespan,
         middleware=[Middleware(Guard, hosts=tuple(hosts))],
         exception_handlers={HTTPException: failed, Exception: broken},
     )
+
+
+class _Served:
+    """The pages of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.root = cluster.settings.root
+        self.sessions = Sessions(cluster.connect, cluster.security)
+        self.screens = Screens(self.sessions, cluster.settings)
+
+    def routes(self) -> list[BaseRoute]:
+        screens, login = self.screens, _Login(self.sessions, self.screens)
+
+        async def home(request: Request) -> Response:
+            return screens.to("/transactions")
+
+        def change(path: str, change: Change) -> list[BaseRoute]:
+            return [
+                Route(path, screens.page(shown(change))),
+                Route(path, screens.deed(done(change)), methods=["POST"]),
+            ]
+
+        return [
+            Route("/", home),
+            Route("/login", login.form),
+            Route("/login", login.submitted, methods=["POST"]),
+            Route("/logout", login.out, methods=["POST"]),
+            *[Route(path, screens.page(handler)) for path, handler in PAGES.items()],
+            *[Route(path, screens.deed(each), methods=["POST"]) for path, each in DEEDS.items()],
+            *[Route(path, screens.file(handler)) for path, handler in FILES.items()],
+            *[route for path, each in CHANGES.items() for route in change(path, each)],
+        ]
 
 
 class _Files(StaticFiles):
@@ -140,7 +199,7 @@ class _Login:
 
     async def form(self, request: Request) -> Response:
         if not self._sessions.wants_login:
-            return RedirectResponse("/", 303)
+            return self._screens.to("/")
         return await run_in_threadpool(self._show, request, request.query_params.get("next", ""))
 
     async def submitted(self, request: Request) -> Response:
@@ -158,8 +217,8 @@ class _Login:
             )
         except ClientError as failure:
             return await run_in_threadpool(self._show, request, wanted, str(failure), username)
-        response = RedirectResponse(_own_address(wanted), 303)
-        keep_session(response, logged_in.id)
+        response = self._screens.to(_own_address(wanted))
+        self._screens.keep(response, logged_in.id)
         return response
 
     async def out(self, request: Request) -> Response:
@@ -167,8 +226,8 @@ class _Login:
         session = self._screens.session(request)
         if self._sessions.is_token(session, form.get("token", "")):
             await run_in_threadpool(self._sessions.log_out, session.id)
-        response = RedirectResponse("/", 303)
-        response.delete_cookie(SESSION_COOKIE)
+        response = self._screens.to("/")
+        self._screens.forget(response)
         return response
 
     def _show(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
@@ -22,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from magnetar.client import ClientError, NotLetIn, Refused, Unreachable
+from magnetar.console.refusals import explained
 from magnetar.console.registry import Registry
 from magnetar.console.sessions import Access, Session, Sessions
 from magnetar.console.templating import link, render
@@ -58,12 +60,18 @@ class Elsewhere:
 
 @dataclass
 class Settings:
-    """What holds for the whole console."""
+    """What holds for all pages of one cluster."""
 
     cluster: str
     read_only: bool = False
     registry: Registry | None = None
     tick_s: float = TICK_S
+    name: str = ""
+    """What visitors call the cluster, where the console has several."""
+    root: str = ""
+    """Where its pages begin: empty, or `/c/NAME`."""
+    others: Sequence[tuple[str, str]] = ()
+    """Name and root of every cluster of the console; empty if there is one."""
 
 
 @dataclass
@@ -85,9 +93,32 @@ class Visit:
             return default
         return min(max(int(text), lowest), highest)
 
+    def explained(self, failure: ClientError) -> str:
+        """Return a failure in words for this visitor."""
+        return explained(failure, self.access.username)
+
 
 class NotFound(ClientError):
     """What the address names is not there."""
+
+
+class Forbidden(ClientError):
+    """The console itself does not do that."""
+
+
+class OutcomeUnknown(ClientError):
+    """The cluster stopped answering while something was done."""
+
+
+@contextmanager
+def uncertain() -> Iterator[None]:
+    """Say of a deed that the cluster did not answer that it may have been done."""
+    try:
+        yield
+    except Unreachable as failure:
+        raise OutcomeUnknown(
+            f"{failure} Whether it was done is not known: look before you try again."
+        ) from None
 
 
 Handler = Callable[[Visit], Screen | Elsewhere]
@@ -123,13 +154,11 @@ class Screens:
             if session.access is None:
                 return self._to_login(request)
             if self._settings.read_only:
-                return self.failure(
-                    request, session, ClientError("This console is read-only."), 403
-                )
+                return self.failure(request, session, Forbidden("This console is read-only."))
             form = await read_form(request)
             if not self._sessions.is_token(session, form.get("token", "")):
                 mistake = "This form is not of this session. Load the page again."
-                return self.failure(request, session, ClientError(mistake), 403)
+                return self.failure(request, session, Forbidden(mistake))
             visit = self._visit(request, session.access)
             visit.form = form
             return await self._answered(request, handler, visit, session)
@@ -154,11 +183,25 @@ class Screens:
 
     def show(self, request: Request, session: Session, screen: Screen) -> HTMLResponse:
         """Return a screen as a whole page."""
-        page = render(screen.template, self._values(request, session, screen, "page.html"))
+        page = self._render(screen, self._values(request, session, screen, "page.html"))
         response = HTMLResponse(page, screen.status)
         if session.is_new:
-            keep_session(response, session.id)
+            self.keep(response, session.id)
         return response
+
+    def keep(self, response: Response, session_id: str) -> None:
+        """Give a session to the browser: no script reads it, no form of another site sends it."""
+        response.set_cookie(
+            SESSION_COOKIE, session_id, httponly=True, samesite="lax", path=self._home
+        )
+
+    def forget(self, response: Response) -> None:
+        """Take the session from the browser."""
+        response.delete_cookie(SESSION_COOKIE, path=self._home)
+
+    def to(self, address: str) -> RedirectResponse:
+        """Send the browser to an address of this cluster."""
+        return RedirectResponse(self._settings.root + address, 303)
 
     def failure(
         self, request: Request, session: Session, failure: ClientError, status: int | None = None
@@ -166,8 +209,16 @@ class Screens:
         """Return a failure as a page; one that may pass by itself is live."""
         known = next((code for kind, code in _STATUSES.items() if isinstance(failure, kind)), 400)
         is_passing = isinstance(failure, Unreachable) and request.method == "GET"
-        values = {"message": str(failure), "is_passing": is_passing}
-        screen = Screen("failure.html", values, "Not shown", is_passing, status or known)
+        username = None if session.access is None else session.access.username
+        title = "Not done" if request.method == "POST" else "Not shown"
+        if isinstance(failure, OutcomeUnknown):
+            title = "Perhaps done"
+        values = {
+            "message": explained(failure, username),
+            "is_passing": is_passing,
+            "heading": "The cluster does not answer" if is_passing else title,
+        }
+        screen = Screen("failure.html", values, title, is_passing, status or known)
         return self.show(request, session, screen)
 
     def session(self, request: Request) -> Session:
@@ -182,7 +233,7 @@ class Screens:
         except ClientError as failure:
             return await run_in_threadpool(self.failure, request, session, failure)
         if isinstance(found, Elsewhere):
-            return RedirectResponse(found.address, 303)
+            return self.to(found.address)
         return await run_in_threadpool(self.show, request, session, found)
 
     def _stream(
@@ -202,7 +253,7 @@ class Screens:
             screen = handler(visit)
             assert isinstance(screen, Screen), "only pages are live"
             values = self._values(request, session, screen, "fragment.html")
-            return render(screen.template, values)
+            return self._render(screen, values)
 
         last, is_lost, silence = "", False, 0
         try:
@@ -237,10 +288,21 @@ class Screens:
     def _to_login(self, request: Request) -> Response:
         if request.method != "GET" or "text/event-stream" in request.headers.get("accept", ""):
             return Response("The session has ended: log in again.\n", 401)
-        asked = request.url.path
+        asked = self.own(request.url.path)
         if request.url.query:
             asked += f"?{request.url.query}"
-        return RedirectResponse(link("/login", next=asked), 303)
+        return self.to(link("/login", next=asked))
+
+    @property
+    def _home(self) -> str:
+        return self._settings.root or "/"
+
+    def own(self, path: str) -> str:
+        """Return an address without the part that names the cluster."""
+        return path.removeprefix(self._settings.root)
+
+    def _render(self, screen: Screen, values: Mapping[str, Any]) -> str:
+        return render(screen.template, values, self._settings.root)
 
     def _values(
         self, request: Request, session: Session, screen: Screen, layout: str
@@ -252,8 +314,10 @@ class Screens:
             "title": screen.title,
             "is_live": screen.is_live,
             "address": path + (f"?{request.url.query}" if request.url.query else ""),
-            "section": path.split("/")[1],
+            "section": self.own(path).partition("/")[2].partition("/")[0],
             "cluster": self._settings.cluster,
+            "cluster_name": self._settings.name,
+            "clusters": self._settings.others,
             "read_only": self._settings.read_only,
             "username": session.access.username if session.access is not None else None,
             "is_in": session.access is not None,
@@ -266,15 +330,12 @@ class Screens:
 #: The status of a failure's page; the first kind that fits.
 _STATUSES: dict[type[ClientError], int] = {
     NotFound: 404,
+    Forbidden: 403,
     Unreachable: 502,
     NotLetIn: 502,
+    OutcomeUnknown: 502,
     Refused: 409,
 }
-
-
-def keep_session(response: Response, session_id: str) -> None:
-    """Give a session to the browser: no script reads it, no form of another site sends it."""
-    response.set_cookie(SESSION_COOKIE, session_id, httponly=True, samesite="lax", path="/")
 
 
 async def read_form(request: Request) -> dict[str, str]:

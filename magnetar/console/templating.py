@@ -15,9 +15,12 @@ from magnetar import __version__
 from magnetar.client.readable import count, duration, known, moment, size
 
 
-@lru_cache(maxsize=1)
-def environment() -> Environment:
-    """Return the environment of all templates: every value is escaped, none may be missing."""
+@lru_cache(maxsize=64)
+def environment(root: str = "") -> Environment:
+    """Return the environment of all templates: every value is escaped, none may be missing.
+
+    `root` is where the pages of a cluster begin: what `link` puts before each address.
+    """
     found = Environment(
         loader=PackageLoader("magnetar.console", "templates"),
         autoescape=True,
@@ -33,16 +36,20 @@ def environment() -> Environment:
         "size": size,
         "as_json": _as_json,
     }
-    found.globals |= {"link": link, "version": __version__}
+
+    def rooted(path: str, **query: object) -> str:
+        return root + link(path, **query)
+
+    found.globals |= {"link": rooted, "version": __version__}
     return found
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
-    return environment().get_template(template).render(values)
+def render(template: str, values: Mapping[str, Any], root: str = "") -> str:
+    return environment(root).get_template(template).render(values)
 
 
 def link(path: str, **query: object) -> str:
-    """Return an address; a query's values that are None or empty are left out."""
+    """Return an address in a cluster; a query's values that are None or empty are left out."""
     wanted = [
         f"{name}={_quoted(str(value))}" for name, value in query.items() if value not in (None, "")
     ]

@@ -7,6 +7,7 @@ docs/decisions/0040-faults-are-composed.md.
 
     rules      what a fault is, and which request it meets: pure
     named      which topics, groups and transactional ids a request names
+    shared     the faults of several nodes, counted over all of them
     names      APIs, error codes and crash points by their names
     handlers   faults around the handlers of the APIs that they are for, while there are any
     points     the moments in which a broker can be made to crash

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from magnetar.cli.serve import EXIT_MISTAKE, Flags, run
 from magnetar.faults.composing import compose
@@ -16,10 +17,12 @@ def main() -> int:
     parser.add_argument("--as-version")
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--config", required=True)
+    parser.add_argument("--workers", default="1")
+    parser.add_argument("--doors", type=Path, metavar="DIRECTORY", help="of several nodes")
     given = parser.parse_args()
-    flags = Flags(None, given.data_dir, given.config, (), "info", "auto")
+    flags = Flags(None, given.data_dir, given.config, (), "info", "auto", given.workers)
     try:
-        return run(flags, compose(given.lifeline, given.as_version))
+        return run(flags, compose(given.lifeline, given.as_version, given.doors))
     except Mistake as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE

@@ -15,21 +15,24 @@ import signal
 from collections.abc import Callable, Sequence, Set
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from types import CoroutineType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from magnetar.apis.api_versions import api_versions
 from magnetar.broker import Broker, open_directory
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.security import AuthorizationConfig
 from magnetar.faults import hurrying, names
 from magnetar.faults.disk import DiskFaults
-from magnetar.faults.door import Calls, Door
+from magnetar.faults.door import Calls, Door, NodeDoor
 from magnetar.faults.handlers import FaultyHandlers
 from magnetar.faults.names import Mistake
 from magnetar.faults.points import CrashingParticipants
 from magnetar.faults.recording import Recorder
 from magnetar.faults.releases import as_release, cap
 from magnetar.faults.rules import Fault, Faults, Kind
+from magnetar.faults.shared import SharedFaults
 from magnetar.runtime.failing import end_process
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -42,12 +45,30 @@ _API_VERSIONS = ApiVersionsRequest.api_key
 _FIELDS = frozenset(each.name for each in fields(Fault)) - {"id", "kind", "api_key", "hits"}
 
 
+class AmongNodes(NamedTuple):
+    """What one of several nodes has beside a broker's own parts."""
+
+    doors: Path
+    shared: SharedFaults
+    #: Arguments of `Broker`.
+    parts: dict[str, Any]
+
+
 class FaultyBroker:
     """The parts of a broker with faults. `broker` is to be started as any other."""
 
-    def __init__(self, config: BrokerConfig, lifeline: int, release: str | None = None) -> None:
-        """`lifeline`: the descriptor of the tests' pair of sockets. Raises Mistake."""
-        self.faults = Faults()
+    def __init__(
+        self,
+        config: BrokerConfig,
+        lifeline: int,
+        release: str | None = None,
+        among: AmongNodes | None = None,
+    ) -> None:
+        """`lifeline`: the descriptor of the tests' pair of sockets. `among`: of one of several
+        nodes. Raises Mistake.
+        """
+        self._shared = None if among is None else among.shared
+        self.faults = Faults() if self._shared is None else Faults(self._shared.hit)
         self.disk = DiskFaults()
         self.clock = hurrying.MovableClock()
         self._recorder = Recorder(self._tell)
@@ -56,13 +77,21 @@ class FaultyBroker:
         #: Who waits for hits, and for groups.
         self._waits = 0
         self._group_waits = 0
-        self._door = Door(lifeline, self._calls())
+        parts: dict[str, Any] = {"open_storage": open_directory}
+        self._door: Door | NodeDoor
+        if among is None:
+            self._door = Door(lifeline, self._calls())
+        else:
+            path = among.doors / f"{config.node_id}.sock"
+            self._door = NodeDoor(lifeline, path, self._calls())
+            parts.update(among.parts)
+        parts["open_storage"] = partial(parts["open_storage"], open_logs=self.disk.open_logs)
         self.broker = Broker(
             config,
             clock=self.clock,
             on_failure=self._fail,
-            open_storage=partial(open_directory, open_logs=self.disk.open_logs),
             make_participants=partial(CrashingParticipants, reached=self._reached),
+            **parts,
         )
         self._handlers = FaultyHandlers(
             self.faults,
@@ -75,7 +104,39 @@ class FaultyBroker:
             self._become(release)
         #: The APIs without faults.
         self._plain = dict(self.broker.apis)
+        self._is_guarded = bool(config.view(AuthorizationConfig).authorizer_class_name)
+        if self._shared is not None:
+            # Of a node that is started again.
+            self._take_over(self._shared)
+            self._put_around()
         self._door.open()
+
+    async def _refresh(self) -> None:
+        """Do wrong what all nodes are to do wrong now: another node was told of a change."""
+        assert self._shared is not None, "one node hears of its faults itself"
+        self._take_over(self._shared)
+        self._compose()
+
+    def _take_over(self, shared: SharedFaults) -> None:
+        armed = shared.armed()
+        for fault in tuple(self.faults):
+            if fault.id not in armed:
+                self.faults.disarm(fault.id)
+        known = {fault.id for fault in self.faults}
+        for fault_id, wanted in armed.items():
+            if fault_id not in known:
+                given = {name: wanted[name] for name in wanted.keys() - {"hits", "passed"}}
+                self.faults.arm(_fault(fault_id, **given))
+
+    async def _coordinator(
+        self, group: str | None = None, transactional_id: str | None = None
+    ) -> int:
+        """Return the node that coordinates a group, or a transactional id."""
+        nodes = self.broker.nodes
+        if group is not None:
+            return nodes.node_of_group(group)
+        assert transactional_id is not None, "a group or a transactional id"
+        return nodes.node_of(transactional_id)
 
     def _become(self, release: str) -> None:
         """Serve the APIs of an earlier release alone."""
@@ -118,31 +179,29 @@ class FaultyBroker:
             "expire_transaction": self._expire_transaction,
             "fence": self._fence,
             "advance": self._advance,
+            "pid": self._pid,
+            "refresh": self._refresh,
+            "coordinator": self._coordinator,
         }
 
     async def _arm(self, kind: str, api: str | None = None, **given: Any) -> int:
-        unknown = sorted(given.keys() - _FIELDS)
-        if unknown:
-            raise Mistake(
-                f"a fault has no {', '.join(unknown)}; it has {', '.join(sorted(_FIELDS))}"
-            )
-        key = None if api is None else names.api_key(api)
-        if given.get("error") is not None:
-            given["error"] = names.error_code(given["error"])
-        if given.get("point"):
-            given["point"], key = names.crash_point(given["point"])
-        fault = Fault(id=self.faults.next_id(), kind=Kind(kind), api_key=key, **given)
+        # First of all: a mistake must be told before the other nodes make it too.
+        fault = _fault(self.faults.next_id(), kind, api, **given)
+        if self._shared is not None:
+            fault.id = self._shared.arm({"kind": kind, "api": api, **given})
         self.faults.arm(fault)
         self._compose()
         return fault.id
 
     async def _disarm(self, fault: int) -> int:
         hits = self.faults.disarm(fault)
+        if self._shared is not None:
+            hits = self._shared.disarm(fault)
         self._compose()
         return hits
 
     async def _hits(self) -> dict[str, int]:
-        return self.faults.hits()
+        return self.faults.hits() if self._shared is None else self._shared.hits()
 
     async def _wait_for_hits(self, fault: int, hits: int, timeout_s: float) -> int:
         def count() -> int:
@@ -159,6 +218,9 @@ class FaultyBroker:
                 await self._changed.wait_for(is_so)
         finally:
             self._waits -= 1
+
+    async def _pid(self) -> int:
+        return os.getpid()
 
     async def _points(self) -> list[str]:
         return names.crash_points()
@@ -228,14 +290,16 @@ class FaultyBroker:
 
     def _compose(self) -> None:
         """Put faults around the handlers that need them, and around no others."""
+        self._put_around()
+        self.broker.server.dispatcher.forget_routes()
+
+    def _put_around(self) -> None:
         faulty = self._faulty_keys()
-        is_guarded = self.broker.services.acls is not None
         for key, plain in self._plain.items():
             if key in faulty:
-                self.broker.apis[key] = self._handlers.around(plain, is_guarded=is_guarded)
+                self.broker.apis[key] = self._handlers.around(plain, is_guarded=self._is_guarded)
             else:
                 self.broker.apis[key] = plain
-        self.broker.server.dispatcher.forget_routes()
 
     def _faulty_keys(self) -> Set[int]:
         waited_for = self.faults.api_keys()
@@ -271,15 +335,36 @@ class FaultyBroker:
         end_process(failure)
 
 
+def _fault(fault_id: int, kind: str, api: str | None = None, **given: Any) -> Fault:
+    """Return a fault as the tests ask for it. Raises Mistake."""
+    unknown = sorted(given.keys() - _FIELDS)
+    if unknown:
+        raise Mistake(f"a fault has no {', '.join(unknown)}; it has {', '.join(sorted(_FIELDS))}")
+    key = None if api is None else names.api_key(api)
+    if given.get("error") is not None:
+        given["error"] = names.error_code(given["error"])
+    if given.get("point"):
+        given["point"], key = names.crash_point(given["point"])
+    return Fault(id=fault_id, kind=Kind(kind), api_key=key, **given)
+
+
 def _api_names(given: Sequence[str]) -> frozenset[str]:
     """Return APIs by Kafka's names. Raises Mistake."""
     return frozenset(API_NAMES[names.api_key(each)] for each in given)
 
 
-def compose(lifeline: int, release: str | None) -> Callable[[BrokerConfig], Broker]:
-    """Return what makes the broker of a configuration; it has faults, and no one sees them."""
+def compose(lifeline: int, release: str | None, doors: Path | None = None) -> Callable[..., Broker]:
+    """Return what makes the broker of a configuration; it has faults, and no one sees them.
 
-    def made(config: BrokerConfig) -> Broker:
-        return FaultyBroker(config, lifeline, release).broker
+    `doors`: of several nodes, the directory of their doors. The parts that a node has are further
+    arguments then.
+    """
+    shared = None if doors is None else SharedFaults()
+
+    def made(config: BrokerConfig, **parts: Any) -> Broker:
+        among = None
+        if doors is not None and shared is not None:
+            among = AmongNodes(doors, shared, parts)
+        return FaultyBroker(config, lifeline, release, among).broker
 
     return made

@@ -119,9 +119,11 @@ NOTHING = Plan()
 class Faults:
     """The faults of a broker, in the order in which they came."""
 
-    def __init__(self) -> None:
+    def __init__(self, hit: Callable[[Fault], bool] = Fault.hit) -> None:
+        """`hit` counts a request that a fault meets, as `Fault.hit`: over several nodes at once."""
         self._faults: dict[int, Fault] = {}
         self._next_id = 1
+        self._hit = hit
 
     def __iter__(self) -> Iterator[Fault]:
         return iter(self._faults.values())
@@ -157,7 +159,7 @@ class Faults:
         for fault in self:
             if fault.point in _OF_COMMITS or not fault.meets(api_key, client_id, named):
                 continue
-            if not fault.hit():
+            if not self._hit(fault):
                 continue
             if fault.kind is not Kind.DELAY:
                 return Plan(delay_s, fault)
@@ -168,6 +170,6 @@ class Faults:
         """Return the fault that waits for a moment of a commit, and count it; None: none does."""
         named = Named(transactional_ids=transactional_ids)
         for fault in self:
-            if fault.point == point and fault.meets(-1, None, lambda: named) and fault.hit():
+            if fault.point == point and fault.meets(-1, None, lambda: named) and self._hit(fault):
                 return fault
         return None

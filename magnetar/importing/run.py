@@ -12,7 +12,7 @@ from magnetar.importing.source import ImportRefused, Source, held, read_sources
 from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.placing import has_nodes
+from magnetar.storage.placing import node_directories, whole_of
 from magnetar.storage.segment_files import segments
 from magnetar.storage.sqlite_database import FILE_NAME
 
@@ -51,11 +51,8 @@ def import_directories(
             f"{data_dir} is both source and target. To go on in Kafka's own directory,"
             " `magnetar serve` adopts its topics."
         )
-    if has_nodes(data_dir):
-        raise ImportRefused(
-            f"{data_dir} is of several nodes. A start of magnetar serve without --workers moves"
-            " their partitions together; stop it, and import then."
-        )
+    if (whole := whole_of(data_dir)) is not None:
+        raise ImportRefused(f"{data_dir} is the directory of one of several nodes. Name {whole}.")
     # The sources first, and for the whole import: a broker that starts meanwhile would write to the
     # logs that are read.
     with ExitStack() as locks:
@@ -66,7 +63,8 @@ def import_directories(
             plan = _planned(read_sources(source_paths), _present(data_dir), choice, progress)
             return Outcome(plan, _size(files_of(plan, data_dir, link=link)), False)
         data_dir.mkdir(parents=True, exist_ok=True)
-        locks.enter_context(held(data_dir, create=True))
+        for path in (data_dir, *node_directories(data_dir)):
+            locks.enter_context(held(path, create=True))
         # Before the plan: topics of the earlier import count as being there.
         finished = finish_interrupted(data_dir)
         plan = _planned(read_sources(source_paths), _present(data_dir), choice, progress)
@@ -129,10 +127,13 @@ def _size(files: Iterable[StagedFile]) -> int:
 
 
 def _refuse_what_is_in_the_way(plan: Plan, data_dir: Path) -> None:
+    # The next start moves the partitions on to the directories of their nodes.
+    places = (data_dir, *node_directories(data_dir))
     for topic in plan.topics:
-        for directory in topic.directories.values():
-            if (data_dir / directory.name).exists():
-                raise ImportRefused(
-                    f"{data_dir / directory.name} exists, and belongs to no topic of the data"
-                    " directory. Move it aside."
-                )
+        for name in (directory.name for directory in topic.directories.values()):
+            for place in places:
+                if (place / name).exists():
+                    raise ImportRefused(
+                        f"{place / name} exists, and belongs to no topic of the data directory."
+                        " Move it aside."
+                    )

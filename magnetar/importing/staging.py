@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ from logstore.disk.checkpoints import (
 from magnetar.importing.plan import OnProgress, Plan
 from magnetar.importing.source import ImportRefused
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.leaders import Elsewhere, Placement
 from magnetar.storage.segment_files import segments
 
 STAGING = ".import"
@@ -201,12 +203,24 @@ def _staged(data_dir: Path) -> Iterator[Path]:
 
 def _enter(plan: Plan, catalog: Catalog) -> None:
     known = {row.id for row in catalog.topics()}
+    nodes = sorted(catalog.node_epochs())
     for topic in plan.topics:
         # An interruption may have come after some of them: `finish` is repeated whole.
         if topic.row.id not in known:
-            catalog.add_topic(topic.row)
+            catalog.add_topic(_led(topic.row, nodes))
     catalog.reserve_producer_ids_below(plan.next_producer_id)
     catalog.raise_broker_epoch(plan.epoch)
+
+
+def _led(row: TopicRow, nodes: Sequence[int]) -> TopicRow:
+    """Return a topic with the leaders of its partitions, if several nodes have the directory.
+
+    So the next start moves these partitions, and leaves all others with their leaders.
+    """
+    if not nodes:
+        return row
+    leaders = Placement(nodes[0], nodes).of_new(row.id, 0, row.partition_count)
+    return row._replace(leaders=tuple(Elsewhere(node_id, 0) for node_id in leaders))
 
 
 def _merge(path: Path, offsets: Mapping[tuple[str, int], int]) -> None:

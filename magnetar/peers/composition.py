@@ -49,7 +49,7 @@ class AmongPeers:
         topics.on_deleted.append(lambda topic: held.forget_topic(topic.name))
         if topics.placement.moves:
             participants.fences = CoordinatorFences()
-            topics.led.on_left.append(
+            topics.led.on_moved.append(
                 lambda topic, index: held.forget_partition(TopicPartition(topic, index))
             )
 

@@ -10,10 +10,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, cast
 
-from magnetar.peers.frames import FRAME_BYTES_MAX, FrameSplitter, correlation_id_of, encode_request
+from magnetar.peers.frames import (
+    FRAME_BYTES_MAX,
+    FrameSplitter,
+    correlation_id_of,
+    decode_response,
+    encode_request,
+)
 from magnetar.peers.proofs import (
     NONCE_BYTES,
     Introduction,
@@ -31,7 +36,6 @@ from magnetar.runtime.peer_messages import (
 from magnetar.runtime.peers import PeerUnreachable
 from wire.errors import WireError
 from wire.message import Message
-from wire.messages.header import ResponseHeader
 
 
 class Own(NamedTuple):
@@ -41,6 +45,15 @@ class Own(NamedTuple):
     node_id: int
     incarnation: int
     """How often the node has started: of two connections the one of the later start is good."""
+
+
+class _Call(NamedTuple):
+    """A call that has no answer yet."""
+
+    answer: asyncio.Future[Message]
+    response_class: type[Message]
+    version: int
+    ends_at_s: float
 
 
 class DialledPeer(asyncio.Protocol):
@@ -53,18 +66,26 @@ class DialledPeer(asyncio.Protocol):
         connection: int,
         key: bytes,
         on_lost: Callable[[DialledPeer], None],
+        timeout_s: float,
     ) -> None:
-        """`connection` is the number of this one among those to the peer, in this incarnation."""
+        """`connection` is the number of this one among those to the peer, in this incarnation.
+
+        `timeout_s`: how long each call may take.
+        """
         self._own = own
         self._node_id = node_id
         self._connection = connection
         self._key = key
         self._on_lost = on_lost
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
         self._correlation_id = 0
-        #: By correlation id: who waits, and how the answer is read.
-        self._calls: dict[int, tuple[asyncio.Future[Message], type[Message], int]] = {}
+        #: By correlation id, the oldest first.
+        self._calls: dict[int, _Call] = {}
+        #: Looks for calls that have taken too long; None where there was none at its last look.
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def node_id(self) -> int:
@@ -95,7 +116,7 @@ class DialledPeer(asyncio.Protocol):
 
     # ---
 
-    async def begin(self, timeout_s: float) -> None:
+    async def begin(self) -> None:
         """Return when each side has proven itself. Raises PeerUnreachable."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         own = self._own
@@ -108,7 +129,6 @@ class DialledPeer(asyncio.Protocol):
                 nonce=nonce,
             ),
             0,
-            timeout_s,
         )
         assert isinstance(hello, PeerHelloResponse)
         if len(hello.nonce) != NONCE_BYTES:
@@ -118,28 +138,30 @@ class DialledPeer(asyncio.Protocol):
         if not is_proven(hello.proof, listener_proof(self._key, said)):
             raise self._unproven()
         proof = PeerProofRequest(proof=dialler_proof(self._key, said))
-        admitted = await self.call(proof, 0, timeout_s)
+        admitted = await self.call(proof, 0)
         assert isinstance(admitted, PeerProofResponse)
         if admitted.error_code:
             raise self._unproven()
         self._splitter.bytes_max = FRAME_BYTES_MAX
 
-    async def call(self, request: Message, version: int, timeout_s: float) -> Message:
-        """Send a request and return its response. Raises PeerUnreachable."""
+    def call(self, request: Message, version: int) -> asyncio.Future[Message]:
+        """Send a request; the result is its response, or PeerUnreachable."""
+        answer: asyncio.Future[Message] = self._loop.create_future()
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise PeerUnreachable(self._node_id, "the connection has ended")
+            answer.set_exception(PeerUnreachable(self._node_id, "the connection has ended"))
+            return answer
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Message] = loop.create_future()
-        self._calls[correlation_id] = (answer, response_class_of(type(request)), version)
+        self._calls[correlation_id] = _Call(
+            answer,
+            response_class_of(type(request)),
+            version,
+            self._loop.time() + self._timeout_s,
+        )
         transport.write(encode_request(request, version, correlation_id))
-        late = loop.call_later(timeout_s, partial(self._on_late, answer, timeout_s))
-        try:
-            return await answer
-        finally:
-            late.cancel()
-            self._calls.pop(correlation_id, None)
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._timeout_s, self._look)
+        return answer
 
     def abort(self) -> None:
         """End the connection at once. Calls without an answer raise PeerUnreachable."""
@@ -150,27 +172,38 @@ class DialledPeer(asyncio.Protocol):
         self._on_lost(self)
 
     def _on_response(self, frame: bytes) -> None:
-        waiting = self._calls.get(correlation_id_of(frame))
-        if waiting is None:
-            return  # The call was cancelled.
-        answer, response_class, version = waiting
-        _, start = ResponseHeader.decode_from(frame, response_class.header_version(version))
-        response = response_class.decode(memoryview(frame)[start:], version)
-        if not answer.done():
-            answer.set_result(response)
+        call = self._calls.pop(correlation_id_of(frame), None)
+        if call is None:
+            return
+        response = decode_response(frame, call.response_class, call.version)
+        if not call.answer.done():  # It may be given up.
+            call.answer.set_result(response)
 
-    def _on_late(self, answer: asyncio.Future[Message], timeout_s: float) -> None:
-        if not answer.done():
-            answer.set_exception(
-                PeerUnreachable(self._node_id, f"no answer within {timeout_s:g} s")
-            )
-            # It may hang for good, as a host that has vanished does. The next call dials again.
-            self.abort()
+    def _look(self) -> None:
+        """Give the connection up where a call has taken too long.
+
+        It may hang for good, as a host that has vanished does. The next call dials again. One timer
+        serves all calls: nearly every one is over long before.
+        """
+        self._timer = None
+        if not self._calls:
+            return
+        oldest = next(iter(self._calls.values()))
+        left_s = oldest.ends_at_s - self._loop.time()
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._look)
+            return
+        self._fail_all(f"no answer within {self._timeout_s:g} s")
+        self.abort()
 
     def _fail_all(self, reason: str) -> None:
-        for answer, _, _ in self._calls.values():
-            if not answer.done():
-                answer.set_exception(PeerUnreachable(self._node_id, reason))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.answer.done():
+                call.answer.set_exception(PeerUnreachable(self._node_id, reason))
 
     def _unproven(self) -> PeerUnreachable:
         self.abort()

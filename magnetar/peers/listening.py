@@ -13,11 +13,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import TypeVar, cast
+from functools import partial
+from typing import NamedTuple, cast
 
 from magnetar.logging import get_logger
 from magnetar.peers.dialling import Own
-from magnetar.peers.frames import FRAME_BYTES_MAX, FrameSplitter, encode_response
+from magnetar.peers.frames import (
+    FRAME_BYTES_MAX,
+    FrameSplitter,
+    RequestHead,
+    decode_request,
+    encode_response,
+    request_head,
+)
 from magnetar.peers.proofs import (
     NONCE_BYTES,
     Introduction,
@@ -27,6 +35,7 @@ from magnetar.peers.proofs import (
 )
 from magnetar.peers.tables import PeerApis
 from magnetar.runtime.background import Tasks
+from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.failing import is_fatal
 from magnetar.runtime.peer_messages import (
     PeerHelloRequest,
@@ -37,9 +46,6 @@ from magnetar.runtime.peer_messages import (
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.message import Message
-from wire.messages.header import RequestHeader
-
-M = TypeVar("M", bound=Message)
 
 _log = get_logger("peers")
 
@@ -60,6 +66,7 @@ class ListeningPeers:
         self.apis = apis
         self.fail = fail
         self.tasks = Tasks(fail)
+        self.delayed = DelayedResponses(asyncio.get_running_loop())
         self._is_closed = False
         self._strangers: set[ListenedPeer] = set()
         #: By node: the connection that is served.
@@ -106,6 +113,14 @@ class ListeningPeers:
         self._strangers.discard(peer)
         if peer.said is not None and self._admitted.get(peer.said.dialler) is peer:
             del self._admitted[peer.said.dialler]
+
+
+class _Asked(NamedTuple):
+    """How a peer's request is answered."""
+
+    request_class: type[Message]
+    version: int
+    correlation_id: int
 
 
 class ListenedPeer(asyncio.Protocol):
@@ -162,56 +177,67 @@ class ListenedPeer(asyncio.Protocol):
         return self.said.dialler if self._is_admitted and self.said is not None else None
 
     def _on_frame(self, frame: bytes) -> None:
-        # A flexible header begins like any other.
-        header, _ = RequestHeader.decode_from(frame, 1)
-        key, version = header.request_api_key, header.request_api_version
+        head = request_head(frame)
+        key, version, correlation_id = head
         if not self._is_admitted:
-            self._introduce(frame, key, version, header.correlation_id)
+            self._introduce(frame, head)
             return
         api = self._peers.apis.get(key)
         if api is None or api.version != version:
             raise WireError(f"API key {key} version {version} is not served to peers")
-        request = _decode(frame, api.request_class, version)
+        request = decode_request(frame, api.request_class, version)
+        asked = _Asked(api.request_class, version, correlation_id)
         try:
             answer = api.perform(request)
         except Exception as error:  # the edge between two nodes: `_on_error` sorts them
-            self._on_error(error, api.request_class)
+            self._on_error(error, asked)
             return
-        self._peers.tasks.spawn(
-            self._respond(answer, api.request_class, version, header.correlation_id)
-        )
+        if isinstance(answer, Message):
+            self._send(answer, version, correlation_id)
+        elif isinstance(answer, DelayedResponse):
+            self._peers.delayed.begin(answer, partial(self._finish, answer, asked))
+        else:
+            self._peers.tasks.spawn(self._respond(answer, asked))
 
-    async def _respond(
-        self,
-        answer: Awaitable[Message],
-        request_class: type[Message],
-        version: int,
-        correlation_id: int,
-    ) -> None:
+    def _finish(self, delayed: DelayedResponse, asked: _Asked) -> None:
+        """Answer a request whose syncs are over. One that takes too long is not waited for."""
+        if delayed.is_late:
+            self.abort()
+            return
+        try:
+            response = delayed.make(False)
+        except Exception as error:  # the edge between two nodes: `_on_error` sorts them
+            self._on_error(error, asked)
+            return
+        assert response is not None, "a peer gets an answer"
+        self._send(response, asked.version, asked.correlation_id)
+
+    async def _respond(self, answer: Awaitable[Message], asked: _Asked) -> None:
         try:
             response = await answer
         except Exception as error:  # the edge between two nodes: `_on_error` sorts them
-            self._on_error(error, request_class)
+            self._on_error(error, asked)
             return
-        self._send(response, version, correlation_id)
+        self._send(response, asked.version, asked.correlation_id)
 
-    def _on_error(self, error: Exception, request_class: type[Message]) -> None:
+    def _on_error(self, error: Exception, asked: _Asked) -> None:
         """End the broker, or give the connection up: the peer asks again, on another one."""
         if is_fatal(error):
             self._peers.fail(error)
             return
         _log.error(
             "request of a peer failed",
-            request=request_class.__name__,
+            request=asked.request_class.__name__,
             node_id=self._named(),
             exc_info=error,
         )
         self.abort()
 
-    def _introduce(self, frame: bytes, key: int, version: int, correlation_id: int) -> None:
+    def _introduce(self, frame: bytes, head: RequestHead) -> None:
         """Take one step of the proofs. Raises WireError for a stranger to this cluster."""
+        key, version, correlation_id = head
         if self.said is None and (key, version) == (PeerHelloRequest.api_key, 0):
-            hello = _decode(frame, PeerHelloRequest, 0)
+            hello = decode_request(frame, PeerHelloRequest, 0)
             own, nonce = self._peers.own, secrets.token_bytes(NONCE_BYTES)
             if hello.cluster_id != own.cluster_id or len(hello.nonce) != NONCE_BYTES:
                 raise WireError(f"it is of cluster {hello.cluster_id!r}, not {own.cluster_id!r}")
@@ -228,7 +254,7 @@ class ListenedPeer(asyncio.Protocol):
             answer = PeerHelloResponse(node_id=own.node_id, nonce=nonce, proof=proof)
             self._send(answer, 0, correlation_id)
         elif self.said is not None and (key, version) == (PeerProofRequest.api_key, 0):
-            proof = _decode(frame, PeerProofRequest, 0).proof
+            proof = decode_request(frame, PeerProofRequest, 0).proof
             if not is_proven(proof, dialler_proof(self._peers.key, self.said)):
                 raise WireError("it has not proven that it is of this cluster")
             self._admit(self.said, correlation_id)
@@ -250,8 +276,3 @@ class ListenedPeer(asyncio.Protocol):
     def _send(self, response: Message, version: int, correlation_id: int) -> None:
         if not self._is_ended and self._transport is not None:
             self._transport.write(encode_response(response, version, correlation_id))
-
-
-def _decode(frame: bytes, request_class: type[M], version: int) -> M:
-    _, start = RequestHeader.decode_from(frame, request_class.header_version(version))
-    return request_class.decode(memoryview(frame)[start:], version)

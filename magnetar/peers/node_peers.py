@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from magnetar.peers.addresses import PeerNetwork
@@ -31,12 +31,14 @@ class NodePeers:
         cluster_secret: bytes,
         network: PeerNetwork,
         others: Callable[[], Sequence[int]],
+        call_timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         """`others` returns the ids of the other nodes."""
         self._own = own
         self._key = key_of(cluster_secret)
         self._network = network
         self._others = others
+        self._call_timeout_s = call_timeout_s
         self._listening: ListeningPeers | None = None
         #: By node: the connection that is good, or is being dialled.
         self._dialled: dict[int, DialledPeer] = {}
@@ -64,15 +66,18 @@ class NodePeers:
         for dialled in tuple(self._dialled.values()):
             dialled.abort()
 
-    async def call(
-        self, node_id: int, request: Message, version: int, timeout_s: float = CALL_TIMEOUT_S
-    ) -> Message:
-        """Return a peer's response. Raises PeerUnreachable: it may have done what was asked."""
+    def call(self, node_id: int, request: Message, version: int) -> Awaitable[Message]:
+        """Ask a peer; the result is its response, or PeerUnreachable: it may have done what was
+        asked."""
         dialled = self._dialled.get(node_id)
         # It may have ended between its last proof and the step that kept it.
         if dialled is None or not dialled.is_open:
-            dialled = await self._dial(node_id)
-        return await dialled.call(request, version, timeout_s)
+            return self._dial_and_call(node_id, request, version)
+        return dialled.call(request, version)
+
+    async def _dial_and_call(self, node_id: int, request: Message, version: int) -> Message:
+        dialled = await self._dial(node_id)
+        return await dialled.call(request, version)
 
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
         """Return when all peers have applied a version of the catalog, or after the bound.
@@ -112,11 +117,12 @@ class NodePeers:
 
     async def _dial_once(self, node_id: int) -> DialledPeer:
         self._count += 1
-        dialled = DialledPeer(self._own, node_id, self._count, self._key, self._lost)
+        timeout_s = self._call_timeout_s
+        dialled = DialledPeer(self._own, node_id, self._count, self._key, self._lost, timeout_s)
         try:
-            async with asyncio.timeout(CALL_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 await self._network.dial(node_id, dialled)
-                await dialled.begin(CALL_TIMEOUT_S)
+                await dialled.begin()
         except (OSError, TimeoutError) as error:
             dialled.abort()
             raise PeerUnreachable(node_id, str(error) or "it did not answer in time") from None

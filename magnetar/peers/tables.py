@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from magnetar.runtime.delayed_response import DelayedResponse
 from wire.message import Message
+
+#: The answer to a peer's request, now or later.
+Performed: TypeAlias = Message | DelayedResponse | Awaitable[Message]
 
 
 class PeerApi(NamedTuple):
@@ -16,9 +20,9 @@ class PeerApi(NamedTuple):
     request_class: type[Message]
     version: int
     """The one version: all nodes of a cluster run the same broker."""
-    perform: Callable[[Any], Awaitable[Message]]
-    """Does all that changes state before it returns what waits for the answer: so requests take
-    effect in the order of their arrival, and none of a connection that was superseded."""
+    perform: Callable[[Any], Performed]
+    """Does all that changes state before it returns the answer, or what waits for it: so requests
+    take effect in the order of their arrival, and none of a connection that was superseded."""
 
 
 #: What a node serves, by API key.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 from coordinator.transactions.metadata import TopicPartition
 from wire.error_code import ErrorCode
@@ -34,4 +35,18 @@ def encode_codes(
             ],
         )
         for topic in topics
+    ]
+
+
+def encode_held(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
+    """Return the results for a peer, in the order of `codes`."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for (_, index), code in of_topic
+            ],
+        )
+        for topic, of_topic in groupby(codes.items(), lambda item: item[0].topic)
     ]

@@ -74,6 +74,16 @@ class WholeWork:
         self._fail = fail
         self._running: set[asyncio.Task[Any]] = set()
 
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin work that no request awaits as a whole; what it raises goes to `fail`."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        report(task, self._fail)
+
     async def carry(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Return what `work` returns; cancelling the caller does not cancel it."""
         task = asyncio.get_running_loop().create_task(work)

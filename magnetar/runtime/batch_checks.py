@@ -13,13 +13,15 @@ number of threads, and by one batch for each request, which is appended as soon 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from logstore.disk.pools import Pool
 from magnetar.runtime.background import WholeWork
-from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import Connection
+from magnetar.runtime.turns import Turns
 from wire.errors import KafkaError
 from wire.message import Message
 
@@ -32,18 +34,28 @@ Wait: TypeAlias = Callable[[], Awaitable[Any]]
 Steps: TypeAlias = Generator[Wait, Any, None]
 
 
+class _Request(NamedTuple):
+    """A request that waits, or stands behind one that does."""
+
+    wait: Wait | None
+    """What the steps have yielded; None: they have not begun."""
+    steps: Steps
+    respond: Callable[[], Message | DelayedResponse | None]
+    answer: asyncio.Future[Message | DelayedResponse | None]
+
+
 class BatchChecks:
     """The requests that wait between their batches."""
 
-    def __init__(self, whole_work: WholeWork) -> None:
+    def __init__(self, whole_work: WholeWork, turns: Turns) -> None:
         self._whole_work = whole_work
-        self._responses = DelayedResponses(asyncio.get_running_loop())
-        #: Of each connection that has a request here: done when its last one has appended.
-        self._last: dict[Connection, asyncio.Future[None]] = {}
+        self._turns = turns
+        #: Of each connection that has a request here: those that have not begun again.
+        self._queues: dict[Connection, deque[_Request]] = {}
 
     def is_before(self, connection: Connection) -> bool:
         """Return whether a request of the connection is here, so that the next one has to wait."""
-        return connection in self._last
+        return connection in self._queues
 
     async def perform(
         self,
@@ -51,35 +63,43 @@ class BatchChecks:
         wait: Wait | None,
         steps: Steps,
         respond: Callable[[], Message | DelayedResponse | None],
-    ) -> Message | None:
+    ) -> Message | DelayedResponse | None:
         """Perform a request's steps behind the connection's last ones, and return its response.
 
-        `wait` is what the steps have yielded; None: they have not begun. The work goes on where
-        the connection is closed meanwhile: a producer that asks for no answers may close it.
+        `wait` is what the steps have yielded; None: they have not begun. `respond` is called in the
+        step in which they end. The work goes on where the connection is closed meanwhile: a
+        producer that asks for no answers may close it.
         """
-        before = self._last.get(connection)
-        appended = self._last[connection] = asyncio.get_running_loop().create_future()
+        request = _Request(wait, steps, respond, asyncio.get_running_loop().create_future())
+        queue = self._queues.get(connection)
+        if queue is None:
+            queue = self._queues[connection] = deque()
+            self._whole_work.begin(self._work(connection, queue))
+        queue.append(request)
+        return await request.answer
 
-        async def work() -> Message | None:
-            try:
-                if before is not None:
-                    await before
-                await self._go_on(wait, steps)
-            finally:
-                appended.set_result(None)
-                if self._last[connection] is appended:
-                    del self._last[connection]
-            return await self._answer(respond())
+    async def _work(self, connection: Connection, queue: deque[_Request]) -> None:
+        """Perform the requests of a connection until none is left.
 
-        return await self._whole_work.carry(work())
-
-    async def _answer(self, response: Message | DelayedResponse | None) -> Message | None:
-        if not isinstance(response, DelayedResponse):
-            return response
-        ended = asyncio.get_running_loop().create_future()
-        self._responses.begin(response, lambda: ended.set_result(None))
-        await ended
-        return response.make(response.is_late)
+        Those that need not wait themselves go on in one step, so that one sync has their batches.
+        """
+        try:
+            while queue:
+                wait, steps, respond, answer = queue.popleft()
+                try:
+                    await self._go_on(wait, steps)
+                    response = respond()
+                except Exception as failure:  # the request's own: its handler raises it
+                    if answer.cancelled():
+                        raise  # No request is left to answer it.
+                    answer.set_exception(failure)
+                else:
+                    if not answer.cancelled():
+                        answer.set_result(response)
+                if queue and self._turns.is_over():
+                    await self._turns.give_up()
+        finally:
+            del self._queues[connection]
 
     async def _go_on(self, wait: Wait | None, steps: Steps) -> None:
         try:

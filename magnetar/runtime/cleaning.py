@@ -269,7 +269,11 @@ class Cleaner:
             raise
 
     async def _clean_periodically(self) -> None:
+        from magnetar.linux import wake_on_time
+
         with suppress(Stopped):
+            # Its pauses are shorter than what Linux would add to them.
+            await self._in_thread(wake_on_time)
             while True:
                 await asyncio.sleep(self._config.log_cleaner_backoff_ms / 1000)
                 if self._config.log_cleaner_threads > 0:

@@ -9,7 +9,9 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
+from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
@@ -26,6 +28,14 @@ from magnetar.storage.leaders import Placement
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.topics import Topics
+
+if TYPE_CHECKING:
+    from logstore.remote.offload import Bulk
+    from magnetar.runtime.offloading import Offloading
+
+#: How long the catalog must have answered before a lease that has ended counts: all that live have
+#: renewed theirs by then.
+STEADY_S = 3.0
 
 _log = get_logger("nodes")
 
@@ -47,6 +57,7 @@ class ClusterNode:
         #: Held by what changes who leads: one thing at a time.
         self._leading = asyncio.Lock()
         self._tasks: Tasks | None = None
+        self._offloading: Offloading | None = None
         #: The nodes that lived at the last look.
         self._seen: set[int] = set()
 
@@ -66,9 +77,14 @@ class ClusterNode:
         changes: CatalogWatch,
         topics: Topics,
         nodes: Nodes,
+        bulk: Bulk | None,
+        clock: Clock,
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Watch the other nodes from now on. `fail` ends a node that is fenced."""
+        """Watch the other nodes from now on. `fail` ends a node that is fenced.
+
+        `bulk`: what moves to the cluster's bucket; None: it has none.
+        """
         assert self._catalog is not None
         self._changes = changes
         changes.on_nodes = self._see_nodes
@@ -78,10 +94,20 @@ class ClusterNode:
         own = (self._own_id, self._incarnation)
         self._watch = MemberWatch(self._joining.open_catalog, own, self.members, self._on_seen)
         self._watch.start(fail)
+        if bulk is not None:
+            # Imported where a cluster has a bucket: the others start faster without.
+            from magnetar.runtime.offloading import Offloading
+
+            self._offloading = Offloading(
+                topics, bulk, clock, lambda: nodes.controller_id == self._own_id, fail
+            )
+            self._offloading.start()
         # Those that led more than their share until now look at theirs when they see this node.
 
     async def drain(self) -> None:
         """Let other nodes lead all that this one leads."""
+        if self._offloading is not None:
+            await self._offloading.stop()
         if self._leadership is None or self._tasks is None:
             return
         self._tasks.cancel()
@@ -107,7 +133,7 @@ class ClusterNode:
     async def _on_seen(self, version: int) -> None:
         """Act on what the catalog says now: obey changes, take over, even out."""
         assert self._changes is not None and self._tasks is not None
-        assert self._leadership is not None
+        assert self._leadership is not None and self._watch is not None
         self._placement.see_live(self.members.live())
         live = {*self._placement.node_ids}
         before, self._seen = self._seen, live
@@ -115,7 +141,7 @@ class ClusterNode:
             _log.info("nodes that live", node_ids=sorted(live))
         if version != self._changes.version:
             await self._changes.catch_up()
-        for row in self.members.dead():
+        for row in self.members.dead() if self._watch.steady_s >= STEADY_S else ():
             if row.incarnation >= 0:
                 took = partial(self._leadership.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._alone(took))
@@ -142,4 +168,4 @@ class ClusterNode:
             try:
                 catalog.add_topic(row)
             except NameTaken:
-                _log.info("another node has made a topic at the same moment", topic=name)
+                _log.debug("another node has made a topic at the same moment", topic=name)

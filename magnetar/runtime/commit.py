@@ -11,6 +11,9 @@ version 1 it is appended at once, and data of the next transaction waits until i
 epoch stays, so that data looks like the data of the transaction that ended. Were it on the disk,
 and PREPARE_* the last record of the log, a restart would give it the earlier transaction's marker.
 See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
+Where markers went to other nodes COMPLETE_* of version 1 is appended at the next request for the
+id, too: one sync makes it and that request's add durable, and the add of another node's data would
+be waited for anyway.
 """
 
 from __future__ import annotations
@@ -53,7 +56,18 @@ _MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_M
 class _Commit:
     """One decision being carried out. `log` holds it; its markers carry the log's leader epoch."""
 
-    __slots__ = ("after", "decided", "left", "log", "markers", "plan", "task", "work", "works")
+    __slots__ = (
+        "after",
+        "decided",
+        "left",
+        "log",
+        "markers",
+        "owed",
+        "plan",
+        "task",
+        "work",
+        "works",
+    )
 
     def __init__(
         self,
@@ -64,8 +78,10 @@ class _Commit:
         after: Sequence[asyncio.Task[None]],
     ) -> None:
         self.work = work
-        #: Its work, and that of each vote that it decides.
-        self.works = (work, *work.votes)
+        #: Its work, and that of each vote that it decides: the part for this node's partitions.
+        self.works: Sequence[MarkerWork] = (work, *work.votes)
+        #: The part for partitions that other nodes lead.
+        self.owed: Sequence[MarkerWork] = ()
         self.plan = plan
         self.log = log
         #: Resolves when the decision is durable. None: it is already.
@@ -74,7 +90,7 @@ class _Commit:
         self.after = after
         #: Those appended that may not be durable yet.
         self.markers: list[AppendedMarker] = []
-        #: Of partitions that were not led here when their marker was due.
+        #: Of partitions that have moved away before their marker was appended.
         self.left: list[tuple[MarkerWork, TopicPartition]] = []
         self.task: asyncio.Task[None] | None = None
 
@@ -133,6 +149,8 @@ class Commits:
                 assert known.task is not None
                 after = [*after, known.task]
             commit = _Commit(work, plan, log, log.ledger.until_durable(end_offset), after)
+            if self._elsewhere is not None and plan is not Plan.ONE_RECORD:
+                commit.works, commit.owed = self._elsewhere.divided(commit.works)
             if Part.MARKERS in plan.first:
                 # In this step, so that no crash leaves a marker without the decision.
                 for markers in self._appending(commit, Part.MARKERS, now_ms):
@@ -159,7 +177,7 @@ class Commits:
             if not waiter.done():
                 waiter.set_result(True)
         if Part.COMPLETE not in commit.plan.first:
-            self._complete_soon(commit.work)
+            self._complete_soon(commit)
 
     async def _mark(self, commit: _Commit) -> None:
         """Return when every partition has its marker, durably."""
@@ -171,9 +189,10 @@ class Commits:
             for markers in self._appending(commit, part, self._clock.now_ms()):
                 commit.markers += markers
         await self._participants.durable(commit.markers)
-        if self._elsewhere is not None and commit.left:
+        if self._elsewhere is not None and (commit.owed or commit.left):
             part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
-            await self._elsewhere.bring(owed_of(commit.left), part, commit.log.leader_epoch)
+            owed = [*commit.owed, *owed_of(commit.left)]
+            await self._elsewhere.bring(owed, part, commit.log.leader_epoch)
 
     async def _mark_in_slices(self, commit: _Commit) -> None:
         """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
@@ -237,16 +256,10 @@ class Commits:
         tasks = [
             commit.task
             for commit in self.under_way.values()
-            if commit.task is not None and not self._reaches_out(commit)
+            if commit.task is not None and not commit.owed
         ]
         if tasks:
             await asyncio.wait(tasks, timeout=None if timeout_ms is None else timeout_ms / 1000)
-
-    def _reaches_out(self, commit: _Commit) -> bool:
-        elsewhere = self._elsewhere
-        return elsewhere is not None and not all(
-            elsewhere.is_led_here(one) for work in commit.works for one in work.partitions
-        )
 
     async def until_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
         """Return when data of the id's next transaction may be appended."""
@@ -300,10 +313,13 @@ class Commits:
             if not waiter.done():
                 waiter.set_exception(shard_missing(transactional_id, is_coming=False))
 
-    def _complete_soon(self, work: MarkerWork) -> None:
+    def _complete_soon(self, commit: _Commit) -> None:
+        work = commit.work
         self.owed[work.transactional_id] = work
         loop = asyncio.get_running_loop()
-        if work.completion is Urgency.AWAITED:
+        # Over nodes another node's data waits until the next add is durable, and so can COMPLETE_*:
+        # one sync makes both durable.
+        if work.completion is Urgency.AWAITED and commit.plan is not Plan.OWN_WITH_DECISION:
             # After the answers: those who wait for the markers have just been woken.
             loop.call_soon(self._complete, work.transactional_id)
         elif self._timer is None:

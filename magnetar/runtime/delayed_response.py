@@ -47,6 +47,9 @@ class DelayedResponses:
         response.on_end = on_end
         response.delayed = self
         self.waiting[response] = None
+        if not response.waits:
+            # The syncs were over before the response was handed over.
+            self.end_soon(response)
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 

@@ -6,6 +6,9 @@ the partition (transaction version 2) or to verify that it was added (version 1)
 answers when that is durable, so no data is ahead of its add. The answer is remembered until the
 marker of the transaction (`coordinator.transactions.remembered_holds`), and looked at once more in
 the step that appends; the partition checks the producer's epoch in that step too.
+
+The answer to a verification names whatever the transaction holds, so that a client that sends each
+partition's batch by itself costs one question (docs/decisions/0053-cost-of-nodes.md).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from coordinator.transactions.remembered_holds import RememberedHolds
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.message import Message
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -42,12 +46,16 @@ _NOT_NOW = frozenset(
 
 
 class Coordinators(Protocol):
-    """Which node coordinates a transactional id."""
+    """Which node coordinates a transactional id, and which leads a partition."""
 
     own_id: int
 
     def node_of(self, transactional_id: str) -> int:
         """Return the node of the id's coordinator."""
+        ...
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        """Return the node that leads a partition; None: there is no such partition."""
         ...
 
 
@@ -68,6 +76,9 @@ class MustAsk(Exception):
         self.wait = wait
 
 
+#: The error codes by number: a look-up in place of a call.
+_CODES = {code.value: code for code in ErrorCode}
+
 #: A code for each partition.
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -78,9 +89,8 @@ class HoldsElsewhere:
     def __init__(self, coordinators: Coordinators, peers: Peers, held: RememberedHolds) -> None:
         """`held` is told of every marker that this node appends."""
         self._coordinators = coordinators
-        self._peers = peers
         self._held = held
-        self.calls: SharedCalls[Asked, Codes] = SharedCalls(self._perform)
+        self.calls: SharedCalls[Asked, Codes] = SharedCalls(peers, VERSION, _encode, _decode)
 
     def is_elsewhere(self, transactional_id: str | None) -> bool:
         """Return whether another node coordinates the id."""
@@ -139,42 +149,50 @@ class HoldsElsewhere:
     async def _answer(self, asked: Asked, unreachable: ErrorCode) -> Codes:
         """Return the codes of one question; what is held is remembered."""
         node_id = self._coordinators.node_of(asked.transactional_id)
-        question = self._held.ask(*asked.identity, asked.partitions)
+        question = self._held.ask(*asked.identity)
         codes: Codes = {}
         try:
             codes = await self.calls.ask(node_id, asked)
         except PeerUnreachable as failure:
             raise KafkaError(unreachable, str(failure)) from None
         finally:
-            held = [one for one, code in codes.items() if code is ErrorCode.NONE]
-            self._held.answered(question, held)
+            own_id, leader_of = self._coordinators.own_id, self._coordinators.leader_of
+            self._held.answered(
+                question,
+                [
+                    one
+                    for one, code in codes.items()
+                    if code is ErrorCode.NONE and leader_of(*one) == own_id
+                ],
+            )
         return codes
 
-    async def _perform(self, node_id: int, asked: Sequence[Asked]) -> list[Codes]:
-        request = AddPartitionsToTxnRequest(
-            transactions=[
-                AddPartitionsToTxnTransaction(
-                    transactional_id=one.transactional_id,
-                    producer_id=one.identity.producer_id,
-                    producer_epoch=one.identity.producer_epoch,
-                    verify_only=not one.adds,
-                    topics=[
-                        AddPartitionsToTxnTopic(name=topic, partitions=[index])
-                        for topic, index in one.partitions
-                    ],
-                )
-                for one in asked
-            ]
-        )
-        response = await self._peers.call(node_id, request, VERSION)
-        assert isinstance(response, AddPartitionsToTxnResponse)
-        return [
-            {
-                TopicPartition(topic.name, result.partition_index): ErrorCode(
-                    result.partition_error_code
-                )
-                for topic in transaction.topic_results
-                for result in topic.results_by_partition
-            }
-            for transaction in response.results_by_transaction
+
+def _encode(asked: Sequence[Asked]) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=one.transactional_id,
+                producer_id=one.identity.producer_id,
+                producer_epoch=one.identity.producer_epoch,
+                verify_only=not one.adds,
+                topics=[
+                    AddPartitionsToTxnTopic(name=topic, partitions=[index])
+                    for topic, index in one.partitions
+                ],
+            )
+            for one in asked
         ]
+    )
+
+
+def _decode(response: Message) -> list[Codes]:
+    assert isinstance(response, AddPartitionsToTxnResponse)
+    return [
+        {
+            TopicPartition(topic.name, result.partition_index): _CODES[result.partition_error_code]
+            for topic in transaction.topic_results
+            for result in topic.results_by_partition
+        }
+        for transaction in response.results_by_transaction
+    ]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
-from wire.error_code import ErrorCode
+from wire.message import Message
 from wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -98,11 +98,12 @@ def encode_codes(asked: WriteTxnMarkersRequest, codes: Sequence[Codes]) -> Write
     )
 
 
-def decode_codes(response: WriteTxnMarkersResponse) -> list[Codes]:
+def decode_codes(response: Message) -> list[Codes]:
     """Return the codes of a response, in the order of the request."""
+    assert isinstance(response, WriteTxnMarkersResponse)
     return [
         {
-            TopicPartition(topic.name, partition.partition_index): ErrorCode(partition.error_code)
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
             for topic in marker.topics
             for partition in topic.partitions
         }

@@ -12,7 +12,7 @@ the catalog than this node, and a marker skipped for that would lose a commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Protocol
 
@@ -24,7 +24,6 @@ from magnetar.runtime.marker_messages import VERSION, Codes, OwedMarkers, decode
 from magnetar.runtime.participants import LeftMarker, Participants, owed_of
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from wire.error_code import ErrorCode
-from wire.messages.write_txn_markers import WriteTxnMarkersResponse
 
 _log = get_logger("transactions")
 
@@ -61,10 +60,11 @@ class MarkersElsewhere:
     def __init__(self, leaders: Leaders, peers: Peers, local: Participants, clock: Clock) -> None:
         """`local`: the partitions of this node, should it lead a partition meanwhile."""
         self._leaders = leaders
-        self._peers = peers
         self._local = local
         self._clock = clock
-        self._calls: SharedCalls[OwedMarkers, Codes] = SharedCalls(self._write)
+        self._calls: SharedCalls[OwedMarkers, Codes] = SharedCalls(
+            peers, VERSION, encode, decode_codes
+        )
         #: Nodes that do not answer, each named in the log once.
         self._silent: set[int] = set()
 
@@ -76,7 +76,24 @@ class MarkersElsewhere:
         """Return whether this node is to lead a partition that it does not lead yet."""
         return self._leaders.leader_of(*partition) == self._leaders.own_id
 
-    async def bring(self, owed: list[MarkerWork], part: Part, coordinator_epoch: int) -> None:
+    def divided(self, works: Iterable[MarkerWork]) -> tuple[list[MarkerWork], list[MarkerWork]]:
+        """Return the parts of `works` that this node appends itself, and those to be brought."""
+        own: list[MarkerWork] = []
+        owed: list[MarkerWork] = []
+        for work in works:
+            here: list[TopicPartition] = []
+            there: list[TopicPartition] = []
+            for partition in work.partitions:
+                (here if self.is_led_here(partition) else there).append(partition)
+            if not there:
+                own.append(work)
+                continue
+            owed.append(work._replace(partitions=there, votes=()))
+            if here:
+                own.append(work._replace(partitions=here))
+        return own, owed
+
+    async def bring(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> None:
         """Return when every partition of `owed`, which was not led here, has its marker durably.
 
         Call once the decision is durable. `part`: MARKERS, or MISSING_MARKERS where some may have
@@ -160,11 +177,6 @@ class MarkersElsewhere:
             return []
         await self._leaders.see_changes()
         return _where(unknown, lambda one: self._leaders.leader_of(*one) is not None)
-
-    async def _write(self, node_id: int, owed: Sequence[OwedMarkers]) -> list[Codes]:
-        response = await self._peers.call(node_id, encode(owed), VERSION)
-        assert isinstance(response, WriteTxnMarkersResponse)
-        return decode_codes(response)
 
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

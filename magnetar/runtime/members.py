@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -101,7 +102,16 @@ class MemberWatch:
         self._members = members
         self._on_seen = on_seen
         self._background: Background | None = None
-        self._is_away = False
+        self._is_away = True
+        self._answers_since_s = 0.0
+
+    @property
+    def steady_s(self) -> float:
+        """How long the catalog has answered every look.
+
+        Where it has been away, leases have ended of nodes that live and could not renew them.
+        """
+        return time.monotonic() - self._answers_since_s
 
     def start(self, fail: Callable[[BaseException], None]) -> None:
         """Look from now on. `fail` ends a node that is fenced."""
@@ -126,11 +136,11 @@ class MemberWatch:
             rows, version = await _LOOKS.run(self._read)
         except CatalogUnavailable as away:
             if not self._is_away:
-                _log.warning("the catalog does not answer", reason=str(away))
+                _log.warning("the catalog does not answer; asked again", reason=str(away))
             self._is_away = True
             return
         if self._is_away:
-            _log.info("the catalog answers again")
+            self._answers_since_s = time.monotonic()
         self._is_away = False
         self._members.see(rows)
         own = next((row for row in rows if row.node_id == self._node_id), None)

@@ -81,12 +81,18 @@ class Nodes:
             return [(self.own_id, host, port, self._config.broker_rack)]
         return self._reached(listener.name)
 
+    def epoch_of(self, node_id: int, own_epoch: int) -> int:
+        """Return the number of a node's last start; `own_epoch` is this one's."""
+        is_own = node_id == self.own_id
+        return own_epoch if is_own else self._topics.placement.at(node_id).leader_epoch
+
     def leader_of(self, topic: str, partition: int) -> int | None:
         """Return the node that leads a partition; None: there is no such partition."""
         found = self._topics.by_name(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
-        return leader_id(found.partitions[partition], self.own_id)
+        led = found.partitions[partition]
+        return led.node_id if isinstance(led, Elsewhere) else self.own_id
 
     def is_led_here(self, topic: str, partition: int) -> bool:
         """Return whether this node leads a partition and has opened it."""
@@ -106,24 +112,21 @@ class Nodes:
 
     def node_of(self, transactional_id: str) -> int:
         """Return the node that coordinates a transactional id: of a child, its parent's."""
+        topic = self._topics.by_name(TRANSACTION_STATE)
+        if topic is None:
+            return self.own_id  # Nodes with workers have the topic from their first start.
+        partitions = topic.partitions
         separator: str = self._config.joint_transactions_separator
-        count = self._count(TRANSACTION_STATE)
-        partition = joint.coordinator_partition(transactional_id, separator, count)
-        return self._leader_of_internal(TRANSACTION_STATE, partition)
+        index = joint.coordinator_partition(transactional_id, separator, len(partitions))
+        return leader_id(partitions[index], self.own_id)
 
     def node_of_group(self, group_id: str) -> int:
         """Return the node that coordinates a group."""
-        partition = partition_for(group_id, self._count(CONSUMER_OFFSETS))
-        return self._leader_of_internal(CONSUMER_OFFSETS, partition)
-
-    def _count(self, name: str) -> int:
-        topic = self._topics.by_name(name)
-        return 1 if topic is None else len(topic.partitions)
-
-    def _leader_of_internal(self, name: str, partition: int) -> int:
-        leader = self.leader_of(name, partition)
-        # Before the topic is made: nodes with workers have it from their first start.
-        return self.own_id if leader is None else leader
+        topic = self._topics.by_name(CONSUMER_OFFSETS)
+        if topic is None:
+            return self.own_id  # As above.
+        index = partition_for(group_id, len(topic.partitions))
+        return leader_id(topic.partitions[index], self.own_id)
 
     async def see_changes(self) -> int:
         """Obey what other nodes have changed; return the version of the catalog that is obeyed."""

@@ -28,11 +28,17 @@ from wire.errors import KafkaError
 _log = get_logger("transactions")
 
 #: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
-#: or a later epoch of the producer has passed and everything of this one is closed.
-_NOTHING_OPEN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
+#: or made anew and led elsewhere, or a later epoch of the producer has passed and everything of
+#: this one is closed.
+_NOTHING_OPEN = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
 
-
-#: Refusals of a partition that another node may lead: the catalog will tell.
+#: Refusals of a partition that another node may lead since: the catalog will tell.
 _PERHAPS_ELSEWHERE = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
@@ -64,8 +70,8 @@ class Participants(Protocol):
         now_ms: int,
         left: list[LeftMarker],
     ) -> Iterator[Sequence[AppendedMarker]]:
-        """Append the own markers of each of `works` to every partition that exists; of
-        MISSING_MARKERS, only to those where the transaction is open.
+        """Append the own markers of each of `works` to every partition that exists, all of them led
+        here; of MISSING_MARKERS, only to those where the transaction is open.
 
         Those of partitions that another node may lead are added to `left`.
 

@@ -1,7 +1,7 @@
 """What peers ask of this node: holds and markers, and whom it coordinates.
 
-Each method does all that changes state before it returns; what it returns is the wait for the disk
-and then for the answer. So requests take effect in the order in which they arrive. They come from
+Each method does all that changes state before it returns the answer, or what waits for the disk. So
+requests take effect in the order in which they arrive. They come from
 nodes that have proven themselves (`magnetar.peers`) and need no permission.
 
 WriteTxnMarkers of a peer carries the epoch of its coordinator's shard, which is not compared with
@@ -20,7 +20,8 @@ from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.runtime import marker_messages
-from magnetar.runtime.add_messages import encode_codes, partitions_of
+from magnetar.runtime.add_messages import encode_held, partitions_of
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.marker_messages import Codes, OwedMarkers
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.peer_messages import (
@@ -41,6 +42,13 @@ from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+#: A verification names all partitions of a transaction that has at most so many. A larger one that
+#: grows by one partition after the other would be named again and again.
+_TOLD_MAX = 256
+
+#: How long an answer waits for the disk. By then the peer has given the call up.
+PATIENCE_S = 30.0
 
 #: A log, and the end offset (exclusive) up to which it is awaited.
 _Awaited = tuple[PartitionLog, int]
@@ -72,7 +80,7 @@ class PeerRequests:
 
     # --- AddPartitionsToTxn
 
-    def add_partitions(self, request: AddPartitionsToTxnRequest) -> Awaitable[Message]:
+    def add_partitions(self, request: AddPartitionsToTxnRequest) -> Message | DelayedResponse:
         """Add or verify the partitions of each transaction; answer once that is durable."""
         awaited: list[_Awaited] = []
         results = [self._add_or_verify(one, awaited) for one in request.transactions]
@@ -91,7 +99,7 @@ class PeerRequests:
             codes = dict.fromkeys(partitions, refusal.code)
         return AddPartitionsToTxnResult(
             transactional_id=asked.transactional_id,
-            topic_results=encode_codes(asked.topics, codes),
+            topic_results=encode_held(codes),
         )
 
     def _add(
@@ -124,11 +132,15 @@ class PeerRequests:
             except KafkaError as refusal:
                 codes[partition] = refusal.code
         awaited.append((shard.log, shard.log.log_end_offset))
+        is_held = txn is not None and ErrorCode.NONE in codes.values()
+        # All that it holds: so the peer need not ask for the next one.
+        if txn is not None and is_held and len(txn.partitions) <= _TOLD_MAX:
+            codes.update(dict.fromkeys(txn.partitions, ErrorCode.NONE))
         return codes
 
     # --- WriteTxnMarkers
 
-    def write_markers(self, request: WriteTxnMarkersRequest) -> Awaitable[Message]:
+    def write_markers(self, request: WriteTxnMarkersRequest) -> Message | DelayedResponse:
         """Append markers; answer each partition once its marker is durable and visible."""
         all_codes: list[Codes] = []
         awaited: list[tuple[Codes, TopicPartition, _Awaited]] = []
@@ -156,7 +168,7 @@ class PeerRequests:
 
     # --- healing
 
-    def find_producers(self, request: FindProducersRequest) -> Awaitable[Message]:
+    def find_producers(self, request: FindProducersRequest) -> Message | DelayedResponse:
         """Answer what this node coordinates under some producer ids, once that is durable."""
         found = []
         for producer_id in request.producer_ids:
@@ -180,21 +192,41 @@ class PeerRequests:
         return _answered(FindProducersResponse(producers=found, shards=loaded), ends)
 
 
-async def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message:
-    for log, end_offset in awaited:
-        await log.durable(end_offset)
-    return response
+def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message | DelayedResponse:
+    """Return `response` for when each log is durable up to its end."""
+
+    def make(_: bool) -> Message:
+        for log, end_offset in awaited:
+            if log.reader.high_watermark < end_offset:
+                log.ledger.check_open()
+        return response
+
+    return _when_durable(awaited, make)
 
 
-async def _marked(
+def _marked(
     request: WriteTxnMarkersRequest,
     all_codes: Sequence[Codes],
     awaited: Sequence[tuple[Codes, TopicPartition, _Awaited]],
-) -> Message:
-    for codes, partition, (log, end_offset) in awaited:
-        try:
-            await log.durable(end_offset)
-        # The topic was deleted while its marker waited for the sync.
-        except LedgerClosed:
-            codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return marker_messages.encode_codes(request, all_codes)
+) -> Message | DelayedResponse:
+    def make(_: bool) -> Message:
+        for codes, partition, (log, end_offset) in awaited:
+            if log.reader.high_watermark >= end_offset:
+                continue
+            try:
+                log.ledger.check_open()
+            # The topic was deleted while its marker waited for the sync.
+            except LedgerClosed:
+                codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return marker_messages.encode_codes(request, all_codes)
+
+    return _when_durable([one for _, _, one in awaited], make)
+
+
+def _when_durable(
+    awaited: Sequence[_Awaited], make: Callable[[bool], Message]
+) -> Message | DelayedResponse:
+    delayed = DelayedResponse(PATIENCE_S, make)
+    for log, end_offset in awaited:
+        delayed.wait_for(log.ledger, end_offset)
+    return delayed if delayed.waits else make(False)

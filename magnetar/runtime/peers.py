@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from wire.message import Message
@@ -31,8 +32,8 @@ class PeerUnreachable(Exception):
 class Peers(Protocol):
     """The other nodes of the cluster."""
 
-    async def call(self, node_id: int, request: Message, version: int) -> Message:
-        """Return a peer's response. Raises PeerUnreachable: the outcome is unknown."""
+    def call(self, node_id: int, request: Message, version: int) -> Awaitable[Message]:
+        """Ask a peer; the result is its response, or PeerUnreachable: the outcome is unknown."""
         ...
 
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
@@ -47,59 +48,78 @@ class SharedCalls(Generic[ItemT, AnswerT]):
     """One kind of question to peers: to each peer one call at a time, the rest rides the next."""
 
     def __init__(
-        self, perform: Callable[[int, Sequence[ItemT]], Awaitable[Sequence[AnswerT]]]
+        self,
+        peers: Peers,
+        version: int,
+        encode: Callable[[Sequence[ItemT]], Message],
+        decode: Callable[[Message], Sequence[AnswerT]],
     ) -> None:
-        """`perform(node_id, items)` asks a peer and returns an answer for each item, in order.
-
-        It raises PeerUnreachable, which all of them get.
-        """
-        self._perform = perform
+        """`encode` makes a request of items; `decode` returns an answer for each, in order."""
+        self._peers = peers
+        self._version = version
+        self._encode = encode
+        self._decode = decode
+        #: By node: what rides the next call.
         self._waiting: dict[int, list[tuple[ItemT, asyncio.Future[AnswerT]]]] = {}
-        #: By node: the call under way. The event loop holds tasks weakly.
-        self._calling: dict[int, asyncio.Task[None]] = {}
+        #: By node: the call under way.
+        self._calls: dict[int, asyncio.Future[Message]] = {}
         self.call_count = 0  #: Calls made, for measurements.
 
-    async def ask(self, node_id: int, item: ItemT) -> AnswerT:
-        """Return a peer's answer. Raises PeerUnreachable."""
+    def ask(self, node_id: int, item: ItemT) -> asyncio.Future[AnswerT]:
+        """Ask a peer; the result is its answer, or PeerUnreachable."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[AnswerT] = loop.create_future()
-        self._waiting.setdefault(node_id, []).append((item, answer))
-        if node_id not in self._calling:
-            self._calling[node_id] = loop.create_task(self._call(node_id))
-        return await answer
+        waiting = self._waiting.get(node_id)
+        if waiting is not None:
+            waiting.append((item, answer))
+        else:
+            self._waiting[node_id] = [(item, answer)]
+            if node_id not in self._calls:
+                # At the end of the step, which may ask more.
+                loop.call_soon(self._call, node_id)
+        return answer
 
     def cancel(self) -> None:
-        """Give up every call under way."""
-        for task in self._calling.values():
-            task.cancel()
+        """Give up every call under way, and what waits for it."""
+        for call in self._calls.values():
+            call.cancel()
 
-    async def _call(self, node_id: int) -> None:
-        """Ask until no question is left."""
-        try:
-            while waiting := self._waiting.pop(node_id, None):
-                if more := waiting[ITEMS_PER_CALL_MAX:]:
-                    self._waiting[node_id] = more
-                await self._ask_together(node_id, waiting[:ITEMS_PER_CALL_MAX])
-        finally:
-            del self._calling[node_id]
-
-    async def _ask_together(
-        self, node_id: int, asked: Sequence[tuple[ItemT, asyncio.Future[AnswerT]]]
-    ) -> None:
+    def _call(self, node_id: int) -> None:
+        asked = self._waiting.pop(node_id)
+        if len(asked) > ITEMS_PER_CALL_MAX:
+            self._waiting[node_id] = asked[ITEMS_PER_CALL_MAX:]
+            del asked[ITEMS_PER_CALL_MAX:]
         self.call_count += 1
-        try:
-            answers = await self._perform(node_id, [item for item, _ in asked])
-        except PeerUnreachable as unreachable:
-            for _, future in asked:
-                if not future.done():
-                    future.set_exception(PeerUnreachable(node_id, unreachable.reason))
+        request = self._encode([item for item, _ in asked])
+        call = asyncio.ensure_future(self._peers.call(node_id, request, self._version))
+        self._calls[node_id] = call
+        call.add_done_callback(partial(self._answered, node_id, asked))
+
+    def _answered(
+        self,
+        node_id: int,
+        asked: Sequence[tuple[ItemT, asyncio.Future[AnswerT]]],
+        call: asyncio.Future[Message],
+    ) -> None:
+        del self._calls[node_id]
+        if call.cancelled():
+            for _, answer in (*asked, *self._waiting.pop(node_id, ())):
+                answer.cancel()
             return
-        except BaseException as failure:
-            # A bug, or the end of the loop: who waits must hear of it.
-            for _, future in asked:
-                if not future.done():
-                    future.set_exception(failure)
-            raise
-        for (_, future), answer in zip(asked, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
+        if node_id in self._waiting:
+            self._call(node_id)
+        if (failure := call.exception()) is not None:
+            for _, answer in asked:
+                if not answer.done():
+                    answer.set_exception(_copied(failure))
+            return
+        for (_, answer), found in zip(asked, self._decode(call.result()), strict=True):
+            if not answer.done():
+                answer.set_result(found)
+
+
+def _copied(failure: BaseException) -> BaseException:
+    """Return the failure of a call for one of those who wait for it."""
+    if isinstance(failure, PeerUnreachable):
+        return PeerUnreachable(failure.node_id, failure.reason)
+    return failure

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from magnetar.config.jaas import parse_jaas
 from magnetar.config.load import ConfigError
 from magnetar.config.oauthbearer import VALIDATORS, OAuthBearerConfig
-from magnetar.endpoint import Endpoint, parse_endpoint
+from magnetar.endpoint import Endpoint, parse_endpoint, trusting
 from magnetar.logging import get_logger
 from magnetar.runtime.jwks import Jwks, Pace, reader
 from magnetar.security.jwt import TokenRules, UnknownKey, verified
@@ -117,7 +117,7 @@ def _context(place: str, jaas: str | None, endpoint: Endpoint) -> Callable[[], s
 
 
 def _make_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    return ssl.create_default_context(
+    return trusting(
         cafile=options.get(f"{_TRUSTSTORE}.location"),
         cadata=options.get(f"{_TRUSTSTORE}.certificates"),
     )

@@ -37,7 +37,7 @@ from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
-from magnetar.storage.leaders import Partition
+from magnetar.storage.leaders import Partition, Placement
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -57,9 +57,12 @@ class PartitionsOfTopic(Protocol):
 class InternalTopics(Protocol):
     """Where the coordinators' topics are found."""
 
+    @property
+    def placement(self) -> Placement:
+        """Which nodes there are."""
+
     def by_name(self, name: str) -> PartitionsOfTopic | None:
         """Return the topic, None if it was never needed."""
-        ...
 
     def ensure_internal(self, name: str) -> PartitionsOfTopic:
         """Return the topic, made if it is missing. Blocks."""
@@ -256,17 +259,21 @@ class Transactions:
         """Return when the producer's transaction holds `partitions`, and data for them may come.
 
         Not when that is durable: an acknowledgement of that data waits for it (`check_produce`).
-        Refuses as `coordinator.transactions.add_partitions`.
+        Where partitions move, it is durable too: the next coordinator knows nothing else, and would
+        refuse the data. Refuses as `coordinator.transactions.add_partitions`.
         """
-        log, _ = self._add(
+        moves = self._topics.placement.moves
+        log, end_offset = self._add(
             self.store.known_shard_of(transactional_id),
             transactional_id,
             identity,
             partitions,
             transaction_version,
             may_begin=self._active_limit.may_begin(),
-            urgency=Urgency.RELAXED,
+            urgency=Urgency.AWAITED if moves else Urgency.RELAXED,
         )
+        if moves:
+            await log.durable(end_offset)
         await self.store.commits.until_data_may_follow(transactional_id, log)
 
     async def add_offsets(

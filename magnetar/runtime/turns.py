@@ -28,6 +28,10 @@ SLICES_MAX = 25
 T = TypeVar("T")
 
 
+def _ignore(_has_queue: bool) -> None:
+    """The hook before one is set."""
+
+
 class Turns:
     """The present turn, and the queues for the next ones. For one event loop."""
 
@@ -40,10 +44,13 @@ class Turns:
         "_is_resumed",
         "_now_s",
         "_slices_left",
+        "on_queue",
     )
 
     def __init__(self, now_s: Callable[[], float] = perf_counter) -> None:
         self._now_s = now_s
+        #: Is told whether connections wait for a turn, whenever that changes.
+        self.on_queue: Callable[[bool], None] = _ignore
         self._connections: deque[Callable[[], object]] = deque()
         self._handlers: deque[asyncio.Future[None]] = deque()
         #: The large responses that a thread encodes now.
@@ -66,6 +73,8 @@ class Turns:
 
     def later(self, go_on: Callable[[], object]) -> None:
         """Call `go_on`, of a connection, in a later turn, after all connections that wait now."""
+        if not self._connections:
+            self.on_queue(True)
         self._connections.append(go_on)
         self._count()
 
@@ -126,4 +135,7 @@ class Turns:
         if self._connections or (self._handlers and not self._aside):
             self._count()
         if self._connections:
-            self._connections.popleft()()
+            go_on = self._connections.popleft()
+            if not self._connections:
+                self.on_queue(False)
+            go_on()

@@ -36,7 +36,7 @@ from magnetar.server.dispatch import (
     UnsupportedVersion,
 )
 from magnetar.server.first_step import Rest
-from magnetar.server.frames import Frame, FrameReader
+from magnetar.server.frames import Frame, FrameReader, SharedBuffer
 from magnetar.server.idling import Idling
 from magnetar.server.memory import RequestMemory
 from magnetar.server.pausing import Mute, Pause
@@ -62,8 +62,7 @@ class Shared:
     memory: RequestMemory
     response_memory: ResponseMemory
     turns: Turns
-    #: Every connection receives here, between one `get_buffer` and its `buffer_updated`.
-    buffer: memoryview
+    buffer: SharedBuffer
     frame_bytes_max: int
     in_flight_max: int
     on_opened: Callable[[ClientConnection, asyncio.Transport], None]

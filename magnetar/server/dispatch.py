@@ -18,7 +18,7 @@ from struct import Struct
 from struct import error as StructError
 from time import perf_counter_ns
 from types import CoroutineType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from logstore.disk.pools import Pool
 from magnetar.apis.api_versions import unsupported_version_response
@@ -43,6 +43,9 @@ from wire.message import Buffer, Message
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.header import RequestHeader
 from wire.messages.sasl_authenticate import SaslAuthenticateRequest
+
+if TYPE_CHECKING:
+    from magnetar.server.tracing import Tracing
 
 API_VERSIONS = 18
 #: The API keys of requests that do all their work in their first step, and then wait for a sync
@@ -108,11 +111,12 @@ class Route:
         *,
         is_guarded: bool = False,
         is_metered: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         """`durations` count the requests of all versions of the API.
 
         `is_guarded`: there is an authorizer, which the API's needs are put before. `is_metered`:
-        some clients have quotas.
+        some clients have quotas. `tracing`: what makes a span of each request.
         """
         self.api = api
         self.api_key = api.key
@@ -124,6 +128,8 @@ class Route:
             self.handler = guarded(api.handler, api.refuse, api.needs)
         if is_metered:
             self.handler = metered(api, self.handler)
+        if tracing is not None:
+            self.handler = tracing.around(api, self.handler)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
         self.is_flexible = api.request_class.header_version(version) >= 2
@@ -170,6 +176,8 @@ class Dispatcher:
 
     #: What handlers work with; set before the first connection is accepted.
     services: Services
+    #: What makes a span of each request; None: nothing does.
+    tracing: Tracing | None = None
 
     def __init__(
         self,
@@ -367,6 +375,7 @@ class Dispatcher:
             self.durations[api_key],
             is_guarded=self.services.acls is not None,
             is_metered=self.services.quotas.limits_clients,
+            tracing=self.tracing,
         )
         return route
 

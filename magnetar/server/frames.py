@@ -18,6 +18,8 @@ from wire.errors import WireError
 
 SIZE_BYTES = 4
 SHARED_BUFFER_BYTES = 256 * 1024
+#: Holds any of the small requests. To receive so much takes some microseconds.
+SHORT_BUFFER_BYTES = 4096
 MAPPED_BYTES = 2 << 20
 _PARTIAL_BYTES_MIN = 4096
 _GROWTH = 4
@@ -26,6 +28,26 @@ _TLS_HELLO = 0x1603
 _SIZE = Struct(">i")
 
 Frame = bytearray | memoryview
+
+
+class SharedBuffer:
+    """Where all connections receive, each between a `buffer` and its `received` only.
+
+    It is short while connections wait for a turn: hundreds that send much at once are all received
+    in one step of the event loop, each of them once.
+    """
+
+    __slots__ = ("_short", "view", "whole")
+
+    def __init__(self) -> None:
+        #: What is received begins at its first byte in any case.
+        self.whole = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self._short = self.whole[:SHORT_BUFFER_BYTES]
+        self.view = self.whole
+
+    def shorten(self, is_short: bool) -> None:
+        """Be short from now on, or whole."""
+        self.view = self._short if is_short else self.whole
 
 
 class FrameReader:
@@ -43,8 +65,7 @@ class FrameReader:
         "partial",
     )
 
-    def __init__(self, shared: memoryview, memory: RequestMemory, max_bytes: int) -> None:
-        """All readers may use `shared`: each does so between a `buffer` and its `received` only."""
+    def __init__(self, shared: SharedBuffer, memory: RequestMemory, max_bytes: int) -> None:
         self._shared = shared
         self._memory = memory
         self.frame_bytes_max = max_bytes
@@ -61,7 +82,7 @@ class FrameReader:
         """Return where the next bytes go; never empty. Fits `BufferedProtocol.get_buffer`."""
         frame = self.partial
         if frame is None:
-            return self._shared
+            return self._shared.view
         if self._filled == len(frame):
             frame = self._grow(frame)
         return memoryview(frame)[self._filled :]
@@ -76,7 +97,7 @@ class FrameReader:
             return []
         if self.partial is not None:
             return self._continue(self.partial, count)
-        data = self._shared
+        data = self._shared.whole
         if self._head:
             data = memoryview(self._head + data[:count])
             self._head = b""

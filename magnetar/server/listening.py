@@ -23,7 +23,7 @@ from magnetar.runtime.turns import Turns
 from magnetar.server.admission import Admission, Verdict
 from magnetar.server.connection import ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
-from magnetar.server.frames import SHARED_BUFFER_BYTES
+from magnetar.server.frames import SharedBuffer
 from magnetar.server.handshakes import Handshakes
 from magnetar.server.memory import RequestMemory
 from magnetar.server.tls import ListenerTls
@@ -91,12 +91,13 @@ class Server:
             memory=self.memory,
             response_memory=response_memory,
             turns=turns,
-            buffer=memoryview(bytearray(SHARED_BUFFER_BYTES)),
+            buffer=SharedBuffer(),
             frame_bytes_max=config.socket_request_max_bytes,
             in_flight_max=config.connection_max_in_flight_requests,
             on_opened=self._opened,
             on_closed=self._closed,
         )
+        turns.on_queue = self.shared.buffer.shorten
         self.listeners: list[Listener] = []
         self._config = config
         self._clock = clock

@@ -36,6 +36,7 @@ from magnetar.storage.catalog_rows import (
     insert_configs,
     insert_leaders,
     next_epoch,
+    node_of,
     topics_of,
 )
 from magnetar.storage.database import Database, Queries
@@ -405,15 +406,7 @@ class Catalog:
                 "SELECT node_id, incarnation, incarnation >= 0 AND lease_until > lease_now(),"
                 " owner, endpoints, rack, version FROM nodes ORDER BY node_id"
             ).fetchall()
-        return [
-            NodeRow(
-                node_id,
-                incarnation,
-                bool(is_live),
-                Presence(owner, _addresses(endpoints), rack, version),
-            )
-            for node_id, incarnation, is_live, owner, endpoints, rack, version in rows
-        ]
+        return [node_of(row) for row in rows]
 
     def led_counts(self) -> dict[int, int]:
         """Return how many partitions each node leads, of those that lead any."""
@@ -447,10 +440,9 @@ class Catalog:
 
     def take_over(self, node_id: int, incarnation: int) -> bool:
         """As `magnetar.storage.leadership.take_over`. False also where the node leads nothing."""
-        with self._database.statements("look for what a node leads") as database:
-            # A node that is gone for good is looked at every second, and that is no change.
-            if not leadership.leads_any(database, node_id):
-                return False
+        # A node that is gone for good is looked at every second, and that is no change.
+        if node_id not in self.led_counts():
+            return False
         with self._change("take over a node", Change("node", str(node_id))) as database:
             return leadership.take_over(database, node_id, incarnation)
 
@@ -498,7 +490,3 @@ class Catalog:
 def _new_id() -> str:
     """Return a fresh id in Kafka's form: 16 random bytes in 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
-
-
-def _addresses(endpoints: str) -> dict[str, tuple[str, int]]:
-    return {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
@@ -59,6 +60,13 @@ class NodeRow(NamedTuple):
     #: Whether its lease is good.
     is_live: bool
     presence: Presence
+
+
+def node_of(row: tuple[int, int, int, str, str, str, str]) -> NodeRow:
+    """Return a node from its columns: id, incarnation, whether it lives, and what it said."""
+    node_id, incarnation, is_live, owner, endpoints, rack, version = row
+    told = {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}
+    return NodeRow(node_id, incarnation, bool(is_live), Presence(owner, told, rack, version))
 
 
 def topics_of(

@@ -142,14 +142,6 @@ def hand_over(database: Queries, node_id: int, incarnation: int, moves: Sequence
     return True
 
 
-def leads_any(database: Queries, node_id: int) -> bool:
-    """Return whether a node leads any partition."""
-    found = database.execute(
-        "SELECT 1 FROM partition_leaders WHERE node_id = ? LIMIT 1", (node_id,)
-    )
-    return found.fetchone() is not None
-
-
 def _live(database: Queries) -> list[int]:
     rows = database.execute(
         "SELECT node_id FROM nodes WHERE lease_until > lease_now() ORDER BY node_id"

@@ -60,9 +60,9 @@ class LedPartitions:
         self._logs = logs
         #: By the name of the topic: the coordinators, once they have replayed their shards.
         self.coordinators: dict[str, Coordinator] = {}
-        #: Called with a topic and one of its partitions, in the step from which on it is not led
-        #: here.
-        self.on_left: list[Callable[[str, int], None]] = []
+        #: Called with a topic and one of its partitions, in the step in which it comes or goes.
+        #: What is remembered of it may be old then.
+        self.on_moved: list[Callable[[str, int], None]] = []
 
     async def follow(self, topic: Topic, row: TopicRow) -> None:
         """Open what the catalog says that this node leads, and note who leads the rest.
@@ -105,6 +105,8 @@ class LedPartitions:
             if not topic.settings.says_as(settings):
                 self._logs.reconfigure(log, topic.settings)
             topic.partitions[log.partition] = log
+            for callback in self.on_moved:
+                callback(topic.name, log.partition)
             if begin is not None:
                 begin()
         _log.info("partitions are led here now", topic=topic.name, partitions=len(logs))
@@ -127,7 +129,7 @@ class LedPartitions:
                 ErrorCode.NOT_COORDINATOR if is_shard else ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
             topic.partitions[partition] = Elsewhere(node_id, log.leader_epoch)
-            for callback in self.on_left:
+            for callback in self.on_moved:
                 callback(topic.name, partition)
             logs.append(log)
         return logs

@@ -22,6 +22,7 @@ from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, 
 from logstore.directory.foreign_logs import UsedNumbers
 from logstore.directory.journal_replay import Replayed
 from logstore.directory.log_directory import LogDirectory
+from logstore.disk.checkpoints import LOG_START_OFFSETS
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.disk.room import Room
@@ -238,9 +239,14 @@ class Logs:
                 on_damage=_tell_damage,
                 on_unreadable=unreadable.note,
                 on_stray=_tell_stray,
+                on_replayed=_tell_replayed,
                 accepts_journal_damage=config.journal_damage_accept,
             )
-        _tell_replayed(directory.replayed)
+        if directory.has_lost_starts:
+            _log.error(
+                "it is lost where logs start: records that were deleted may be there again",
+                file=LOG_START_OFFSETS,
+            )
         return cls(
             config,
             group_commit,
@@ -413,6 +419,16 @@ def _tell_replayed(replayed: Replayed) -> None:
         _log.error("damaged records of the journal passed over", at=list(replayed.damaged_at))
     for path in replayed.foreign:
         _log.warning("journal passed over: another broker has written there since", file=path)
+
+    for name in replayed.unknown:
+        topic, _, partition = name.rpartition("-")
+        # Of a topic that was deleted before, or of this one, whose file a disk has lost.
+        _log.warning(
+            "a partition does not say its topic: what the journal holds under its name is left out",
+            topic=topic,
+            partition=int(partition),
+            file=f"{name}/partition.metadata",
+        )
 
 
 def _tell_room(is_full: bool, free_bytes: int) -> None:

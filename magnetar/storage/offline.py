@@ -13,6 +13,7 @@ from pathlib import Path
 from logstore.disk.files import lock_file
 from magnetar.security.scram import credential, salted_password
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.placing import whole_of
 from magnetar.storage.scram_credentials import ScramCredentials
 
 _LOCK = ".lock"
@@ -20,7 +21,7 @@ _SALT_BYTES = 20
 
 
 class InUse(Exception):
-    """A broker, or another command, works in the directory."""
+    """A broker, or another command, works in the directory, or it is a part of one."""
 
 
 def set_password(
@@ -30,6 +31,8 @@ def set_password(
 
     Raises InUse, CatalogFailure, and KafkaError for one user too many.
     """
+    if (whole := whole_of(directory)) is not None:
+        raise InUse(f"{directory} is the directory of one of several nodes. Name {whole}.")
     directory.mkdir(parents=True, exist_ok=True)
     try:
         release = lock_file(str(directory / _LOCK), create=True)

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from uuid import UUID
 
 from logstore.directory.data_directory import (
     FoundPartition,
@@ -40,6 +41,7 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import as_config_errors
+from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
 from magnetar.storage.topic_names import INTERNAL
 
@@ -69,6 +71,19 @@ def node_directories(data_dir: Path) -> list[Path]:
 def has_nodes(data_dir: Path) -> bool:
     """Whether several nodes have used the directory last, or not all of it was moved since."""
     return (data_dir / NODES).is_dir()
+
+
+def refuse_part(path: Path) -> None:
+    """Raise ConfigError for the directory of one of several nodes: it is a part of another."""
+    if (whole := whole_of(path)) is not None:
+        raise ConfigError(f"{path} is the directory of one of several nodes. Name {whole}.")
+
+
+def whole_of(path: Path) -> Path | None:
+    """Return the data directory that this one belongs to as a node's; None: it is none."""
+    nodes = path.absolute().parent
+    is_node = path.name.isdecimal() and nodes.name == NODES
+    return nodes.parent if is_node and (nodes.parent / FILE_NAME).exists() else None
 
 
 def await_former_nodes(data_dir: Path) -> None:
@@ -115,12 +130,12 @@ def _place(
     with _catalog(data_dir, config, root) as catalog, ExitStack() as others:
         cluster_id = catalog.cluster_id()
         root.claim(cluster_id, node_ids[0])
+        moves = _Moves(data_dir, catalog, node_ids, others, files, root)
         if len(node_ids) > 1:
+            moves.refuse_unknown()
             make_internal(catalog, config)
         name_leaders(catalog, node_ids)
-        _Moves(data_dir, catalog, node_ids, others, files, root).perform(
-            accepts_damage=config.journal_damage_accept
-        )
+        moves.perform(accepts_damage=config.journal_damage_accept)
         return cluster_id
 
 
@@ -179,18 +194,24 @@ class _Moves:
         root: StillDirectory,
     ) -> None:
         self._data_dir = data_dir
-        self._topics = {row.id: row for row in catalog.topics()}
-        self._by_name = {row.name: row for row in self._topics.values()}
-        self._deleted = catalog.deleted_topics()
-        self._node_ids = node_ids
+        self._catalog = catalog
+        self._topics: dict[UUID, TopicRow] = {}
+        self._by_name: dict[str, TopicRow] = {}
+        self._deleted: set[UUID] = set()
         self._directories = {data_dir: root}
         wanted = [node_directory(data_dir, each) for each in node_ids] if len(node_ids) > 1 else []
         for path in dict.fromkeys((*node_directories(data_dir), *wanted)):
             self._directories[path] = _still(held, files, path)
         self._wanted = wanted
 
+    def _read_catalog(self) -> None:
+        self._topics = {row.id: row for row in self._catalog.topics()}
+        self._by_name = {row.name: row for row in self._topics.values()}
+        self._deleted = self._catalog.deleted_topics()
+
     def perform(self, *, accepts_damage: bool) -> None:
         """Move what lies in another directory than its leader's. Raises as `placed`."""
+        self._read_catalog()
         moves: dict[tuple[Path, Path], list[Key]] = defaultdict(list)
         for path, directory in self._directories.items():
             for found in directory.found():
@@ -213,17 +234,37 @@ class _Moves:
         if row is None:
             if found.topic_id in self._deleted:
                 shutil.rmtree(path / f"{found.topic}-{found.partition}")
-            elif path == self._data_dir and self._wanted:
-                raise ConfigError(
-                    f"{path} holds {found.topic}-{found.partition}, which the catalog does not"
-                    " know. Start once without --workers to take it over, or move it away."
-                )
-            return None
+                return None
+            # To be taken over, as what lies in DATA is; a node would pass over it.
+            is_taken = not self._wanted and self._is_unknown(path, found)
+            return self._data_dir if is_taken else None
         if not self._wanted:
             return self._data_dir
         if found.partition >= row.partition_count:
             return None
         return node_directory(self._data_dir, row.leaders[found.partition].node_id)
+
+    def refuse_unknown(self) -> None:
+        """Raise ConfigError for topics that nodes would not serve: one node takes them over.
+
+        Before the catalog gets topics of the coordinators: those that lie there may be unknown too.
+        """
+        self._read_catalog()
+        for path, directory in self._directories.items():
+            for found in directory.found():
+                if self._is_unknown(path, found):
+                    raise ConfigError(
+                        f"{path} holds {found.topic}-{found.partition}, which the catalog does not"
+                        " know. Start once without --workers to take it over, or move it away."
+                    )
+
+    def _is_unknown(self, path: Path, found: FoundPartition) -> bool:
+        """Whether the partition is a broker's, and of no topic that the catalog knows or knew."""
+        if found.topic_id in self._deleted or self._row_of(found) is not None:
+            return False
+        if path != self._data_dir and found.topic in self._by_name:
+            return False  # Of an earlier topic of that name: its node sets it aside.
+        return found.topic_id is not None or self._directories[path].holds_log(found)
 
     def _row_of(self, found: FoundPartition) -> TopicRow | None:
         if found.topic_id is None:

@@ -33,7 +33,7 @@ _RETRY_S = 1.0
 _T = TypeVar("_T")
 _SESSION = (
     f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
-    " SET idle_in_transaction_session_timeout = 10000"
+    " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on"
 )
 #: Any number that no other program uses: held while tables are made.
 _MIGRATION_LOCK = 7_236_514_400_912

@@ -87,6 +87,7 @@ class Topics:
         self._gone: list[UUID] = []
         #: Called with each deleted topic, in the step from which on it is not found.
         self.on_deleted: list[Callable[[Topic], None]] = []
+        self._is_stopped = False
         #: Rises with every topic that is made, grown or deleted.
         self.version = 0
 
@@ -306,6 +307,8 @@ class Topics:
 
         What this node has changed itself is left as it is.
         """
+        if self._is_stopped:
+            return
         # Not in a thread: this node's own changes would be newer than what was read.
         await self.alone(lambda: self._become(topic_id, self._catalog.topic(topic_id)))
 
@@ -340,6 +343,8 @@ class Topics:
                 raise NodeFenced(
                     f"node {placement.own_id} was taken over, or has been started once more"
                 )
+            if self._is_stopped:
+                return
             # One look at all of them: the start of a node changes whatever it leads.
             await self.alone(lambda: self.led.follow_all(self._catalog.topics(), self._by_id))
             return
@@ -436,8 +441,10 @@ class Topics:
         await self._logs.delete([log for topic in found for log in topic.local])
 
     async def stop(self) -> None:
-        """Return when the changes under way are done."""
-        await asyncio.gather(*self._changes, return_exceptions=True)
+        """Return when the changes under way are done. What others change is not obeyed any more."""
+        self._is_stopped = True
+        while self._changes:
+            await asyncio.gather(*self._changes, return_exceptions=True)
 
     async def _whole(self, change: Coroutine[None, None, _T]) -> _T:
         """Carry a change to its end, also when the request that waits for it is cancelled."""

@@ -15,7 +15,7 @@ TLS, users and ACLs are an argument each:
     with start_broker(tls=True, users={"ada": "secret"}, acls=acls) as broker:
         Producer(broker.confluent_settings("ada"))
 
-A cluster of three nodes, without faults: `BrokerProcess(workers=3)`.
+A cluster of three nodes, whose faults count over all of them: `start_broker(workers=3)`.
 
 Certificates need `pip install magnetar[security]`.
 

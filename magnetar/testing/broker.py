@@ -6,11 +6,13 @@ alone. What it does wrong, it was told; what nothing was said of, it does as in 
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from magnetar.testing.disk import Disk
 from magnetar.testing.faults import Fault
 from magnetar.testing.link import BrokerGone, Link
+from magnetar.testing.nodes import NodeLink
 from magnetar.testing.process import START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS, BrokerProcess
 from magnetar.testing.requests import Requests
 from magnetar.testing.snapshots import Snapshot, take
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 #: What the first topic and the first look into one need: imported while the first broker starts.
 _NEEDED_LATER = ("magnetar.client.topics", "magnetar.testing.records")
+
+
+_LOOK_AGAIN_S = 0.01
 
 
 class Which(TypedDict, total=False):
@@ -64,6 +70,7 @@ class Broker(BrokerProcess):
         users: Mapping[str, str] | None = None,
         acls: Iterable[Iterable[Acl]] = (),
         mechanism: str = "PLAIN",
+        workers: int = 1,
         as_version: str | None = None,
         snapshot: Snapshot | Path | str | None = None,
         start_timeout_s: float = START_TIMEOUT_SECONDS,
@@ -82,6 +89,7 @@ class Broker(BrokerProcess):
             users=users,
             acls=acls,
             mechanism=mechanism,
+            workers=workers,
             start_timeout_s=start_timeout_s,
         )
         self.disk = Disk(self._call, self._expect_end)
@@ -91,7 +99,9 @@ class Broker(BrokerProcess):
         self._link: Link | None = None
         self._client: Client | None = None
         self._faults: list[Fault] = []
-        self._is_frozen = False
+        #: The processes that stand still.
+        self._frozen: list[int] = []
+        self._doors = self._files / "doors"
         self._is_ahead = False
         #: Whether the process will end, or has ended, by something that was asked for.
         self._ends_itself = False
@@ -134,10 +144,13 @@ class Broker(BrokerProcess):
     def kill_at(self, point: str, **which: Unpack[Which]) -> Fault:
         """End the process with SIGKILL at a crash point; `start` then waits for its end.
 
+        Of several nodes the one that comes to the point ends, and is started again.
+
         `crash_points` has the names: `end_txn.decided`, and for each API `received`, `handled` and
         `answered`.
         """
-        fault = self._arm({"kind": "kill_at", "point": point}, which, self._until_ended)
+        until_ended = self._until_ended if self.workers == 1 else None
+        fault = self._arm({"kind": "kill_at", "point": point}, which, until_ended)
         self._expect_end()
         return fault
 
@@ -147,12 +160,12 @@ class Broker(BrokerProcess):
         return points
 
     @contextmanager
-    def frozen(self, seconds: float | None = None) -> Iterator[None]:
+    def frozen(self, seconds: float | None = None, *, node: int | None = None) -> Iterator[None]:
         """Let the process stand still (SIGSTOP) for the block, or only for so many seconds of it.
 
-        Connections stay open, and nothing is answered.
+        Connections stay open, and nothing is answered. `node`: only that one of several.
         """
-        self.freeze()
+        self.freeze(node)
         thaw = threading.Timer(seconds or 0, self.thaw)
         if seconds is not None:
             thaw.start()
@@ -162,16 +175,35 @@ class Broker(BrokerProcess):
             thaw.cancel()
             self.thaw()
 
-    def freeze(self) -> None:
-        """Let the process stand still until `thaw`."""
-        self._running().send_signal(signal.SIGSTOP)
-        self._is_frozen = True
+    def freeze(self, node: int | None = None) -> None:
+        """Let the process stand still until `thaw`: of several nodes all, or this one."""
+        self._frozen = [self.node_pids[node]] if node is not None else self._all_pids()
+        for pid in self._frozen:
+            os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a process that stands still go on."""
-        if self._is_frozen and self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-        self._is_frozen = False
+        """Let what stands still go on."""
+        for pid in self._frozen if self.is_running else ():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self._frozen = []
+
+    def kill_node(self, node: int) -> None:
+        """End one of several nodes as a crash would; it is started again. Returns once it is."""
+        before = self.node_pids[node]
+        os.kill(before, signal.SIGKILL)
+        while self._call_node(node, "pid") == before:
+            time.sleep(_LOOK_AGAIN_S)
+
+    @property
+    def node_pids(self) -> dict[int, int]:
+        """The processes of several nodes, by the ids that clients see. Waits for one that starts.
+
+        Of one node: its own.
+        """
+        if self.workers == 1:
+            return {1: self.pid}
+        return {node: self._call_node(node, "pid") for node in self._node_ids}
 
     # --- what takes long, now
 
@@ -367,7 +399,7 @@ class Broker(BrokerProcess):
     def _call(self, name: str, **args: Any) -> Any:
         if self._link is None:
             raise BrokerGone("the broker does not run: start it first")
-        if self._is_frozen:
+        if self._frozen:
             raise BrokerGone("the broker stands still: it can be asked after the block")
         try:
             return self._link.call(name, **args)
@@ -376,8 +408,22 @@ class Broker(BrokerProcess):
             self.wait()
             raise
 
+    def _call_node(self, node: int, name: str) -> Any:
+        assert isinstance(self._link, NodeLink), "several nodes run"
+        return self._link.call_node(node, name)
+
+    def _all_pids(self) -> list[int]:
+        # The supervisor first: it would start a node again.
+        return [self.pid] if self.workers == 1 else [self.pid, *self.node_pids.values()]
+
+    @property
+    def _node_ids(self) -> Sequence[int]:
+        first = int(self._settings.get("node.id", "1"))
+        return range(first, first + self.workers)
+
     def _expect_end(self) -> None:
-        self._ends_itself = True
+        # A node that ends is started again, and the process goes on.
+        self._ends_itself = self.workers == 1
 
     def _administrator(self) -> Client:
         if self._client is None:
@@ -393,6 +439,8 @@ class Broker(BrokerProcess):
         assert self._link is not None
         command = [sys.executable, "-m", "magnetar.faults"]
         command += ["--lifeline", str(self._link.descriptor)]
+        if self.workers > 1:
+            command += ["--doors", str(self._doors)]
         return command if self._as_version is None else [*command, "--as-version", self._as_version]
 
     def _inherited(self) -> Sequence[int]:
@@ -400,7 +448,11 @@ class Broker(BrokerProcess):
         return (self._link.descriptor,)
 
     def _spawn(self) -> None:
-        self._link = Link()
+        if self.workers > 1:
+            self._doors.mkdir(0o700, exist_ok=True)
+            self._link = NodeLink(self._doors, self._node_ids, lambda: self.is_running)
+        else:
+            self._link = Link()
         super()._spawn()
         self._link.handed_over()
         for module in _NEEDED_LATER:
@@ -416,5 +468,6 @@ class Broker(BrokerProcess):
         if self._client is not None:
             self._client.close()
             self._client = None
-        self._is_frozen = self._is_ahead = self._ends_itself = False
+        self._frozen = []
+        self._is_ahead = self._ends_itself = False
         super()._ended()

@@ -55,6 +55,13 @@ class KeyPair(NamedTuple):
         return path
 
 
+#: What a key may be used for, as KeyUsage names it.
+_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+
+
 def named(*parts: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
     """Return a name; a certificate has its parts in this order."""
     return x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
@@ -73,8 +80,19 @@ def make(name: x509.Name, issuer: KeyPair | None = None) -> KeyPair:
         .not_valid_before(now - _LIFETIME)
         .not_valid_after(now + _LIFETIME)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        # Python 3.13 and newer trust no certificate without the two, and an authority by its usage.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(
+                (issuer.key if issuer else key).public_key()
+            ),
+            critical=False,
+        )
     )
-    if issuer is not None:
+    if issuer is None:
+        usage = dict.fromkeys(_USES, False) | {"key_cert_sign": True, "crl_sign": True}
+        builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
+    else:
         addresses = [
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
             x509.DNSName("localhost"),

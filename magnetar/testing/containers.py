@@ -1,12 +1,13 @@
-"""magnetar in a container, in place of testcontainers-python's KafkaContainer.
+"""magnetar in a container, in place of testcontainers-python's KafkaContainer; Apache Kafka too.
 
     from magnetar.testing.containers import MagnetarContainer
 
     with MagnetarContainer() as kafka:
         run(kafka.get_bootstrap_server())
 
-Needs `magnetar[containers]`, a container engine, and an image, which tools/packages/Dockerfile
-builds. Without an engine `magnetar.testing.start_broker` does the same, and faster.
+Needs `magnetar[containers]`, a container engine, and an image: tools/packages/Dockerfile builds
+magnetar's. Without an engine `magnetar.testing.start_broker` does the same, and faster.
+`ApacheKafkaContainer` runs the reference with the same methods, so that a test can ask both.
 
 Clients outside use the port that the engine chose, which is known once the container runs. So the
 container waits for its settings, as KafkaContainer's does, and begins to serve when they come.
@@ -16,6 +17,7 @@ Containers of the same network use port 9092 of its alias, or of its hostname.
 from __future__ import annotations
 
 import io
+import os
 import re
 import tarfile
 from collections.abc import Mapping
@@ -25,32 +27,39 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 #: Inside the container: the settings, and what says that they are whole.
-_SETTINGS, _WHOLE = "magnetar.properties", "magnetar.go"
-_WAIT = f"while [ ! -f /{_WHOLE} ]; do sleep 0.02; done"
-_SERVE = f"exec magnetar serve --config /{_SETTINGS}"
+_SETTINGS, _WHOLE = "/server.properties", "/settings.whole"
+_WAIT = f"while [ ! -f {_WHOLE} ]; do sleep 0.02; done"
 _PREFIX = "KAFKA_"
-_READY = re.compile(r".*\bready on\b.*")
-_INSIDE = 9092
+_INSIDE, _CONTROLLER = 9092, 9094
+#: Where the official image has Kafka's scripts, and the data.
+_BIN, _KAFKA_DATA = "/opt/kafka/bin", "/var/lib/kafka/data"
+_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
-class MagnetarContainer(DockerContainer):
+class BrokerContainer(DockerContainer):
     """A broker in a container of its own, with the methods of KafkaContainer."""
 
     def __init__(
         self,
-        image: str = "magnetar:latest",
-        port: int = 9093,
-        listener_name: str = "PLAINTEXT",
+        image: str,
+        serve: str,
+        ready: str,
+        settings: Mapping[str, str],
+        *,
+        port: int,
+        listener_name: str,
         **kwargs: Any,
     ) -> None:
         """`port` is the one inside the container that clients outside are led to.
 
-        `kwargs` are those of DockerContainer.
+        `serve` is what the shell inside runs once the settings are there, and `ready` the pattern
+        of the line that says that clients can connect. `kwargs` are those of DockerContainer.
         """
-        super().__init__(image, entrypoint=["sh", "-c", f"{_WAIT}; {_SERVE}"], **kwargs)
+        super().__init__(image, entrypoint=["sh", "-c", f"{_WAIT}; {serve}"], **kwargs)
         self.port = port
         self.listener_name = listener_name
-        self._settings = {"log.dirs": "/var/lib/magnetar"}
+        self._ready = re.compile(rf".*{ready}.*")
+        self._settings = dict(settings)
         self.with_exposed_ports(port)
 
     def with_setting(self, name: str, value: str) -> Self:
@@ -59,7 +68,7 @@ class MagnetarContainer(DockerContainer):
         return self
 
     def with_kraft(self) -> Self:
-        """Change nothing: magnetar needs neither ZooKeeper nor KRaft."""
+        """Change nothing: ZooKeeper is not to be had."""
         return self
 
     def get_bootstrap_server(self) -> str:
@@ -70,7 +79,7 @@ class MagnetarContainer(DockerContainer):
         """Return when clients can connect."""
         super().start()
         self._give({_SETTINGS: self._properties(), _WHOLE: ""})
-        wait = LogMessageWaitStrategy(_READY)
+        wait = LogMessageWaitStrategy(self._ready)
         wait.with_startup_timeout(timeout)
         wait.wait_until_ready(self)
         return self
@@ -78,25 +87,103 @@ class MagnetarContainer(DockerContainer):
     def _properties(self) -> str:
         """Return the settings, with the addresses that clients are told."""
         inside = next(iter(self._network_aliases or ()), self.get_wrapped_container().id[:12])
-        own = {
-            "listeners": f"{self.listener_name}://0.0.0.0:{self.port},BROKER://0.0.0.0:{_INSIDE}",
-            "advertised.listeners": (
-                f"{self.listener_name}://{self.get_bootstrap_server()},BROKER://{inside}:{_INSIDE}"
-            ),
-            "listener.security.protocol.map": f"{self.listener_name}:PLAINTEXT,BROKER:PLAINTEXT",
-        }
+        own = self._listeners()
+        own["advertised.listeners"] = (
+            f"{self.listener_name}://{self.get_bootstrap_server()},BROKER://{inside}:{_INSIDE}"
+        )
         given = {**own, **self._settings, **settings_of(self.env)}
         return "".join(f"{name}={value}\n" for name, value in given.items())
 
+    def _listeners(self) -> dict[str, str]:
+        name = self.listener_name
+        return {
+            "listeners": f"{name}://0.0.0.0:{self.port},BROKER://0.0.0.0:{_INSIDE}",
+            "listener.security.protocol.map": f"{name}:PLAINTEXT,BROKER:PLAINTEXT",
+        }
+
     def _give(self, files: Mapping[str, str]) -> None:
-        """Write files to the root of the container, in this order."""
+        """Write files to the container, in this order."""
         with io.BytesIO() as buffer:
             with tarfile.TarFile(fileobj=buffer, mode="w") as archive:
                 for name, text in files.items():
-                    entry = tarfile.TarInfo(name)
+                    entry = tarfile.TarInfo(name.removeprefix("/"))
                     entry.size = len(text.encode())
                     archive.addfile(entry, io.BytesIO(text.encode()))
             self.get_wrapped_container().put_archive("/", buffer.getvalue())
+
+
+class MagnetarContainer(BrokerContainer):
+    """A magnetar, of the image that tools/packages/Dockerfile builds."""
+
+    def __init__(
+        self,
+        image: str = "magnetar:latest",
+        port: int = 9093,
+        listener_name: str = "PLAINTEXT",
+        **kwargs: Any,
+    ) -> None:
+        """`port` is the one inside the container that clients outside are led to."""
+        super().__init__(
+            image,
+            f"exec magnetar serve --config {_SETTINGS}",
+            r"\bready on\b",
+            {"log.dirs": "/var/lib/magnetar"},
+            port=port,
+            listener_name=listener_name,
+            **kwargs,
+        )
+
+
+class ApacheKafkaContainer(BrokerContainer):
+    """Apache Kafka, the reference: one node in KRaft mode, of the project's official image.
+
+    The image is `apache/kafka:4.3.1`, unless `KAFKA_IMAGE` or `image` name another one that has
+    Kafka in /opt/kafka.
+    """
+
+    def __init__(
+        self,
+        image: str | None = None,
+        port: int = 9093,
+        listener_name: str = "PLAINTEXT",
+        **kwargs: Any,
+    ) -> None:
+        """`port` is the one inside the container that clients outside are led to."""
+        format_directory = (
+            f"{_BIN}/kafka-storage.sh format --ignore-formatted"
+            f" --cluster-id {_CLUSTER_ID} --config {_SETTINGS}"
+        )
+        one_replica = ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+        super().__init__(
+            image or os.environ.get("KAFKA_IMAGE") or "apache/kafka:4.3.1",
+            f"{format_directory} && exec {_BIN}/kafka-server-start.sh {_SETTINGS}",
+            r"Kafka Server started",
+            {
+                "log.dirs": _KAFKA_DATA,
+                "process.roles": "broker,controller",
+                "node.id": "1",
+                "controller.quorum.voters": f"1@localhost:{_CONTROLLER}",
+                "controller.listener.names": "CONTROLLER",
+                "inter.broker.listener.name": "BROKER",
+                "transaction.state.log.min.isr": "1",
+                "share.coordinator.state.topic.min.isr": "1",
+                "group.initial.rebalance.delay.ms": "0",
+                **{f"{topic}.replication.factor": "1" for topic in one_replica},
+            },
+            port=port,
+            listener_name=listener_name,
+            **kwargs,
+        )
+
+    def start(self, timeout: int = 60) -> Self:
+        """Return when clients can connect."""
+        return super().start(timeout)
+
+    def _listeners(self) -> dict[str, str]:
+        own = super()._listeners()
+        own["listeners"] += f",CONTROLLER://localhost:{_CONTROLLER}"
+        own["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
+        return own
 
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -106,7 +193,8 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     """
     found = {}
     for name, value in environment.items():
-        if name.startswith(_PREFIX):
+        # What is for the scripts that start the JVM.
+        if name.startswith(_PREFIX) and not name.endswith("_OPTS"):
             words = name.removeprefix(_PREFIX).lower()
             words = words.replace("___", "-").replace("__", "\0").replace("_", ".")
             found[words.replace("\0", "_")] = str(value)

@@ -23,7 +23,7 @@ class Link:
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
-        self._idle: list[_Channel] = []
+        self._idle: list[Channel] = []
 
     @property
     def descriptor(self) -> int:
@@ -43,11 +43,7 @@ class Link:
         extra_s = args.get("timeout_s", 0.0)
         answer = channel.ask({"call": name, "args": args}, _CALL_TIMEOUT_S + extra_s)
         self._idle.append(channel)
-        if "mistake" in answer:
-            raise ValueError(answer["mistake"])
-        if "timeout" in answer:
-            raise TimeoutError(answer["timeout"])
-        return answer["result"]
+        return result_of(answer)
 
     def last_words(self) -> dict[str, Any]:
         """Return what a broker that has ended told before it crashed; nothing if it did not."""
@@ -67,7 +63,7 @@ class Link:
         self._ours.close()
         self._theirs.close()
 
-    def _open(self) -> _Channel:
+    def _open(self) -> Channel:
         ours, theirs = socket.socketpair()
         try:
             socket.send_fds(self._ours, [b"+"], [theirs.fileno()])
@@ -76,10 +72,19 @@ class Link:
             raise BrokerGone("the broker does not run") from None
         finally:
             theirs.close()
-        return _Channel(ours)
+        return Channel(ours)
 
 
-class _Channel:
+def result_of(answer: dict[str, Any]) -> Any:
+    """Return the result that an answer brings. Raises ValueError and TimeoutError."""
+    if "mistake" in answer:
+        raise ValueError(answer["mistake"])
+    if "timeout" in answer:
+        raise TimeoutError(answer["timeout"])
+    return answer["result"]
+
+
+class Channel:
     """One pair on which calls go, one at a time: threads have channels of their own."""
 
     def __init__(self, connected: socket.socket) -> None:

@@ -35,7 +35,7 @@ from magnetar.testing.requests import Requests
 
 #: The methods of a broker whose result is JSON, or nothing, as it is.
 _METHODS = (
-    *("start", "kill", "freeze", "thaw", "reset", "crash_points", "wait", "restore"),
+    *("start", "kill", "kill_node", "freeze", "thaw", "reset", "crash_points", "wait", "restore"),
     *("advance", "expire", "fence", "wait_for_group", "topic"),
     *("client_settings", "check_faults"),
 )

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import NamedTuple
 
 #: The time of all disks.
 clock = count(1)
+#: So many writes of a file are remembered, to be lost afterwards.
+_RECENT = 8
+
+
+class Synced(NamedTuple):
+    """A write that a sync has reported as done: what stood there before, and what does now."""
+
+    position: int
+    was: bytes
+    data: bytes
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,6 +51,8 @@ class FileContent:
     unsynced: list[Write | Truncate] = field(default_factory=list)
     #: Another number after each change.
     changed: int = field(default_factory=clock.__next__)
+    #: The last writes that were synced, in their order.
+    recent: deque[Synced] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     def change(self, change: Write | Truncate) -> None:
         change.apply(self.seen)
@@ -47,14 +61,19 @@ class FileContent:
 
     def sync(self) -> None:
         for change in self.unsynced:
+            if isinstance(change, Write) and change.data:
+                end = change.position + len(change.data)
+                was = bytes(self.stored[change.position : end]).ljust(len(change.data), b"\0")
+                self.recent.append(Synced(change.position, was, change.data))
             change.apply(self.stored)
         self.unsynced.clear()
 
-    def flip(self, position: int, was: int, now: int) -> None:
-        """Change this byte where it still is what it was."""
+    def replace(self, position: int, was: bytes, now: bytes) -> None:
+        """Change these bytes where they all still are what they were."""
+        end = position + len(was)
         for content in (self.seen, self.stored):
-            if position < len(content) and content[position] == was:
-                content[position] = now
+            if content[position:end] == was:
+                content[position:end] = now
 
     def lose_pages(self, random: Random) -> None:
         """A sync has failed: of the changes some are on the disk, none will be written any more."""
@@ -72,7 +91,7 @@ class FileContent:
         grown = max((write.position + len(write.data) for write in writes), default=0)
         if grown > len(stored) and random.random() < 0.2:
             stored.extend(bytes(random.randint(1, grown - len(stored))))
-        return FileContent(bytearray(stored), stored)
+        return FileContent(bytearray(stored), stored, recent=self.recent.copy())
 
 
 def _survivors(change: Write | Truncate, random: Random) -> list[Write | Truncate]:

@@ -1,8 +1,9 @@
 """What is wrong with the medium below a simulated disk. It outlives every process and every crash.
 
-Everything is found by its path. A sector that cannot be read gives EIO, whatever process asks. A
-rotten byte is another one than was written, and says nothing. `mend` is what an operator does who
-copies the bytes from elsewhere.
+Everything is found by its path. A sector that cannot be read gives EIO, whatever process asks.
+Rotten bytes are others than were written, and say nothing: they changed by themselves, or a write
+that was reported as done is not there, or it is in another place. `mend` is what an operator does
+who copies the bytes from elsewhere.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import NamedTuple
 
 
 class Rot(NamedTuple):
-    """A byte that has changed by itself."""
+    """Bytes that are not what was written there."""
 
     path: str
     position: int
-    was: int
-    now: int
+    was: bytes
+    now: bytes
 
 
 class _Sector(NamedTuple):
@@ -42,7 +43,7 @@ class Media:
         self._unreadable.append(_Sector(path, position, position + size))
 
     def note_rot(self, rot: Rot) -> None:
-        """Remember what a byte was."""
+        """Remember what the bytes were."""
         self.damaged.add(rot.path)
         self.rotten.append(rot)
 

@@ -13,6 +13,7 @@ from logstore.partition.client_batch import Appended
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.transaction_buffer import TransactionMarker
+from logstore.segments.ledger import Ledger
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.ledgers import crash
@@ -63,7 +64,7 @@ class SteppedPartition:
         self.commit = GroupCommit(
             None, Durability.MEMORY, on_failure=_raise, executor=self.executor
         )
-        self.ledger = MemoryLedger(self.commit, segment_bytes=segment_bytes)
+        self.ledger: Ledger = MemoryLedger(self.commit, segment_bytes=segment_bytes)
         self.log = self._open()
 
     def _open(self) -> PartitionLog:
@@ -84,6 +85,7 @@ class SteppedPartition:
 
     def crash(self) -> PartitionLog:
         """Lose what is not durable, and open again."""
+        assert isinstance(self.ledger, MemoryLedger)
         crash(self.ledger)
         self.executor.close()
         self.commit = GroupCommit(

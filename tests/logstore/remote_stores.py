@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
+from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.remote.commit_store import Commit, LogKey, Wanted
 from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.remote_ledger import RemoteLedger
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from logstore.remote.store_commits import changes_of
 from logstore.remote.store_reads import StoreReads
 from logstore.sync.group_commit import GroupCommit, Performed
 from logstore.sync.sync_executors import Sync, SyncExecutor
+from tests.logstore.partitions import SteppedPartition, complete
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_executors import SteppedExecutor
 
 KEY = LogKey(UUID(int=7), 0)
@@ -54,6 +57,13 @@ class SteppedStore:
         self.failures: list[StorageFailure] = []
         self.database = SimulatedDatabase()
         self.database.start_node(NODE, 0)
+        store = SimulatedStore(self.database, NODE, 0)
+        asyncio.run(store.connect())
+        self.reads = StoreReads(store)
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """Begin anew, as the next process does."""
         self.group_commit = GroupCommit(
             None,
             Durability.FSYNC,
@@ -61,9 +71,6 @@ class SteppedStore:
             executor=self.executor,
             medium=SteppedCommits(self.database, self.executor),
         )
-        store = SimulatedStore(self.database, NODE, 0)
-        asyncio.run(store.connect())
-        self.reads = StoreReads(store)
 
     def load(
         self,
@@ -83,3 +90,37 @@ class SteppedStore:
             self.database.load(Wanted(key, 0 if is_wholly_loaded else from_offset)),
             is_wholly_loaded=is_wholly_loaded,
         )
+
+
+class StoredPartition(SteppedPartition):
+    """A partition in a simulated store. A restart opens what is stored, loaded whole."""
+
+    def __init__(self, config: LogConfig | None = None, *, segment_bytes: int = 2**30) -> None:
+        self.config = replace(config or LogConfig(), segment_bytes=segment_bytes)
+        self.now_ms = 1_000
+        self._store = SteppedStore(self.config)
+        self.executor = self._store.executor
+        self.commit = self._store.group_commit
+        self.log = self._open()
+
+    def _open(self) -> PartitionLog:
+        self.ledger = self._store.load(is_wholly_loaded=True)
+        log = PartitionLog("topic", 0, self.ledger, self.config, steady_ms=lambda: self.now_ms)
+        complete(log.opening(was_clean=True))
+        return log
+
+    def restart(self) -> PartitionLog:
+        complete(self.log.securing())
+        self.executor.run()
+        self.log.close()
+        self.log = self._open()
+        return self.log
+
+    def crash(self) -> PartitionLog:
+        """Lose what no commit has written. One under way may have."""
+        self.log.close()
+        self.executor.close()
+        self._store.reconnect()
+        self.commit = self._store.group_commit
+        self.log = self._open()
+        return self.log

@@ -28,7 +28,7 @@ from random import Random
 from typing import TypeAlias
 
 from logstore.disk.files import Buffer, Facts, File
-from tests.logstore.file_content import FileContent, Truncate, Write, clock
+from tests.logstore.file_content import FileContent, Synced, Truncate, Write, clock
 from tests.logstore.media import Media, Rot
 
 
@@ -263,20 +263,45 @@ class SimulatedDisk:
 
     def rot(self, path: str, position: int, mask: int) -> None:
         """Change a byte, in memory and on the disk, without a word."""
+        was = self._content(path).seen[position]
+        self._spoil(Rot(path, position, bytes((was,)), bytes((was ^ mask,))))
+
+    def synced_writes(self, path: str) -> list[Synced]:
+        """Return the last writes that were reported as done and are there, in their order."""
+        node = self._content(path)
+        return [
+            each
+            for each in node.recent
+            if node.stored[each.position : each.position + len(each.data)] == each.data
+        ]
+
+    def lose_write(self, path: str, lost: Synced) -> None:
+        """Let what was there before stand in place of a write that was reported as done."""
+        self._spoil(Rot(path, lost.position, lost.data, lost.was))
+
+    def misdirect_write(self, path: str, lost: Synced, to_path: str, to_position: int) -> None:
+        """Let a write that was reported as done stand in another place, and not in its own."""
+        self.lose_write(path, lost)
+        was = bytes(self._content(to_path).stored[to_position : to_position + len(lost.data)])
+        self._spoil(Rot(to_path, to_position, was, lost.data[: len(was)]))
+
+    def _spoil(self, rot: Rot) -> None:
+        self._content(rot.path).replace(rot.position, rot.was, rot.now)
+        self.media.note_rot(rot)
+
+    def _content(self, path: str) -> FileContent:
         node = self._find(path)
         assert isinstance(node, FileContent)
-        was = node.seen[position]
-        node.flip(position, was, was ^ mask)
-        self.media.note_rot(Rot(path, position, was, was ^ mask))
+        return node
 
     def mend(self) -> None:
         """Let nothing fail, and give rotten bytes back that nothing has overwritten."""
         self._failures.clear()
         self.media.mend_sectors()
         rotten, self.media.rotten = self.media.rotten, []
-        for path, position, was, now in rotten:
+        for path, position, was, now in reversed(rotten):
             if isinstance(node := self._find(path), FileContent):
-                node.flip(position, now, was)
+                node.replace(position, now, was)
 
     # Names
 

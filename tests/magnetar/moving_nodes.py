@@ -63,7 +63,8 @@ class MovingNodes(NodesInOne):
             logs = Logs.in_directory("nowhere", in_memory, clock, fail)
 
             # The seam to storage, which is the directory's own affair otherwise.
-            setattr(logs._directory, "_ledger", lambda key, *_: self._ledgers.open(logs, key))  # noqa: B010
+            seam: Any = logs._directory
+            seam._ledger = lambda key, *_: self._ledgers.open(logs, key)
             return logs, Catalog(self._data_dir, is_shared=True)
 
         broker = Broker(

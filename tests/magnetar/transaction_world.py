@@ -34,6 +34,7 @@ from magnetar.runtime.services import Services
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
 from magnetar.security.session import Session
+from magnetar.storage.leaders import Placement
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
 from tests.logstore.partitions import batch_of, complete
@@ -107,6 +108,7 @@ class World:
     epoch: int = 0
     group_commit: GroupCommit | None = None
     executors: dict[TopicPartition, SteppedExecutor] = field(default_factory=dict)
+    placement: Placement = field(default_factory=lambda: Placement(0))
     ledgers: dict[TopicPartition, FailingLedger] = field(default_factory=dict)
     logs: dict[TopicPartition, PartitionLog] = field(default_factory=dict)
     failures: list[BaseException] = field(default_factory=list)

@@ -1,8 +1,13 @@
-"""What befalls the disk of a history: it is full for a while, fails once, cannot be read, or rots.
+"""What befalls the disk of a history: it is full for a while, fails once, cannot be read, rots, or
+loses and misplaces writes that it has reported as done.
 
 Nothing of it is forgiven silently. A full disk and an operation that fails may cost no client
-anything but time. Of a sector that cannot be read, and of a rotten byte, the broker or a reader may
-complain; what is lost with them the broker must have said.
+anything but time. Of a sector that cannot be read, of a rotten byte, of a write that is not there
+and of one that stands in another place the broker or a reader may complain; what is lost with them
+the broker must have said.
+
+The last write to the journal is not lost: with power gone too there would be no trace of it, and no
+broker with one disk could tell.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 import errno
 from random import Random
 
+from logstore.sync.journal import JOURNAL
+from tests.logstore.file_content import Synced
 from tests.logstore.simulated_disk import SimulatedDisk
 
 _OPERATIONS = ("read", "write", "write", "truncate", "sync", "sync_directory", "sync_all", "name")
@@ -25,7 +32,7 @@ class Ailments:
 
     def __init__(self, random: Random) -> None:
         #: How often each thing happened.
-        self.counts = dict.fromkeys(("full", "error", "sector", "rot"), 0)
+        self.counts = dict.fromkeys(("full", "error", "sector", "rot", "lost", "misdirected"), 0)
         self._random = random
         self._kinds = random.sample(sorted(self.counts), random.randint(1, 2))
         self._full_until_s = 0.0
@@ -45,6 +52,9 @@ class Ailments:
         elif kind == "error":
             after = self._random.randrange(20)
             disk.fail(self._random.choice(_OPERATIONS), errno.EIO, after=after)
+        elif kind in ("lost", "misdirected"):
+            if not self._spoil_write(disk, kind):
+                return
         elif (path := self._victim(disk)) is None:
             return
         elif kind == "sector":
@@ -54,6 +64,28 @@ class Ailments:
             position = self._random.randrange(disk.facts(path).size_bytes)
             disk.rot(path, position, 1 << self._random.randrange(8))
         self.counts[kind] += 1
+
+    def _spoil_write(self, disk: SimulatedDisk, kind: str) -> bool:
+        """Lose or misdirect a write that was reported as done. False: there is none."""
+        writes: list[tuple[str, Synced]] = []
+        for path in disk.paths():
+            synced = disk.synced_writes(path)
+            writes += [(path, each) for each in synced[: -1 if path.endswith(JOURNAL) else None]]
+        if not writes:
+            return False
+        if self._random.random() < 0.3:
+            # One of all that stand there: the file where most depends on each.
+            writes = [each for each in writes if each[0].endswith(JOURNAL)] or writes
+        path, lost = self._random.choice(writes)
+        target = self._victim(disk)
+        if kind == "lost" or target is None:
+            disk.lose_write(path, lost)
+            return True
+        # To another block of the disk: at the same place within it.
+        sectors = disk.facts(target).size_bytes // _SECTOR_BYTES
+        place = self._random.randrange(sectors + 1) * _SECTOR_BYTES + lost.position % _SECTOR_BYTES
+        disk.misdirect_write(path, lost, target, place)
+        return True
 
     def _victim(self, disk: SimulatedDisk) -> str | None:
         """Return a file that has bytes, of any kind."""

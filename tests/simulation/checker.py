@@ -10,6 +10,7 @@ Each rule yields witnesses, sentences that begin with a word for the anomaly:
     dirty read  a read_committed reader saw a record that no reader finds at the end
     back        a watermark that was told is higher than one that was asked for later
     stale       a fetch begun after an acknowledgement ends before the record
+    owned twice a member is told that a partition is its own while another has it still
     untrimmed   a deletion of records was acknowledged, and records below it came back
     cycle       one transaction ended before another began, or was read by it, and stands behind it
     unsettled   at the end the stable offset, or the high watermark, is not the end of the log
@@ -22,6 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 
 from coordinator.transactions.metadata import TopicPartition
 from tests.simulation.history import Outcome, Transaction
@@ -47,6 +49,7 @@ def judge(seen: Observations, kept: Kept) -> list[str]:
         *_stale(seen, by_partition),
         *_untrimmed(seen, by_partition),
         *_lost_commits(seen),
+        *_owned_twice(seen),
         *_cycles(seen),
     ]
 
@@ -197,19 +200,36 @@ def _untrimmed(
 
 
 def _lost_commits(seen: Observations) -> Iterator[str]:
-    """Offsets of a group never go back: each member begins where the last one has committed."""
+    """Offsets of a group never go back: each member begins where the last one has committed, and
+    none commits any more when another one has."""
     by_key = defaultdict(list)
     for one in seen.committed:
         by_key[one.group_id, one.partition].append(one)
     for (group_id, partition), told in by_key.items():
-        for fetched in told:
-            if not fetched.is_fetch:
-                continue
-            before = [one.offset for one in told if one.told_s < fetched.asked_s]
-            if before and fetched.offset < max(before):
+        for later in told:
+            before = [one.offset for one in told if one.told_s < later.asked_s]
+            if before and later.offset < max(before):
                 yield (
-                    f"lost commit: {group_id} is at {fetched.offset} of {partition} after"
+                    f"lost commit: {group_id} is at {later.offset} of {partition} after"
                     f" {max(before)}"
+                )
+                break
+
+
+def _owned_twice(seen: Observations) -> Iterator[str]:
+    """A partition is given to a member when the one before has given it back, or is none any more.
+
+    One that is answered as the owner later on was the owner all the time.
+    """
+    by_key = defaultdict(list)
+    for one in seen.owned:
+        by_key[one.group_id, one.partition].append(one)
+    for (group_id, partition), owned in by_key.items():
+        for before, after in combinations(sorted(owned, key=lambda one: one.since_s), 2):
+            if before.since_s < after.since_s < before.confirmed_s:
+                yield (
+                    f"owned twice: {after.member} got {partition} of {group_id} at {after.since_s},"
+                    f" {before.member} had it still at {before.confirmed_s}"
                 )
                 break
 

@@ -128,6 +128,7 @@ class _Cluster:
     """The parts of one history."""
 
     seed: int
+    rage_s: float = RAGE_S
     observations: Observations = field(default_factory=Observations)
 
     def __post_init__(self) -> None:
@@ -153,8 +154,7 @@ class _Cluster:
             ClusterNemesis(machine, self.network, self.storage, self.random_of(f"nemesis {each}"))
             for each, machine in self.machines.items()
         ]
-        catalog = self.storage.catalog()
-        self.routes = CatalogRoutes(lambda: catalog)
+        self.routes = CatalogRoutes(self.storage.read)
 
     def random_of(self, concern: str) -> Random:
         """Return the chance of one concern, so that one does not disturb another."""
@@ -187,7 +187,14 @@ class _Cluster:
             name = f"producer{index}"
             routed: Any = RoutedConnection(self.routes, self.connect(name), partition)
             made.append(
-                IdempotentProducer(name, routed, partition, self.observations, self.random_of(name))
+                IdempotentProducer(
+                    name,
+                    routed,
+                    partition,
+                    self.observations,
+                    self.random_of(name),
+                    may_begin_late=True,
+                )
             )
         for is_committed in (False, True):
             name = f"reader{'-committed' if is_committed else ''}"
@@ -236,7 +243,7 @@ class _Cluster:
         await self._until_known()
         clients = self.clients()
         tasks = [asyncio.ensure_future(client.run()) for client in clients]
-        await self._all(nemesis.rage(RAGE_S) for nemesis in self.nemeses)
+        await self._all(nemesis.rage(self.rage_s) for nemesis in self.nemeses)
         for client in clients:
             client.is_ending = True
         await asyncio.wait(tasks)
@@ -295,9 +302,9 @@ class _Cluster:
         )
 
 
-def tell(seed: int, plant: str = "") -> Verdict:
+def tell(seed: int, plant: str = "", *, rage_s: float = RAGE_S) -> Verdict:
     """Return what came of the history of this seed, with the fault of that name planted."""
-    cluster = _Cluster(seed)
+    cluster = _Cluster(seed, rage_s)
     with recorded_logs(cluster.log), planted(plant), seeded_entropy(cluster.random_of("entropy")):
         try:
             cluster.scheduler.run(cluster.process, cluster.story())
@@ -313,4 +320,4 @@ def tell(seed: int, plant: str = "") -> Verdict:
 
 def warm_up() -> None:
     """Import and compile what histories need, so that processes can be copied from this one."""
-    tell(0)
+    tell(0, rage_s=0.1)

@@ -105,10 +105,6 @@ def first_stays(real: Any) -> Any:
     return put
 
 
-def newest_of_key_forgotten(real: Any) -> Any:
-    return lambda self, key: real(self, key) + 1
-
-
 def with_short_retention(real: Any) -> Any:
     def due(segments: Any, config: Any, **options: Any) -> Any:
         short = replace(config, retention_bytes=4_000, cleanup_policy=frozenset({"delete"}))

@@ -10,6 +10,7 @@ from random import Random
 from logstore.disk.durability import Durability
 from tests.logstore.simulated_disk import PowerLost
 from tests.simulation.ailments import Ailments
+from tests.simulation.backups import Backups
 from tests.simulation.world.machine import Machine
 from tests.simulation.world.network import Network
 from tests.simulation.world.process import ProcessEnded
@@ -35,6 +36,8 @@ class Nemesis:
     random: Random
     #: What befalls the disk, where anything does.
     ailments: Ailments | None = None
+    #: What an operator puts back at starts, where the history has one who does.
+    backups: Backups | None = None
 
     async def rage(self, seconds: float) -> None:
         """Disturb for that long; at the end a broker is up."""
@@ -45,6 +48,8 @@ class Nemesis:
             if not self.machine.is_alive:
                 await self.revive()
             await self._strike()
+            if self.backups is not None:
+                self.backups.take(self.machine.disk)
             if self.ailments is not None:
                 self.ailments.strike(self.machine.disk, loop.time())
         if self.ailments is not None:
@@ -81,6 +86,18 @@ class Nemesis:
             self.machine.kill()
         await self._start()
 
+    async def strike_down(self) -> None:
+        """Let the power go in the middle of what is under way, or end the process."""
+        if self._loses_power():
+            self.machine.disk.lose_power_after(self.random.randrange(30))
+            for _ in range(100):
+                if not self.machine.is_alive:
+                    return
+                await asyncio.sleep(0.01)
+            self.machine.lose_power()
+        else:
+            self.machine.kill()
+
     async def restart(self) -> None:
         """Stop the broker cleanly, and start the next."""
         if not self.machine.is_up:
@@ -116,6 +133,8 @@ class Nemesis:
             raise NeverStarted(f"{INCARNATIONS_MAX} brokers: {self.machine.failures[-1:]}")
         if self.ailments is not None:
             self.ailments.before_start(self.machine.disk, self.machine.failures)
+        if self.backups is not None:
+            self.backups.put_back(self.machine.disk, self.machine.stored)
         self.machine.start()
         if self._loses_power() and self.random.random() < 0.2:
             self.machine.disk.lose_power_after(self.random.randrange(60))

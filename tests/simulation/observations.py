@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from coordinator.transactions.metadata import TopicPartition
 from tests.simulation.history import History
-from wire.records import ControlType, iterate_batches, iterate_records, parse_marker
+from wire.errors import WireError
+from wire.records import (
+    BatchHeader,
+    ControlType,
+    iterate_batches,
+    iterate_records,
+    parse_marker,
+)
 from wire.records.header import Buffer, crc_ok
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -81,6 +88,19 @@ class Committed(NamedTuple):
     is_fetch: bool
 
 
+@dataclass(slots=True)
+class Owned:
+    """A partition that a group has given to a member."""
+
+    group_id: str
+    partition: TopicPartition
+    member: str
+    #: When the member was told.
+    since_s: float
+    #: The broker has taken it for the owner still in its answer to a heartbeat of that time.
+    confirmed_s: float = -1.0
+
+
 @dataclass
 class Observations:
     """Everything of one history."""
@@ -90,6 +110,7 @@ class Observations:
     fetched: list[Fetched] = field(default_factory=list)
     trimmed: list[Trimmed] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
+    owned: list[Owned] = field(default_factory=list)
     #: By partition: what a reader of each kind finds at the end, when nothing is under way.
     final: dict[tuple[TopicPartition, bool], list[Seen]] = field(default_factory=dict)
     #: Values that a client was told it may not write.
@@ -115,7 +136,7 @@ def records_of(
     waiting = sorted(aborted)
     dead: set[int] = set()
     is_first = True
-    for header, batch in iterate_batches(records):
+    for header, batch in _batches(records):
         if not crc_ok(batch):
             raise Unreadable(f"the CRC of the batch at {header.base_offset} is wrong")
         # The first batch may begin before the offset that was asked for.
@@ -135,6 +156,13 @@ def records_of(
                 if record.offset >= from_offset
             ]
     return seen, next_offset
+
+
+def _batches(records: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    try:
+        yield from iterate_batches(records)
+    except WireError as error:
+        raise Unreadable(str(error)) from error
 
 
 def _text(data: bytes | memoryview | None) -> str | None:

@@ -283,8 +283,10 @@ class World:
 
 async def _response(handled: Handled) -> Message | None:
     """Return the response of a handler once it is there, as a connection would."""
+    if isinstance(handled, Coroutine):
+        handled = await handled
     if not isinstance(handled, DelayedResponse):
-        return await handled if isinstance(handled, Coroutine) else handled
+        return handled
     over = asyncio.Event()
     DelayedResponses(asyncio.get_running_loop()).begin(handled, over.set)
     await over.wait()

@@ -17,6 +17,7 @@ from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
 from tests.simulation import access
 from tests.simulation.ailments import RESERVE_BYTES, Ailments
+from tests.simulation.backups import Backups
 from tests.simulation.checker import judge
 from tests.simulation.clients.administrator import TopicMaker, Trimmer
 from tests.simulation.clients.connection import Connection, Login
@@ -28,7 +29,15 @@ from tests.simulation.clients.reached import ReachedByFrames
 from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.topics import create_topics
 from tests.simulation.clients.warden import Warden
-from tests.simulation.damage import partitions_of, told_of, unexcused, unexcused_failures
+from tests.simulation.compacted import uncompacted
+from tests.simulation.damage import (
+    false_alarms,
+    partitions_of,
+    tells_of_starts,
+    told_of,
+    unexcused,
+    unexcused_failures,
+)
 from tests.simulation.ending import (
     all_partitions,
     committed_values,
@@ -117,7 +126,11 @@ class _Whole:
             self.scheduler, self.network, self.random_of("machine"), durability, settings
         )
         self.process = Process(self.scheduler, self.random_of("clients"))
-        self.nemesis = Nemesis(self.machine, self.network, self.random_of("nemesis"), self.ailments)
+        #: On a disk that ails it would be the operator who fails.
+        self.backups = None if self.ailments else Backups("scratch", self.random_of("backups"))
+        self.nemesis = Nemesis(
+            self.machine, self.network, self.random_of("nemesis"), self.ailments, self.backups
+        )
         self.log = LogLines()
         self._connections: list[Connection] = []
 
@@ -156,7 +169,7 @@ class _Whole:
             name = f"reader{'-committed' if is_committed else ''}"
             made.append(self._reader(name, [*written, *TARGETS], is_committed=is_committed))
         kind = random.choice((ClassicMember, ConsumerMember))
-        for index in range(random.randint(0, 3)):
+        for index in range(random.choice((0, 2, 3, 3))):
             name = f"member{index}"
             made.append(
                 kind(
@@ -246,9 +259,14 @@ class _Whole:
         await self.nemesis.rage(RAGE_S)
         for client in clients:
             client.is_ending = True
-        await asyncio.wait(tasks)
-        for task in tasks:
-            task.result()
+        if self.nemesis.random.random() < 0.5:
+            await self.nemesis.strike_down()
+            # What is open now is ended by no client any more.
+            for client, task in zip(clients, tasks, strict=True):
+                if isinstance(client, Worker):
+                    task.cancel()
+            await self.nemesis.revive()
+        await _ended(tasks)
         # The last timeout, the last delayed request and its own; then a sweep.
         await asyncio.sleep((2 * TIMEOUT_MS + 2 * HEALING_INTERVAL_MS) / 1000 + 4)
         if self.nemesis.random.random() < 0.5:
@@ -277,9 +295,16 @@ class _Whole:
             *(f"protocol: a connection closed: {reason}" for reason in self._refused_streams()),
             *access.effects(observations, {*self.topics, "scratch"}),
         ]
-        if self.ailments is not None:
+        if self.ailments is None:
+            put_back_count = self.backups.put_back_count if self.backups else 0
+            witnesses += false_alarms(self.log.lines, put_back_count)
+            witnesses += uncompacted(broker) if broker and committed else ()
+        else:
             damaged = partitions_of(self.machine.disk.media.damaged)
-            witnesses = unexcused(witnesses, told_of(self.log.lines), damaged)
+            lines = self.log.lines
+            witnesses = unexcused(
+                witnesses, told_of(lines), damaged, has_lost_starts=tells_of_starts(lines)
+            )
         return Verdict(
             self.seed,
             witnesses,
@@ -294,6 +319,14 @@ class _Whole:
     def _failures(self) -> list[BaseException]:
         failures = self.machine.failures
         return list(unexcused_failures(failures)) if self.ailments is not None else failures
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Return when all have ended. Raises what one of them has raised."""
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
 
 
 def tell(seed: int, plant: str = "", family: str = "") -> Verdict:

@@ -178,10 +178,10 @@ class Worker:
         request = offset_fetch.OffsetFetchRequest(groups=[group], require_stable=True)
         for _ in range(PATIENCE):
             answer = await self._ask(request, offset_fetch.OffsetFetchResponse, 9)
-            group = answer.groups[0]
-            code = group.error_code
+            answered = answer.groups[0]
+            code = answered.error_code
             if not code:
-                found = group.topics[0].partitions[0]
+                found = answered.topics[0].partitions[0]
                 code = found.error_code
             if code not in self.again:
                 self._check(code, "OffsetFetch")

@@ -32,10 +32,13 @@ def overview(visit: Visit) -> Screen:
 
     def ask(client: Client) -> dict[str, Part]:
         return {
-            "acls": _part(lambda: describe_acls(client, _EVERY), lambda each: str(each), wanted),
-            "users": _part(lambda: list_users(client), lambda each: each.name, wanted),
+            "acls": _part(visit, lambda: describe_acls(client, _EVERY), str, wanted),
+            "users": _part(visit, lambda: list_users(client), lambda each: each.name, wanted),
             "quotas": _part(
-                lambda: describe_quotas(client, {}), lambda each: entity_text(each.entity), wanted
+                visit,
+                lambda: describe_quotas(client, {}),
+                lambda each: entity_text(each.entity),
+                wanted,
             ),
         }
 
@@ -44,6 +47,7 @@ def overview(visit: Visit) -> Screen:
         **parts,
         "filter": wanted,
         "entity_text": entity_text,
+        "entity_fields": entity_fields,
         "total": max(part.total for part in parts.values()),
     }
     return Screen("access.html", values, "Access")
@@ -56,12 +60,19 @@ def entity_text(entity: Entity) -> str:
     )
 
 
-def _part(ask: Callable[[], Sequence[T]], text_of: Callable[[T], str], wanted: str) -> Part:
+def entity_fields(entity: Entity) -> dict[str, str]:
+    """Return an entity as the fields of the form of its quotas."""
+    return {kind: "*" if name is None else name for kind, name in entity.items()}
+
+
+def _part(
+    visit: Visit, ask: Callable[[], Sequence[T]], text_of: Callable[[T], str], wanted: str
+) -> Part:
     try:
         found = [each for each in ask() if wanted in text_of(each)]
     except Unreachable:
         raise
     # Not allowed, or the cluster has no authorizer: the other parts are shown.
     except ClientError as refusal:
-        return Part(refusal=str(refusal))
+        return Part(refusal=visit.explained(refusal))
     return Part(found[:ROWS_MAX], len(found))

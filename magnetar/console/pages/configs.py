@@ -34,6 +34,7 @@ def overview(visit: Visit) -> Screen:
 
     def ask(client: Client) -> tuple[list[Resource], Resource, list[Entry]]:
         nodes = [Resource(ResourceType.BROKER, str(each)) for each in client.node_ids]
+        nodes.append(Resource(ResourceType.BROKER, ""))
         wanted = _wanted(visit) or nodes[0]
         (found,) = describe_configs(client, [wanted])
         return nodes + _others(client), *found
@@ -61,6 +62,7 @@ def of_topic(visit: Visit) -> Screen:
     values = {
         "name": name,
         "tab": "configs",
+        "chosen": resource,
         "settings": settings_of(visit, visit.access.ask(ask)),
         "filter": visit.query.get("filter", "").strip(),
         "all": visit.query.get("all") == "1",

@@ -253,6 +253,7 @@ def _group_values(visit: Visit, client: Client, group_id: str) -> dict[str, Any]
         "others": sum(each.others for each in known),
         "is_exact": all(each.is_exact for each in known),
         "shared": (),
+        "topics": sorted({row.place[0] for row in rows if row.committed >= 0}),
     }
 
 
@@ -271,6 +272,7 @@ def _share_values(client: Client, group: Group) -> dict[str, Any]:
         "others": 0,
         "is_exact": True,
         "shared": found[:POSITIONS_MAX],
+        "topics": (),
     }
 
 

@@ -14,7 +14,7 @@ from magnetar.client import Client, ClientError, TopicPartition
 from magnetar.client.batches import Judged, Outcome, PartitionView, view_partitions
 from magnetar.client.group_lags import known_leaders
 from magnetar.client.partitions import list_offsets
-from magnetar.client.readable import count
+from magnetar.client.readable import count, parse_time
 from magnetar.console.decoding import Decoder
 from magnetar.console.pages.topics import partition_of, topic_of
 from magnetar.console.payload import Payload, printable
@@ -172,7 +172,10 @@ def one(visit: Visit) -> Screen:
         "value": decoder.decode(message.value),
         "headers": [(printable(name), decoder.decode(value)) for name, value in message.headers],
     }
-    return Screen("message.html", values, f"{message.topic}-{message.partition} {message.offset}")
+    title = f"{message.topic}-{message.partition} {message.offset}"
+    # Only what may still be decided is looked at again: a record may have 10 MB.
+    is_live = message.outcome is Outcome.OPEN
+    return Screen("message.html", values, title, is_live)
 
 
 def raw(visit: Visit) -> bytes:
@@ -297,7 +300,7 @@ def _begins(
     if where == "offset":
         return dict.fromkeys((view.place for view in views), visit.number("offset", 0))
     if where == "time":
-        moment = visit.number("time", 0)
+        moment = _time_of(visit)
         found = list_offsets(client, leaders, [view.place for view in views], moment)
         # -1: no record is as young.
         return {
@@ -305,6 +308,15 @@ def _begins(
             for view in views
         }
     return {view.place: view.log_start_offset for view in views}
+
+
+def _time_of(visit: Visit) -> int:
+    text = visit.query.get("time", "").strip()
+    try:
+        return parse_time(text) if text else 0
+    # fromisoformat and timestamp: a year may be out of their range.
+    except (ValueError, OverflowError):
+        raise ClientError(f"{text!r} is no time: write 2026-11-21T15:00, which is UTC.") from None
 
 
 def _sentence(looked: Looked) -> str:

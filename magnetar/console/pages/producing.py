@@ -4,46 +4,87 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from magnetar.client import Client, ClientError
+from magnetar.client import Client, ClientError, NotLetIn, Refused, Unreachable
 from magnetar.client.batching import ProducerRecord
 from magnetar.client.group_lags import known_leaders
 from magnetar.client.producer import Producer
 from magnetar.console.pages.topics import topic_of
-from magnetar.console.screens import Elsewhere, NotFound, Screen, Visit
+from magnetar.console.screens import (
+    Elsewhere,
+    NotFound,
+    OutcomeUnknown,
+    Screen,
+    Visit,
+    uncertain,
+)
 from magnetar.console.templating import link
 
 _HEADERS_MAX = 100
+_FIELDS = (
+    *("partition", "as", "key", "value", "no_value", "headers"),
+    *("transactional_id", "outcome"),
+)
 
 
 def form(visit: Visit) -> Screen:
     """The form of a record."""
-    name = topic_of(visit)
+    return _form(visit, topic_of(visit), {}, "")
+
+
+def send(visit: Visit) -> Elsewhere | Screen:
+    """Write the record of the form, and show it; what cannot be written, as it was typed."""
+    name = visit.form.get("name", "")
+    try:
+        record = record_of(visit.form)
+        partition = _partition_of(visit.form.get("partition", ""))
+        index, offset = visit.access.act(
+            lambda client: _written(client, name, partition, record, visit.form)
+        )
+    except (Unreachable, NotLetIn, OutcomeUnknown):
+        raise
+    except ClientError as mistake:
+        return _form(visit, name, visit.form, visit.explained(mistake))
+    return Elsewhere(link("/topics/message", name=name, partition=str(index), offset=str(offset)))
+
+
+def _form(visit: Visit, name: str, given: Mapping[str, str], message: str) -> Screen:
     leaders = visit.access.ask(lambda client: known_leaders(client, [name]))
     if not leaders:
         raise NotFound(f"There is no topic {name!r} that you may look at.")
     values = {
         "name": name,
         "tab": "produce",
-        "partitions": sorted(index for _, index in leaders),
+        "partitions": sorted(str(index) for _, index in leaders),
+        "given": {field: given.get(field, "") for field in _FIELDS},
+        "message": message,
     }
-    return Screen("produce.html", values, f"{name}: produce")
+    return Screen("produce.html", values, f"{name}: produce", status=400 if message else 200)
 
 
-def send(visit: Visit) -> Elsewhere:
-    """Write the record of the form, and show it."""
-    name = visit.form.get("name", "")
-    record = record_of(visit.form)
-    partition = _partition_of(visit.form.get("partition", ""))
-
-    def deed(client: Client) -> tuple[int, int]:
-        producer = Producer(client, name, partition=partition)
-        producer.open()
-        producer.send([record])
-        ((index, written),) = producer.written.items()
-        return index, written.first_offset
-
-    index, offset = visit.access.act(deed)
-    return Elsewhere(link("/topics/message", name=name, partition=str(index), offset=str(offset)))
+def _written(
+    client: Client,
+    name: str,
+    partition: int | None,
+    record: ProducerRecord,
+    given: Mapping[str, str],
+) -> tuple[int, int]:
+    """Write the record, in a transaction if one is named; return its partition and offset."""
+    transactional_id = given.get("transactional_id", "").strip() or None
+    producer = Producer(client, name, partition=partition, transactional_id=transactional_id)
+    producer.open()
+    with uncertain():
+        try:
+            producer.send([record])
+        except Refused:
+            # Nobody would end it before its timeout, and readers would wait for it.
+            producer.abort()
+            raise
+        if given.get("outcome") == "abort":
+            producer.abort()
+        else:
+            producer.commit()
+    ((index, written),) = producer.written.items()
+    return index, written.first_offset
 
 
 def record_of(form: Mapping[str, str]) -> ProducerRecord:
@@ -59,12 +100,20 @@ def record_of(form: Mapping[str, str]) -> ProducerRecord:
     if len(headers) > _HEADERS_MAX:
         raise ClientError(f"a record of this form has at most {_HEADERS_MAX} headers.")
     # A field that was left empty says that the record has no key.
-    key = _bytes(form.get("key", "")) or None
-    data = None if form.get("no_value") else _bytes(form.get("value", ""))
+    is_hex = form.get("as") == "hex"
+    key = _bytes(form.get("key", ""), is_hex) or None
+    data = None if form.get("no_value") else _bytes(form.get("value", ""), is_hex)
     return ProducerRecord(key, data, None, headers)
 
 
-def _bytes(text: str) -> bytes:
+def _bytes(text: str, is_hex: bool) -> bytes:
+    if is_hex:
+        try:
+            return bytes.fromhex(text)
+        except ValueError:
+            raise ClientError(
+                "key and value are no hexadecimal numbers of two digits each, such as `00 ff 1a`."
+            ) from None
     # Browsers send a text area's lines with CRLF, whatever was typed.
     return text.replace("\r\n", "\n").encode()
 

@@ -10,7 +10,7 @@ from magnetar.client import transactions as queries
 from magnetar.client.partitions import OpenProducer
 from magnetar.client.transaction_aborts import VoteSealed, abort_in_partition, abort_transaction
 from magnetar.client.transactions import OPEN_STATES, State, Transaction
-from magnetar.console.screens import NotFound, Screen, Visit
+from magnetar.console.screens import NotFound, Screen, Visit, uncertain
 
 #: Rows of a page. More are counted, and a filter finds them.
 ROWS_MAX = 200
@@ -184,7 +184,8 @@ def abort(visit: Visit) -> Screen:
         found = _described(client, transactional_id)
         if identity(found) != seen or not row(found, 0).abortable:
             return None
-        return abort_transaction(client, transactional_id)
+        with uncertain():
+            return abort_transaction(client, transactional_id)
 
     try:
         aborted = visit.access.act(deed)
@@ -205,9 +206,12 @@ def abort_hanging(visit: Visit) -> Screen:
         start_offset = int(visit.form.get("start_offset", ""))
     except ValueError:
         raise NotFound("The form names no partition and offset.") from None
-    found = visit.access.act(
-        lambda client: abort_in_partition(client, place, start_offset, force=False)
-    )
+
+    def deed(client: Client) -> OpenProducer:
+        with uncertain():
+            return abort_in_partition(client, place, start_offset, force=False)
+
+    found = visit.access.act(deed)
     return Screen("hanging_aborted.html", {"found": found}, "Aborted")
 
 

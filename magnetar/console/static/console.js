@@ -15,6 +15,20 @@
     drawCharts();
   });
 
+  // --- where one is: on a phone the sections do not all fit
+  document.querySelector(".rooms [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+  // --- the switch of clusters closes like a menu
+  const clusters = document.querySelector(".clusters");
+  clusters?.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    clusters.open = false;
+    clusters.querySelector("summary").focus();
+  });
+  document.addEventListener("click", (event) => {
+    if (clusters?.open && !clusters.contains(event.target)) clusters.open = false;
+  });
+
   // --- live pages
   const say = (text) => {
     // A page that is itself about the failure says enough.
@@ -73,12 +87,14 @@
       {
         width: Math.max(element.clientWidth, 200),
         height: 200,
-        legend: { live: true },
+        legend: { live: true, markers: { dash: (_, index) => (index > 1 ? "dashed" : "solid") } },
         scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 5)] } },
         axes: [{ ...axis, space: 90, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 70, values: (_, ticks) => ticks.map((each) => each.toLocaleString("en").replaceAll(",", " ")) }],
         series: [
           { value: (_, value) => (value === null ? "-" : clock(value)) },
-          ...series.map((each) => ({
+          ...series.map((each, index) => ({
+            // Lines are told apart without their colours too.
+            dash: index ? [6, 4] : undefined,
             label: each.label,
             stroke: color(each.color),
             fill: pale(color(each.color)),

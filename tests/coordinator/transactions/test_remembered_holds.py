@@ -13,7 +13,7 @@ A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 
 def test_what_the_coordinator_holds_is_remembered_until_the_marker() -> None:
     holds = RememberedHolds()
-    holds.answered(holds.ask(1, 0, [A, B]), [A, B])
+    holds.answered(holds.ask(1, 0), [A, B])
     assert holds.holds(1, 0, A) and holds.holds(1, 0, B)
     holds.on_marker(1, A)
     assert not holds.holds(1, 0, A) and holds.holds(1, 0, B)
@@ -23,7 +23,7 @@ def test_what_the_coordinator_holds_is_remembered_until_the_marker() -> None:
 
 def test_an_answer_about_a_transaction_that_has_ended_meanwhile_holds_nothing() -> None:
     holds = RememberedHolds()
-    question = holds.ask(1, 0, [A, B])
+    question = holds.ask(1, 0)
     holds.on_marker(1, A)
     holds.answered(question, [A, B])
     assert not holds.holds(1, 0, A) and holds.holds(1, 0, B)
@@ -31,24 +31,24 @@ def test_an_answer_about_a_transaction_that_has_ended_meanwhile_holds_nothing() 
 
 def test_only_what_was_answered_is_held() -> None:
     holds = RememberedHolds()
-    holds.answered(holds.ask(1, 0, [A, B]), [B])
+    holds.answered(holds.ask(1, 0), [B])
     assert not holds.holds(1, 0, A)
-    holds.answered(holds.ask(2, 0, [A]))
+    holds.answered(holds.ask(2, 0))
     assert not holds.holds(2, 0, A) and len(holds) == 1
 
 
 def test_another_epoch_is_asked_for_again() -> None:
     holds = RememberedHolds()
-    holds.answered(holds.ask(1, 4, [A]), [A])
+    holds.answered(holds.ask(1, 4), [A])
     assert not holds.holds(1, 5, A) and not holds.holds(1, 3, A)
-    holds.answered(holds.ask(1, 5, [A]), [A])
+    holds.answered(holds.ask(1, 5), [A])
     assert holds.holds(1, 5, A) and not holds.holds(1, 4, A)
 
 
 def test_a_late_answer_about_an_earlier_epoch_takes_nothing_from_the_later_one() -> None:
     holds = RememberedHolds()
-    late = holds.ask(1, 4, [A])
-    holds.answered(holds.ask(1, 5, [A]), [A])
+    late = holds.ask(1, 4)
+    holds.answered(holds.ask(1, 5), [A])
     holds.answered(late, [A])
     assert holds.holds(1, 5, A) and not holds.holds(1, 4, A)
 
@@ -56,8 +56,8 @@ def test_a_late_answer_about_an_earlier_epoch_takes_nothing_from_the_later_one()
 def test_a_topic_that_is_gone_is_forgotten() -> None:
     holds = RememberedHolds()
     other = TopicPartition("b", 0)
-    holds.answered(holds.ask(1, 0, [A, other]), [A, other])
-    holds.answered(holds.ask(2, 0, [B]), [B])
+    holds.answered(holds.ask(1, 0), [A, other])
+    holds.answered(holds.ask(2, 0), [B])
     holds.forget_topic("a")
     assert holds.holds(1, 0, other) and not holds.holds(1, 0, A) and len(holds) == 1
 
@@ -66,19 +66,18 @@ def test_a_topic_that_is_gone_is_forgotten() -> None:
 def test_nothing_is_held_that_got_a_marker_since_it_was_asked_for(
     steps: list[tuple[str, int, TopicPartition]],
 ) -> None:
-    holds, open_questions = RememberedHolds(), list[tuple[Question, int, int]]()
+    holds, open_questions = RememberedHolds(), list[tuple[Question, int, int, TopicPartition]]()
     last_marker: dict[tuple[int, TopicPartition], int] = {}
     asked_for: dict[tuple[int, TopicPartition], int] = {}
     for now, (step, producer_id, partition) in enumerate(steps):
         if step == "q":
-            open_questions.append((holds.ask(producer_id, 0, [partition]), now, producer_id))
+            open_questions.append((holds.ask(producer_id, 0), now, producer_id, partition))
         elif step == "m":
             holds.on_marker(producer_id, partition)
             last_marker[producer_id, partition] = now
         elif open_questions:
-            question, began, its_producer = open_questions.pop(0)
-            holds.answered(question, question.partitions)
-            (its_partition,) = question.partitions
+            question, began, its_producer, its_partition = open_questions.pop(0)
+            holds.answered(question, [its_partition])
             key = its_producer, its_partition
             asked_for[key] = max(began, asked_for.get(key, -1))
         for key in [(one, each) for one in (0, 1) for each in (A, B)]:

@@ -46,7 +46,7 @@ def test_a_shard_is_in_the_index_from_its_joining_until_it_leaves() -> None:
 
 def test_what_a_partition_holds_is_forgotten_with_it_alone() -> None:
     holds = RememberedHolds()
-    question = holds.ask(7, 0, (HERE, THERE))
+    question = holds.ask(7, 0)
     holds.answered(question, (HERE, THERE))
     holds.forget_partition(HERE)
     assert not holds.holds(7, 0, HERE) and holds.holds(7, 0, THERE)
@@ -54,7 +54,7 @@ def test_what_a_partition_holds_is_forgotten_with_it_alone() -> None:
 
 def test_an_answer_about_a_partition_that_has_gone_meanwhile_is_void() -> None:
     holds = RememberedHolds()
-    question = holds.ask(7, 0, (HERE, THERE))
+    question = holds.ask(7, 0)
     holds.forget_partition(HERE)
     holds.answered(question, (HERE, THERE))
     assert not holds.holds(7, 0, HERE) and holds.holds(7, 0, THERE)

@@ -134,6 +134,18 @@ def test_the_offset_map_has_its_bound() -> None:
     assert offset_map.is_full and offset_map.capacity == 5
 
 
+def test_what_the_map_knows_of_mapped_records_is_what_a_look_would_say() -> None:
+    random = Random(2)
+    offset_map = OffsetMap(400, 0.9, 100, 300)
+    keys = [b"%d" % random.randrange(60) for _ in range(200)]
+    for offset, key in enumerate(keys, 100):
+        offset_map.put(key, offset)
+    assert offset_map.tells_of(100, 300)
+    assert not offset_map.tells_of(99, 300) and not offset_map.tells_of(100, 301)
+    for offset, key in enumerate(keys, 100):
+        assert bool(offset_map.superseded[offset - 100]) == (offset < offset_map.get(key))
+
+
 # Whole runs.
 
 
@@ -172,6 +184,20 @@ def run(partition: SteppedPartition, limits: OffsetMapLimits | None = None) -> N
 
 def headers(partition: SteppedPartition) -> list[BatchHeader]:
     return [header for header, _ in partition.log.ledger.batches.iterate(0)]
+
+
+def test_with_too_many_offsets_for_that_every_key_is_looked_up() -> None:
+    """Few slots and many offsets: what stands beside the table would be larger than it."""
+    logs = []
+    for limits in (None, OffsetMapLimits(buffer_bytes=4 * SLOT_BYTES)):
+        partition = compacted()
+        for number in range(12):
+            put(partition, b"%d" % (number % 2), b"%d" % number)
+        seal(partition)
+        run(partition, limits)
+        logs.append(committed_records(partition.log))
+    assert logs[0] == logs[1]
+    assert [value for _, value in logs[0].values()][:2] == [b"10", b"11"]
 
 
 def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:

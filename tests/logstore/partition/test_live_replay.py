@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from logstore.partition.reader import Isolation
 from logstore.partition.state import PartitionState
 from logstore.partition.state_recovery import replay
 from tests.logstore.partitions import SteppedPartition
+from tests.logstore.remote_stores import StoredPartition
 from tests.logstore.traffic import OPERATIONS, Expected, Traffic
 from tests.soak import SOAK
 from wire.records import iterate_batches
@@ -89,12 +91,15 @@ def check_read(partition: SteppedPartition, expected: Expected, offset: int) -> 
             assert found.aborted == []
 
 
+@pytest.mark.parametrize("kind", [SteppedPartition, StoredPartition])
 @given(steps=st.lists(STEP, max_size=40), interval=st.sampled_from([1, 300, 10_000]))
 @example(steps=[("idempotent", 0, 1), ("silence", 0, 1), ("restart", 0, 1)], interval=1)
 @settings(max_examples=120 * SOAK, deadline=None)
-def test_live_state_equals_replayed_state(steps: list[tuple[str, int, int]], interval: int) -> None:
+def test_live_state_equals_replayed_state(
+    kind: type[SteppedPartition], steps: list[tuple[str, int, int]], interval: int
+) -> None:
     config = LogConfig(snapshot_interval_bytes=interval)
-    partition = SteppedPartition(config, segment_bytes=600)
+    partition = kind(config, segment_bytes=600)
     traffic = Traffic(partition.log)
     expired: set[int] = set()
     for operation, producer, count in steps:
@@ -110,8 +115,10 @@ def test_live_state_equals_replayed_state(steps: list[tuple[str, int, int]], int
         elif operation == "silence":
             expired |= set(traffic.silence(config.producer_id_expiration_ms // count))
         elif operation == "crash":
-            durable = partition.log.high_watermark
+            acknowledged = partition.log.high_watermark
             traffic.log = partition.crash()
+            durable = partition.log.log_end_offset
+            assert durable >= acknowledged
             kept = [b for b in Expected(traffic.appended).headers if b.next_offset <= durable]
             traffic.recovered(len(kept))
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from uuid import UUID
 
-import asyncpg
 import pytest
 
 from logstore.remote.commit_store import (
@@ -23,21 +22,15 @@ from logstore.remote.commit_store import (
     Swap,
     Wanted,
 )
-from logstore.remote.postgres_schema import TABLES
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.references import Reference
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from tests.logstore.remote.stored_nodes import make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
 
 KEY, OTHER = LogKey(UUID(int=7), 3), LogKey(UUID(int=7), 4)
-
-_NODES = """
-CREATE SCHEMA magnetar; SET search_path = magnetar;
-CREATE TABLE nodes (node_id int PRIMARY KEY, incarnation bigint, commit_seq bigint,
-    lease_until timestamptz);
-"""
 
 
 class Place:
@@ -46,6 +39,7 @@ class Place:
     def __init__(self, url: str | None) -> None:
         self._url = url
         self._simulated = SimulatedDatabase()
+        self._is_made = False
 
     async def store(self, incarnation: int = 5) -> CommitStore:
         """Return a connected store of that incarnation of node 1."""
@@ -58,14 +52,10 @@ class Place:
         """Let that incarnation write from here on."""
         self._simulated.start_node(1, incarnation)
         if self._url is not None:
-            connection = await asyncpg.connect(self._url)
-            if not await connection.fetchval("SELECT to_regclass('magnetar.nodes')"):
-                await connection.execute(_NODES + TABLES)
-            await connection.execute("DELETE FROM magnetar.nodes")
-            await connection.execute(
-                "INSERT INTO magnetar.nodes VALUES (1, $1, 0, now())", incarnation
-            )
-            await connection.close()
+            if not self._is_made:
+                await make_tables(self._url)
+                self._is_made = True
+            await start_node(self._url, 1, incarnation)
         return await self.store(incarnation)
 
 

@@ -17,9 +17,9 @@ from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import OBJECT_AGE_MS, Offload, Sweep, referring
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
-from logstore.remote.simulated_store import SimulatedStore
 from logstore.remote.store_reads import StoreReads
 from tests.logstore.ledgers import open_now
+from tests.logstore.remote.simulated_store import SimulatedStore
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from wire.records import BatchHeader, SimpleRecord, build_batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,11 +14,12 @@ import pytest
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log_config import LogConfig
+from logstore.segments.batch_recovery import Recovered
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import LedgerFenced
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.ledgers import close_cleanly, open_now
-from tests.logstore.simulated_disk import SimulatedDisk
+from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch, place
 
@@ -42,6 +44,7 @@ class Disk:
         clean: bool = False,
         epoch: int = 0,
         limits: LogConfig = LIMITS,
+        before_cut: Callable[[Recovered], None] | None = None,
     ) -> FileLedger:
         self.executor = SteppedExecutor()
         group_commit = GroupCommit(
@@ -56,6 +59,7 @@ class Disk:
             recovery_point=recovery_point,
             clean=clean,
         )
+        ledger.before_cut = before_cut or ledger.before_cut
         open_now(ledger, epoch)
         return ledger
 
@@ -94,6 +98,19 @@ def contents(ledger: FileLedger) -> list[bytes]:
 
 def log_name(ledger: FileLedger, segment: int) -> str:
     return f"{ledger.segments.base_offsets[segment]:020d}.log"
+
+
+def test_what_a_log_lacks_is_told_before_it_is_cut_off(disk: Disk) -> None:
+    """A start that loses power in between leaves a log that looks whole to the next one."""
+    ledger, batches = disk.filled()
+    disk.edit(log_name(ledger, 1), len(batches[0]) + 80, b"\xff")
+    told: list[Recovered] = []
+    disk.disk.lose_power_after(0)  # before any change of a file
+    with pytest.raises(PowerLost):
+        disk.open(before_cut=told.append)
+    second = ledger.segments.base_offsets[1]
+    assert (told[0].end_offset, told[0].lost_offsets) == (second + 1, 0)
+    assert told[0].truncated_bytes == sum(map(len, batches[second + 1 :]))
 
 
 def test_the_log_ends_at_the_first_batch_with_a_wrong_crc(disk: Disk) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import logstore.directory.journal_replay
 from logstore.directory.damage import Damage
+from logstore.directory.journal_replay import Replayed
 from logstore.disk.durability import Durability
 from logstore.sync.journal import JOURNAL, RECORDS_AT, JournalDamaged
 from tests.logstore.journal_process import (
@@ -259,6 +260,19 @@ def test_who_accepts_a_damaged_journal_gets_the_rest_and_is_told_what_is_lost() 
     assert [log.log_end_offset for log in logs] == [2, 5]
     assert [(one.partition, one.end_offset, one.lost_offsets) for one in told] == [(0, 2, 3)]
     assert len(process.directory.replayed.damaged_at) == 1
+
+
+def test_a_partition_that_no_longer_says_its_topic_is_told_before_the_journal_goes() -> None:
+    """A start that ends in between leaves a log that looks whole to the next one."""
+    process, _ = journaled()
+    lose(process.disk, "/data/t-0/partition.metadata", 0, 4, b"\xff" * 4)
+    told: list[tuple[tuple[str, ...], bool]] = []
+
+    def tell(replayed: Replayed) -> None:
+        told.append((replayed.unknown, process.disk.exists(f"/data/{JOURNAL}")))
+
+    process.begin(process.disk, CONFIG, on_replayed=tell)
+    assert told == [(("t-0",), True)]
 
 
 def test_a_log_that_ends_before_its_last_journaled_batch_is_told() -> None:

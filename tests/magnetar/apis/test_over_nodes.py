@@ -39,6 +39,12 @@ from wire.messages.create_topics import (
 )
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
+)
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -126,6 +132,23 @@ async def test_both_nodes_name_the_same_coordinators(nodes: NodesInOne, key_type
         found.append([(each.node_id, each.port) for each in answer.coordinators])
     assert found[0] == found[1]
     assert {node_id for node_id, _ in found[0]} == {0, 1}
+
+
+async def test_every_node_names_the_same_leader_of_the_metadata(nodes: NodesInOne) -> None:
+    topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData()])
+    seen = []
+    for node_id in (0, 1):
+        await nodes.nodes[node_id].nodes.see_changes()
+        client = await nodes.client(node_id)
+        answer = await client.ask(DescribeQuorumRequest(topics=[topic]), 2, DescribeQuorumResponse)
+        ((found,),) = [each.partitions for each in answer.topics]
+        voters, observers = found.current_voters, found.observers
+        assert {each.log_end_offset for each in (*voters, *observers)} == {found.high_watermark}
+        ports = [each.port for node in answer.nodes for each in node.listeners]
+        ids = [[each.replica_id for each in states] for states in (voters, observers)]
+        seen.append((found.leader_id, found.leader_epoch, ids, ports))
+    port = nodes.nodes[0].listeners[0].port
+    assert seen == [(0, nodes.nodes[0].epoch, [[0], [1]], [port])] * 2
 
 
 def produce(index: int) -> ProduceRequest:

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,7 +123,7 @@ def _offsets(path: Path, name: str, key: tuple[str, int], offset: int) -> None:
 
 
 def _spoil_catalog(path: Path) -> None:
-    with sqlite3.connect(path / "catalog.sqlite") as database:
+    with closing(sqlite3.connect(path / "catalog.sqlite")) as database:
         database.execute("PRAGMA journal_mode = DELETE")
     _set(path / "catalog.sqlite", 4096, b"\xff" * 3000)
 

@@ -27,6 +27,19 @@ def test_an_address_that_is_taken_is_said_with_the_way_out() -> None:
     assert f"cannot listen on 127.0.0.1:{port}" in found.output and "--listen" in found.output
 
 
+def test_clusters_have_names_that_stand_in_addresses_and_each_its_own() -> None:
+    found = console("--cluster", "a/b=127.0.0.1:1")
+    assert found.exit_code == 2 and "no name of a cluster" in found.output
+    found = console("--cluster", "a=127.0.0.1:1", "--cluster", "a=127.0.0.1:2")
+    assert found.exit_code == 2 and "Two clusters have one name" in found.output
+    found = console("--cluster", "a=127.0.0.1:1", "--bootstrap", "127.0.0.1:1")
+    assert found.exit_code == 2 and "--cluster stands for --bootstrap" in found.output
+    found = console("--cluster", "a=nonsense")
+    assert found.exit_code == 2 and "nonsense" in found.output
+    found = console("--cluster", "none")
+    assert found.exit_code == 1 and "has no profile 'none'" in found.output
+
+
 def test_a_registry_and_a_file_that_make_no_sense_are_said(tmp_path: Path) -> None:
     found = console("--schema-registry", "ftp://127.0.0.1")
     assert found.exit_code == 1 and "no address of a schema registry" in found.output

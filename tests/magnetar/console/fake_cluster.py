@@ -11,6 +11,7 @@ from typing import Any
 
 from magnetar.client import Client, ClientError, Refused, Unreachable
 from magnetar.client.security import PLAINTEXT, Security
+from tests.magnetar.console import fake_changes
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages import (
@@ -120,6 +121,11 @@ class World:
     forbidden: set[type[Message]] = field(default_factory=set)
     asked: list[Message] = field(default_factory=list)
     aborts: list[str] = field(default_factory=list)
+    trims: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: What was changed of settings.
+    settings: dict[str, str | None] = field(default_factory=dict)
+    #: Requests during which the cluster goes away.
+    fatal: set[type[Message]] = field(default_factory=set)
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         partitions = self.topics.setdefault(topic, [])
@@ -147,6 +153,8 @@ class FakeConnection:
         if self._world.is_down:
             raise Unreachable("cannot reach a broker at 127.0.0.1:9092: Connection refused.")
         self._world.asked.append(request)
+        if type(request) in self._world.fatal:
+            raise Unreachable("the broker at 127.0.0.1:9092 closed the connection.")
         if type(request) in self._world.forbidden:
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "orders-0")
         if type(request) not in _ANSWERS:
@@ -390,7 +398,7 @@ def _offset_fetch(world: World, request: offset_fetch.OffsetFetchRequest) -> Mes
     return offset_fetch.OffsetFetchResponse(
         groups=[
             offset_fetch.OffsetFetchResponseGroup(
-                group_id=each.group_id, topics=topics(world.groups[each.group_id])
+                group_id=each.group_id, topics=topics(world.groups.get(each.group_id, Group()))
             )
             for each in request.groups
         ]
@@ -458,6 +466,7 @@ def _describe_quotas(world: World, request: Message) -> Message:
 
 
 _ANSWERS: dict[type[Message], Callable[[World, Any], Message]] = {
+    **fake_changes.ANSWERS,
     metadata.MetadataRequest: _metadata,
     find_coordinator.FindCoordinatorRequest: _find_coordinator,
     list_transactions.ListTransactionsRequest: _list_transactions,

@@ -6,7 +6,7 @@ import pytest
 
 from magnetar.client import NotLetIn
 from magnetar.client.security import PLAINTEXT
-from magnetar.console.app import DEEDS, PAGES
+from magnetar.console.app import CHANGES, DEEDS, PAGES
 from magnetar.console.guard import BODY_BYTES_MAX, allowed_hosts
 from magnetar.console.sessions import Access, Sessions
 from tests.magnetar.console.browser import BASE, SCRAM, Browser
@@ -42,7 +42,7 @@ def test_a_form_of_another_site_changes_nothing(origin: str | None) -> None:
     assert not world.aborts
 
 
-@pytest.mark.parametrize("path", DEEDS)
+@pytest.mark.parametrize("path", [*DEEDS, *CHANGES])
 def test_no_form_is_taken_without_the_token_of_its_session(path: str) -> None:
     world = world_with_two()
     ours, theirs = Browser(world), Browser(world)
@@ -69,7 +69,7 @@ def test_every_answer_forbids_scripts_and_frames_of_others(path: str) -> None:
     assert headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", [*PAGES, *CHANGES])
 def test_no_page_has_a_script_or_style_of_its_own(path: str) -> None:
     page = Browser(world_with_two()).get(path, name="orders", id="etl").text
     assert "<style" not in page and " style=" not in page and " onclick=" not in page

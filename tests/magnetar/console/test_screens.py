@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from magnetar.client import Unreachable
-from magnetar.console.app import PAGES
+from magnetar.console.app import CHANGES, PAGES
 from magnetar.console.sessions import Access
 from tests.magnetar.console.browser import Browser
 from tests.magnetar.console.fake_cluster import FakeClient, World
@@ -87,11 +87,11 @@ def test_a_page_without_a_cluster_says_so_and_comes_back(path: str) -> None:
     assert browser.get(path, name="orders", id="etl", partition=0, offset=0).status_code < 500
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", [*PAGES, *CHANGES])
 @pytest.mark.parametrize("value", ["", "-1", "9" * 40, "%00", "²", "<script>", "a b"])
 def test_no_address_breaks_a_page(path: str, value: str) -> None:
     answer = Browser(world_with_two()).get(
-        path, name="orders", id=value, partition=value, offset=value, page=value, end=value
+        path, name="orders", id=value, partition=value, offset=value, page=value, end=value, go=1
     )
     assert answer.status_code < 500 and "<script>" not in answer.text.partition("<body>")[2]
 

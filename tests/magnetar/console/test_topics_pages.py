@@ -15,6 +15,7 @@ from tests.magnetar.console.fake_cluster import World
 from tests.magnetar.console.test_groups_page import world_with_group
 from tests.magnetar.console.test_transactions_page import rows, world_with_two
 from wire.messages.fetch import FetchRequest
+from wire.messages.list_offsets import ListOffsetsRequest
 
 SCRIPT = b"<script>document.title='owned'</script>"
 
@@ -108,6 +109,21 @@ def test_a_topic_of_a_thousand_million_records_is_read_at_its_end_alone() -> Non
     assert [offset for offset, _ in outcomes(page)] == ["1"] * 5  # "1 000 000 004" and so on
     assert "looked at offsets 999 999 995 to 1 000 000 004, of 0 to 1 000 000 004" in page
     assert sum(isinstance(asked, FetchRequest) for asked in world.asked) == 1
+
+
+def test_messages_begin_at_a_time_as_people_write_it() -> None:
+    world = world_with_group(0)
+    browser = Browser(world)
+    for time in ("2026-11-21T15:00", "1795273200000"):
+        browser.text("/topics/messages", name="orders", **{"from": "time", "time": time})
+    asked = [
+        each.topics[0].partitions[0].timestamp
+        for each in world.asked
+        if isinstance(each, ListOffsetsRequest) and each.topics[0].partitions[0].timestamp >= 0
+    ]
+    assert asked == [1_795_273_200_000] * 2
+    answer = browser.get("/topics/messages", name="orders", **{"from": "time", "time": "soon"})
+    assert answer.status_code == 400 and "is no time" in answer.text
 
 
 def test_an_offset_that_is_not_there_is_said_with_what_is() -> None:

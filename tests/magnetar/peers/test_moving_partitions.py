@@ -183,6 +183,17 @@ async def test_a_node_that_stops_leaves_nothing_behind(nodes: MovingNodes) -> No
         assert len(topic.local) == len(topic.partitions)
 
 
+async def test_a_node_that_stops_opens_nothing_more(nodes: MovingNodes) -> None:
+    partition = nodes.partition(1)
+    first, second = nodes.nodes[0], nodes.nodes[1]
+    await first.topics.stop()
+    await move(nodes, "a", partition, 0)
+    found = first.topics.by_name("a")
+    assert found is not None and isinstance(found.partitions[partition], Elsewhere)
+    there = second.topics.by_name("a")
+    assert there is not None and isinstance(there.partitions[partition], Elsewhere)
+
+
 # --- coordinators
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from magnetar.peers.addresses import LocalSockets, PeerNetwork
 from magnetar.peers.dialling import DialledPeer, Own
-from magnetar.peers.node_peers import NodePeers
+from magnetar.peers.node_peers import CALL_TIMEOUT_S, NodePeers
 from magnetar.peers.tables import PeerApi, PeerApis
 from magnetar.peers.tcp import TcpNetwork
 from magnetar.runtime.members import bind_peers
@@ -69,9 +69,10 @@ class Cluster:
         incarnation: int = 0,
         secret: bytes = SECRET,
         perform: Perform | None = None,
+        call_timeout_s: float = CALL_TIMEOUT_S,
     ) -> NodePeers:
         own = Own("cluster", node_id, incarnation)
-        node = NodePeers(own, secret, self.network(node_id), lambda: ())
+        node = NodePeers(own, secret, self.network(node_id), lambda: (), call_timeout_s)
         apis = self.apis(node_id)
         if perform is not None:
             apis = {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
@@ -125,30 +126,30 @@ async def test_a_node_of_another_secret_is_not_believed_and_not_served(cluster: 
 
 async def test_who_sends_a_request_instead_of_a_proof_is_cut_off(cluster: Cluster) -> None:
     await cluster.start(2)
-    stranger = DialledPeer(Own("cluster", 1, 0), 2, 1, b"k" * 32, lambda _: None)
+    stranger = DialledPeer(Own("cluster", 1, 0), 2, 1, b"k" * 32, lambda _: None, 1)
     await cluster.network(1).dial(2, stranger)
     with pytest.raises(PeerUnreachable):
-        await stranger.call(changed(1), 0, 1)
+        await stranger.call(changed(1), 0)
     assert not cluster.told
 
 
 @pytest.mark.parametrize("cluster_id", ["other", ""])
 async def test_a_node_of_another_cluster_is_cut_off(cluster: Cluster, cluster_id: str) -> None:
     await cluster.start(2)
-    stranger = DialledPeer(Own(cluster_id, 1, 0), 2, 1, b"k" * 32, lambda _: None)
+    stranger = DialledPeer(Own(cluster_id, 1, 0), 2, 1, b"k" * 32, lambda _: None, 1)
     await cluster.network(1).dial(2, stranger)
     with pytest.raises(PeerUnreachable):
-        await stranger.begin(1)
+        await stranger.begin()
 
 
 async def test_a_proof_that_is_wrong_ends_the_connection(cluster: Cluster) -> None:
     await cluster.start(2)
-    stranger = DialledPeer(Own("cluster", 1, 0), 2, 1, b"k" * 32, lambda _: None)
+    stranger = DialledPeer(Own("cluster", 1, 0), 2, 1, b"k" * 32, lambda _: None, 1)
     await cluster.network(1).dial(2, stranger)
     hello = PeerHelloRequest(cluster_id="cluster", node_id=1, nonce=b"n" * 32)
-    await stranger.call(hello, 0, 1)
+    await stranger.call(hello, 0)
     with pytest.raises(PeerUnreachable):
-        await stranger.call(PeerProofRequest(proof=b"p" * 32), 0, 1)
+        await stranger.call(PeerProofRequest(proof=b"p" * 32), 0)
 
 
 async def test_a_node_that_does_not_run_is_unreachable_at_once(cluster: Cluster) -> None:
@@ -192,10 +193,10 @@ async def test_a_call_without_an_answer_gives_its_connection_up(cluster: Cluster
         await asyncio.Event().wait()
         return CatalogChangedResponse()
 
-    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: never())
-    call = asyncio.create_task(one.call(2, changed(1), 0, timeout_s=0.01))
+    one = await cluster.start(1, call_timeout_s=0.05)
+    await cluster.start(2, perform=lambda _: never())
     with pytest.raises(PeerUnreachable, match="no answer within"):
-        await call
+        await one.call(2, changed(1), 0)
     assert heard.is_set()
 
 
@@ -210,7 +211,7 @@ async def test_an_earlier_connection_is_not_read_once_a_later_one_is_admitted(
     del key_holder._dialled[2]
     await key_holder.call(2, changed(2), 0)
     with pytest.raises(PeerUnreachable):
-        await early.call(changed(3), 0, 1)
+        await early.call(changed(3), 0)
     assert cluster.told == {2: [1, 2]}
 
 
@@ -240,9 +241,10 @@ async def test_a_failing_disk_of_a_peer_ends_the_peer(cluster: Cluster) -> None:
     async def failing() -> Message:
         raise OSError("no space left")
 
-    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: failing())
+    one = await cluster.start(1, call_timeout_s=0.05)
+    await cluster.start(2, perform=lambda _: failing())
     with pytest.raises(PeerUnreachable):
-        await one.call(2, changed(1), 0, timeout_s=0.05)
+        await one.call(2, changed(1), 0)
     assert [str(failure) for failure in cluster.failures] == ["no space left"]
     cluster.failures.clear()
 

@@ -285,6 +285,41 @@ async def test_a_node_asks_once_for_a_transaction(nodes: NodesInOne) -> None:
     assert elsewhere.calls.call_count == 2
 
 
+async def test_a_verification_tells_all_that_the_transaction_holds_on_the_node(
+    nodes: NodesInOne,
+) -> None:
+    client = Client(nodes, 0, V1)
+    await client.init()
+    elsewhere = nodes.nodes[1].services.holds_elsewhere
+    assert elsewhere is not None
+    assert await client.add(0, 1) == ErrorCode.NONE
+    assert await client.send_offset(1, 17) == ErrorCode.NONE
+    assert await client.produce(1) == ErrorCode.NONE
+    assert elsewhere.calls.call_count == 1
+    assert await client.end(commit=True) == ErrorCode.NONE
+    client.sequences[1] = 1
+    assert await client.produce(1) == ErrorCode.TRANSACTION_ABORTABLE, (
+        "the marker ends what is held"
+    )
+
+
+async def test_the_end_of_version_1_becomes_durable_with_the_next_add_or_soon(
+    nodes: NodesInOne,
+) -> None:
+    client = Client(nodes, 0, V1)
+    await client.init()
+    await client.write(0, 1)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
+    await client.write(0, 1)
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert client.state() is State.PREPARE_COMMIT, "nothing waits for COMPLETE_COMMIT yet"
+    assert await client.add(1) == ErrorCode.NONE
+    log = nodes.nodes[0].transactions.store.shard_of(client.transactional_id).log
+    assert client.state() is State.ONGOING
+    assert log.high_watermark == log.log_end_offset, "data may follow on any node"
+
+
 async def test_a_commit_is_decided_while_a_node_is_down_and_visible_once_it_is_back(
     nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
 ) -> None:

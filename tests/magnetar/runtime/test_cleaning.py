@@ -12,6 +12,8 @@ from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime.cleaning import Pace, Stopped
 from tests.magnetar.clocks import HandClock
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.records import SimpleRecord, build_batch, iterate_records
 
 StartBroker = Callable[..., Awaitable[Broker]]
@@ -130,6 +132,26 @@ async def test_a_damaged_log_is_left_alone(start_broker: StartBroker, clock: Han
     assert offsets(good) == [1, 2]
     assert bad in broker.cleaner.uncleanable and bad.first_dirty_offset == 0
     assert len(bad.ledger.segments.base_offsets) == 3
+
+
+async def test_a_log_whose_store_does_not_answer_is_cleaned_later(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    log = broker.topics.partition("a", 0)
+    await fill(log, [b"x", b"x", b"y"])
+
+    async def silent(_: int) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.ledger.segments, "read_sealed", silent)
+        patch.setattr(log.ledger.segments, "read_max_timestamp", silent)
+        await broker.cleaner.clean()
+    assert offsets(log) == [0, 1, 2] and log not in broker.cleaner.uncleanable
+    await broker.cleaner.clean()
+    assert offsets(log) == [1, 2]
 
 
 async def test_a_topic_deleted_in_between_is_nobodys_loss(

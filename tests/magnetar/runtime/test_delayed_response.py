@@ -93,6 +93,20 @@ def test_a_limit_is_met_late_by_one_look_at_most(limit_s: float) -> None:
     assert limit_s <= simulated(story()) <= limit_s + LOOK_S
 
 
+def test_a_response_whose_syncs_are_over_before_its_wait_begins_is_not_late() -> None:
+    async def story() -> tuple[float, bool]:
+        world = World()
+        ended: asyncio.Future[float] = world.loop.create_future()
+        response = DelayedResponse(30, lambda is_late: None)
+        response.wait_for(Sync(world.loop, 0.1), 1)
+        await asyncio.sleep(1)
+        world.delayed_responses.begin(response, lambda: ended.set_result(world.loop.time()))
+        return await ended, response.is_late
+
+    ended_s, is_late = simulated(story())
+    assert ended_s == pytest.approx(1) and not is_late
+
+
 def test_a_sync_that_fails_ends_the_wait_and_is_left_to_the_response() -> None:
     async def story() -> str:
         world = World()

@@ -98,8 +98,8 @@ class World:
         """Nothing is waited for."""
 
     async def bring(self) -> None:
-        owed = WORK._replace(partitions=frozenset({THERE, FAR}))
-        await self.markers.bring([owed], Part.MARKERS, 7)
+        _, owed = self.markers.divided((WORK,))
+        await self.markers.bring(owed, Part.MARKERS, 7)
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,13 @@ import pytest
 from logstore.partition.log import PartitionLog
 from logstore.remote import offload
 from logstore.remote.offload import SWEEP_INTERVAL_MS
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from magnetar.config.load import load
 from magnetar.runtime.offloading import Offloading
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.remote_logs import RemoteLogs
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from tests.magnetar.clocks import HandClock
 from wire.records import SimpleRecord, build_batch

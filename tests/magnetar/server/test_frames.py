@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.server.frames import MAPPED_BYTES, SHARED_BUFFER_BYTES, FrameReader
+from magnetar.runtime.turns import Turns
+from magnetar.server.frames import (
+    MAPPED_BYTES,
+    SHARED_BUFFER_BYTES,
+    SHORT_BUFFER_BYTES,
+    FrameReader,
+    SharedBuffer,
+)
 from magnetar.server.memory import PROGRESS_BYTES_MIN, RequestMemory
 
 MAX_BYTES = 1 << 20
 
 
 def reader_of(memory: RequestMemory, max_bytes: int = MAX_BYTES) -> FrameReader:
-    return FrameReader(memoryview(bytearray(SHARED_BUFFER_BYTES)), memory, max_bytes)
+    return FrameReader(SharedBuffer(), memory, max_bytes)
 
 
 def feed(reader: FrameReader, data: bytes) -> list[bytes]:
@@ -52,6 +60,27 @@ def test_frames_come_out_as_sent_however_the_bytes_are_cut(
         turn += 1
     assert received == bodies
     assert memory.partial_bytes == 0
+
+
+def test_little_is_received_at_once_while_connections_wait_for_a_turn() -> None:
+    shared = SharedBuffer()
+    turns = Turns()
+    turns.on_queue = shared.shorten
+    reader = FrameReader(shared, RequestMemory(-1), MAX_BYTES)
+    sizes = []
+
+    async def story() -> None:
+        sizes.append(len(reader.buffer()))
+        for _ in range(2):
+            turns.later(lambda: sizes.append(len(reader.buffer())))
+        sizes.append(len(reader.buffer()))
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    asyncio.run(story())
+    # The second one that waits has no other behind it.
+    whole, short = SHARED_BUFFER_BYTES, SHORT_BUFFER_BYTES
+    assert sizes == [whole, short, short, whole]
 
 
 def test_a_frame_larger_than_the_shared_buffer_is_received() -> None:

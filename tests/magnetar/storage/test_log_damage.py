@@ -118,3 +118,15 @@ async def test_data_that_is_set_aside_for_its_topic_id_is_an_error(
     expected = {"topic": "orders", "partition": 0, "level": "error"}
     assert expected.items() <= line.items()
     assert list(tmp_path.glob("orders-0*stray*"))
+
+
+async def test_where_logs_start_is_lost_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await start(tmp_path, write=3)
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(bytes(17))
+    assert await start(tmp_path) == 3
+    (line,) = lines(capsys)
+    assert line["level"] == "error" and line["file"] == "log-start-offset-checkpoint"
+    assert await start(tmp_path) == 3
+    assert lines(capsys) == []

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from logstore.directory.moving import StillDirectory
 from logstore.disk.files import DiskFiles
 from magnetar.broker import Broker
-from magnetar.checking.run import NotCheckable, check_directory, is_note
-from magnetar.cli.main import main
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError, Given, load
 from magnetar.dumping.directory import files_of
@@ -180,10 +177,33 @@ async def test_a_start_with_the_same_nodes_moves_nothing(
     place(data_dir, 2)
 
 
-async def test_what_the_catalog_does_not_know_is_not_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "data" / "stray-0").mkdir(parents=True)
+def lay_log(directory: Path) -> None:
+    directory.mkdir(parents=True)
+    (directory / f"{0:020}.log").touch()
+
+
+@pytest.mark.parametrize("place_of", [".", "nodes/1"])
+async def test_what_the_catalog_does_not_know_is_not_passed_over(
+    tmp_path: Path, place_of: str
+) -> None:
+    data_dir = tmp_path / "data"
+    lay_log(data_dir / place_of / "stray-0")
+    (data_dir / place_of / "backup-1").mkdir()
     with pytest.raises(ConfigError, match=r"stray-0.*without --workers"):
-        place(tmp_path / "data", 2)
+        place(data_dir, 2)
+    place(data_dir, 1)
+    assert (data_dir / "stray-0").is_dir()
+
+
+async def test_without_a_catalog_one_node_takes_over_what_several_had(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    await fill(data_dir, count=2)
+    for path in data_dir.glob("catalog.sqlite*"):
+        path.unlink()
+    with pytest.raises(ConfigError, match="without --workers"):
+        place(data_dir, 2)
+    assert await read(data_dir, 1) == EXPECTED
+    assert await read(data_dir, 2) == EXPECTED
 
 
 async def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
@@ -209,25 +229,6 @@ async def test_no_wait_where_no_former_node_runs(tmp_path: Path) -> None:
     place(tmp_path / "data", 2)
     await_former_nodes(tmp_path / "data")
     await_former_nodes(tmp_path / "missing")
-
-
-async def test_a_check_wants_all_partitions_together(tmp_path: Path) -> None:
-    data_dir = tmp_path / "data"
-    await fill(data_dir, count=2)
-    for path in (data_dir, data_dir / "nodes" / "0"):
-        with pytest.raises(NotCheckable, match="without --workers moves"):
-            [*check_directory(path, lambda _: None)]
-    place(data_dir, 1)
-    assert all(map(is_note, check_directory(data_dir, lambda _: None)))
-
-
-async def test_an_import_wants_all_partitions_together(tmp_path: Path) -> None:
-    place(tmp_path / "data", 2)
-    result = CliRunner().invoke(
-        main, ["import", str(tmp_path), "--data-dir", str(tmp_path / "data")]
-    )
-    assert result.exit_code != 0
-    assert "without --workers moves" in result.stderr
 
 
 async def test_a_dump_shows_the_files_of_all_nodes(tmp_path: Path) -> None:

@@ -136,6 +136,13 @@ def test_a_failed_sync_ends_the_broker_and_nothing_acknowledged_is_lost(broker: 
     send(broker, topic, b"later")
 
 
+def test_the_librarys_own_client_outlives_its_connections(broker: Broker) -> None:
+    topic = broker.topic()
+    assert broker.values(topic) == []
+    broker.disconnect()
+    assert broker.values(topic) == []
+
+
 def test_a_reset_brings_a_broker_back_whatever_has_become_of_it(broker: Broker) -> None:
     broker.fail(Api.METADATA, "LEADER_NOT_AVAILABLE", times=None)
     broker.disk.fill()

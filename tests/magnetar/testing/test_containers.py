@@ -1,4 +1,4 @@
-"""What MagnetarContainer makes of a container's settings; engines are in tools/packages."""
+"""What containers of brokers make of their settings; engines are in tools/packages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ def test_variables_of_kafkas_images_become_settings() -> None:
         "KAFKA_LISTENER_NAME_SASL__PLAIN_PLAIN_SASL_JAAS_CONFIG": "x",
         "KAFKA_A___B": "1",
         "PATH": "/bin",
+        # For the scripts that start the JVM.
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
     }
     assert settings_of(environment) == {
         "num.partitions": "3",

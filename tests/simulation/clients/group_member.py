@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from random import Random
 from uuid import UUID
 
 from coordinator.transactions.metadata import TopicPartition
 from tests.simulation.clients.connection import Connection
-from tests.simulation.observations import Committed, Observations
+from tests.simulation.observations import Committed, Observations, Owned
 from tests.simulation.simulated_broker import Gone
 from wire.error_code import ErrorCode
 from wire.messages import (
@@ -69,6 +70,10 @@ class GroupMember:
         self._seen = seen
         self._random = random
         self._positions: dict[TopicPartition, int] = {}
+        #: What it was told of those that it has.
+        self._owned: dict[TopicPartition, Owned] = {}
+        self._deaf_until_s = 0.0
+        self._late: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Join and work until told to end. The end is that of a killed process: nothing is sent."""
@@ -77,9 +82,10 @@ class GroupMember:
                 await self._join()
                 while not self.is_ending:
                     await self._work()
-                    await asyncio.sleep(self._random.choice((0.01, 0.1, 0.3, 2.0)))
+                    await asyncio.sleep(self._random.choice((0.01, 0.1, 0.1, 0.3, 2.0)))
             except (Gone, Rejoin):
                 self._positions.clear()
+                self._owned.clear()
                 await asyncio.sleep(self._random.choice((0.01, 0.1, 0.5)))
 
     async def _join(self) -> None:
@@ -89,18 +95,50 @@ class GroupMember:
         raise NotImplementedError
 
     async def _work(self) -> None:
-        await self._beat()
+        # For a while it may hear nothing of its group, and go on with what it has.
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._deaf_until_s:
+            if self._random.random() < 0.15:
+                self._deaf_until_s = now_s + self._random.choice((0.3, 0.8, 1.8))
+            else:
+                # What it has now: the answer may take some of it away.
+                held = [self._owned[each] for each in self._positions]
+                await self._beat()
+                for each in held:
+                    each.confirmed_s = now_s
         if self._positions and self._random.random() < 0.7:
             await self._commit(self._random.choice(list(self._positions)))
 
     async def _own(self, partitions: Iterable[TopicPartition]) -> None:
         """Go on with these partitions, each where the group has committed."""
         owned = set(partitions)
-        for partition in list(self._positions):
-            if partition not in owned:
-                del self._positions[partition]
+        self._lose(self._positions.keys() - owned)
+        for partition in sorted(owned - self._owned.keys()):
+            now_s = asyncio.get_running_loop().time()
+            self._owned[partition] = Owned(self.group_id, partition, self.name, now_s)
+            self._seen.owned.append(self._owned[partition])
         for partition in sorted(owned - self._positions.keys()):
             self._positions[partition] = await self._fetch(partition)
+
+    def _lose(self, partitions: Iterable[TopicPartition]) -> None:
+        """Own these no more: the group goes on without. A commit may still be on its way, and must
+        not count any more when it arrives."""
+        lost = sorted(partitions)
+        if lost and self._random.random() < 0.5:
+            partition = self._random.choice(lost)
+            offset = self._positions[partition]
+            late = self._commit_of(partition, offset)
+            task = asyncio.create_task(self._arrive_late(late))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+        for partition in lost:
+            self._positions.pop(partition)
+            self._owned.pop(partition)
+
+    async def _arrive_late(self, request: offset_commit.OffsetCommitRequest) -> None:
+        await asyncio.sleep(self._random.choice((0.1, 0.4, 1.0, 2.0)))
+        with suppress(Gone):
+            await self._connection.ask(request, offset_commit.OffsetCommitResponse, 9)
 
     async def _fetch(self, partition: TopicPartition) -> int:
         topic = offset_fetch.OffsetFetchRequestTopics(
@@ -119,10 +157,21 @@ class GroupMember:
 
     async def _commit(self, partition: TopicPartition) -> None:
         offset = self._positions[partition] + self._random.randint(1, 5)
+        request = self._commit_of(partition, offset)
+        asked_s = asyncio.get_running_loop().time()
+        answer = await self._connection.ask(request, offset_commit.OffsetCommitResponse, 9)
+        self._check(answer.topics[0].partitions[0].error_code, "OffsetCommit")
+        self._positions[partition] = offset
+        self._note(partition, offset, asked_s, is_fetch=False)
+
+    def _commit_of(
+        self, partition: TopicPartition, offset: int
+    ) -> offset_commit.OffsetCommitRequest:
+        """Return the commit of an offset, by this member as it is now."""
         committed = offset_commit.OffsetCommitRequestPartition(
             partition_index=partition.partition, committed_offset=offset
         )
-        request = offset_commit.OffsetCommitRequest(
+        return offset_commit.OffsetCommitRequest(
             group_id=self.group_id,
             generation_id_or_member_epoch=self.epoch,
             member_id=self.member_id,
@@ -130,11 +179,6 @@ class GroupMember:
                 offset_commit.OffsetCommitRequestTopic(name=partition.topic, partitions=[committed])
             ],
         )
-        asked_s = asyncio.get_running_loop().time()
-        answer = await self._connection.ask(request, offset_commit.OffsetCommitResponse, 9)
-        self._check(answer.topics[0].partitions[0].error_code, "OffsetCommit")
-        self._positions[partition] = offset
-        self._note(partition, offset, asked_s, is_fetch=False)
 
     def _note(
         self, partition: TopicPartition, offset: int, asked_s: float, *, is_fetch: bool
@@ -146,6 +190,8 @@ class GroupMember:
 
     def _check(self, code: int, what: str) -> None:
         """Return where all is well. Rejoin: not any more. Gone: not yet."""
+        if code in _BEGIN_ANEW or code in _REJOIN:
+            self._lose(self._positions)
         if code in _BEGIN_ANEW:
             self.member_id, self.epoch = "", -1
             raise Rejoin
@@ -165,6 +211,7 @@ class ClassicMember(GroupMember):
 
     async def _join(self) -> None:
         self._positions.clear()
+        self._owned.clear()
         request = join_group.JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=SESSION_MS,
@@ -219,6 +266,7 @@ class ConsumerMember(GroupMember):
         told = await self._connection.ask(asking, metadata.MetadataResponse, 12)
         self._topics = {topic.topic_id: topic.name or "" for topic in told.topics}
         self._positions.clear()
+        self._owned.clear()
         self.epoch = 0
         if not self.member_id:
             self.member_id = f"{self.name}-{self._random.getrandbits(32)}"

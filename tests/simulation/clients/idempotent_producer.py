@@ -1,13 +1,15 @@
 """An idempotent producer outside of transactions: up to five requests under way, retries in order.
 
 As Kafka's client: batches of a partition carry sequences without gaps, and what was not answered
-is sent again with the same sequence, first things first, on the next connection.
+is sent again with the same sequence, first things first, on the next connection. Or the producer
+lets go of it, and begins its next epoch: what is on its way still must not come in behind that.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
@@ -25,6 +27,8 @@ ATTEMPTS_MAX = 300
 KEYS = 4
 #: How often, with nothing unanswered, it takes another producer id.
 RESTARTS = 0.1
+#: How often, behind a lost connection, it lets go of what was not answered.
+LETTING_GO = 0.3
 _AGAIN = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -56,16 +60,28 @@ class IdempotentProducer:
         random: Random,
         *,
         has_tombstones: bool = False,
+        may_begin_late: bool = False,
     ) -> None:
+        """`may_begin_late`: where the leader changes between two of its first requests, a node may
+        refuse the first and take the second; as in Kafka, which knows no producer's beginning."""
         self.name = name
         self._connection = connection
         self._partition = partition
         self._seen = seen
         self._random = random
         self._has_tombstones = has_tombstones
+        self._may_begin_late = may_begin_late
+        #: Whether a later batch than the first of this producer id was taken first.
+        self._has_begun_late = False
         self._producer_id = -1
+        self._epoch = 0
         self._sequence = 0
         self._number = 0
+        #: Whether a batch of its epoch is there: until then what it let go of may come in.
+        self._is_fenced = True
+        #: The first batch of the epoch.
+        self._first: _Batch | None = None
+        self._late: set[asyncio.Task[None]] = set()
         #: Unanswered, in their order.
         self._batches: deque[_Batch] = deque()
         self.is_ending = False
@@ -74,15 +90,36 @@ class IdempotentProducer:
         """Write until told to end, then wait until all is answered."""
         while not self.is_ending or self._batches:
             try:
-                if not self._batches and self._random.random() < RESTARTS:
+                restarts = not self._batches and self._random.random() < RESTARTS
+                if restarts and self._is_fenced:
                     # As a client whose process was started again.
-                    self._producer_id, self._sequence = -1, 0
+                    self._producer_id, self._epoch, self._sequence = -1, 0, 0
                 if self._producer_id < 0:
                     await self._init()
                 await self._send_some()
                 await asyncio.sleep(self._random.choice((0, 0.005, 0.05, 0.3)))
             except Gone:
+                if self._batches and self._random.random() < LETTING_GO:
+                    self._let_go()
                 await asyncio.sleep(self._random.choice((0.01, 0.1, 0.5)))
+
+    def _let_go(self) -> None:
+        """Begin the next epoch, as a client does whose batches have waited for too long.
+
+        The first batch of this epoch, sent twice because an answer was lost, may be on its way.
+        """
+        if self._first is not None:
+            task = asyncio.create_task(self._arrive_late(self._first))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+        self._batches.clear()
+        self._epoch, self._sequence = self._epoch + 1, 0
+        self._is_fenced = False
+
+    async def _arrive_late(self, batch: _Batch) -> None:
+        await asyncio.sleep(self._random.choice((0.05, 0.3, 1.0)))
+        with suppress(Gone):
+            await self._connection.ask(self._request(batch), produce.ProduceResponse, 9)
 
     async def _init(self) -> None:
         request = init_producer_id.InitProducerIdRequest(
@@ -93,6 +130,7 @@ class IdempotentProducer:
             self._witness("InitProducerId", answer.error_code)
             raise Gone
         self._producer_id = answer.producer_id
+        self._has_begun_late = False
 
     async def _send_some(self) -> None:
         """Send all that is unanswered and something new, pipelined. Raises Gone."""
@@ -107,6 +145,9 @@ class IdempotentProducer:
             if not asked.result() or self._batches[0] is not batch:
                 break
             self._batches.popleft()
+        told = [asked.result() for asked in asking]
+        if self._may_begin_late and told and not told[0] and any(told):
+            self._has_begun_late = True
         if self._batches and self._batches[0].attempts > ATTEMPTS_MAX:
             self._give_up()
         if not self._connection.is_open:
@@ -132,28 +173,20 @@ class IdempotentProducer:
                 for one in records
             ],
             producer_id=self._producer_id,
-            producer_epoch=0,
+            producer_epoch=self._epoch,
             base_sequence=self._sequence,
         )
         batch = _Batch(records, self._sequence, bytes(data))
+        if not self._sequence:
+            self._first = batch
         self._sequence += len(records)
         return batch
 
     async def _produce(self, batch: _Batch) -> bool:
         """Send a batch; return whether it is over with it."""
-        data = produce.PartitionProduceData(
-            index=self._partition.partition, records=bytearray(batch.data)
-        )
-        request = produce.ProduceRequest(
-            acks=self._random.choice((-1, 1)),
-            timeout_ms=30_000,
-            topic_data=[
-                produce.TopicProduceData(name=self._partition.topic, partition_data=[data])
-            ],
-        )
         batch.attempts += 1
         try:
-            answer = await self._connection.ask(request, produce.ProduceResponse, 9)
+            answer = await self._connection.ask(self._request(batch), produce.ProduceResponse, 9)
         except Gone:
             return False
         told = answer.responses[0].partition_responses[0]
@@ -165,16 +198,30 @@ class IdempotentProducer:
             return True
         return False
 
+    def _request(self, batch: _Batch) -> produce.ProduceRequest:
+        data = produce.PartitionProduceData(
+            index=self._partition.partition, records=bytearray(batch.data)
+        )
+        return produce.ProduceRequest(
+            acks=self._random.choice((-1, 1)),
+            timeout_ms=30_000,
+            topic_data=[
+                produce.TopicProduceData(name=self._partition.topic, partition_data=[data])
+            ],
+        )
+
     def _give_up(self) -> None:
         """Begin anew, as a client does whose partition has lost what was acknowledged."""
-        self._seen.witnesses.append(
-            f"refused: {self.name}: {self._partition}: sequence {self._batches[0].sequence} is"
-            f" refused for good"
-        )
+        if not (self._has_begun_late and self._batches[0].sequence == 0):
+            self._seen.witnesses.append(
+                f"refused: {self.name}: {self._partition}: sequence {self._batches[0].sequence} is"
+                f" refused for good"
+            )
         self._batches.clear()
-        self._producer_id, self._sequence = -1, 0
+        self._producer_id, self._epoch, self._sequence = -1, 0, 0
 
     def _note(self, batch: _Batch, base_offset: int) -> None:
+        self._is_fenced = True
         now_s = asyncio.get_running_loop().time()
         for index, one in enumerate(batch.records):
             if one.offset not in (-1, base_offset + index):

@@ -16,7 +16,6 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.remote.memory_tail import MemoryTail
-from logstore.remote.simulated_store import SimulatedStore
 from magnetar.broker import Broker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
@@ -27,6 +26,7 @@ from magnetar.runtime.turns import Turns
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.remote_logs import RemoteLogs
+from tests.logstore.remote.simulated_store import SimulatedStore
 from tests.simulation.world.clock import ProcessClock, WallClock
 from tests.simulation.world.machine import SETTINGS, BrokerProcess
 from tests.simulation.world.network import ListeningSocket, Network

@@ -107,7 +107,7 @@ class Machine:
         self.random = random
         self.durability = durability
         self.wall = WallClock(scheduler)
-        self.disk = SimulatedDisk(seed=random.getrandbits(32), can_sync_all=random.random() < 0.8)
+        self.disk = SimulatedDisk(seed=random.getrandbits(32), can_sync_all=random.random() < 0.65)
         self.stored = StoredCatalog()
         self.incarnations = 0
         #: Why brokers have ended that nothing had been done to.

@@ -7,17 +7,22 @@ lease. Time in the database is the simulation's, which no machine's clock moves.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Sequence
 from random import Random
 
-from logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.leadership import Move
 from magnetar.storage.sqlite_database import SqliteDatabase
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.simulation.world.clock import START_MS
 from tests.simulation.world.process import Scheduler
+
+#: How often a question after the last commit is followed by a fail-over, and how soon.
+_FAIL_OVER_PROBABILITY = 0.3
+_FAIL_OVER_S = 0.001
 
 
 class SharedStorage:
@@ -27,6 +32,7 @@ class SharedStorage:
         self._scheduler = scheduler
         self.logs = SimulatedDatabase(self.now_ms)
         self.connection: sqlite3.Connection | None = None
+        self._reader: ClusterCatalog | None = None
 
     def now_ms(self) -> int:
         """Return the time in the database."""
@@ -36,9 +42,25 @@ class SharedStorage:
         """Return the catalog, as one more that has it open."""
         return ClusterCatalog(self)
 
+    def read(self) -> ClusterCatalog:
+        """Return the catalog, for questions; always the same object."""
+        if self._reader is None:
+            self._reader = self.catalog()
+        return self._reader
+
     def store(self, random: Random, mishap_probability: float) -> SimulatedStore:
         """Return the way of one process to the logs."""
-        return SimulatedStore(self.logs, random=random, mishap_probability=mishap_probability)
+        return _Store(self.logs, random=random, mishap_probability=mishap_probability)
+
+
+class _Store(SimulatedStore):
+    """A store that may fail over just after it has shown what no standby has yet."""
+
+    async def last_commit(self) -> int:
+        last = await super().last_commit()
+        if self._random is not None and self._random.random() < _FAIL_OVER_PROBABILITY:
+            asyncio.get_running_loop().call_later(_FAIL_OVER_S, self._database.fail_over)
+        return last
 
 
 class _OneConnection(SqliteDatabase):

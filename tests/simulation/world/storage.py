@@ -141,9 +141,12 @@ class SimulatedDatabase(SqliteDatabase):
         self._disk.before("catalog")
         with super().transaction(doing) as database:
             yield database
-        # What is committed is durable.
-        self._stored.committed = self._connection.serialize()
+        self._keep()
         self._disk.before("catalog")
+
+    def _keep(self) -> None:
+        """What is committed is durable."""
+        self._stored.committed = self._connection.serialize()
 
 
 class SharedDatabase(SqliteDatabase):

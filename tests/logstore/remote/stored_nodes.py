@@ -1,0 +1,32 @@
+"""The tables of a store in PostgreSQL for tests, and which incarnation of a node may write."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from logstore.remote.postgres_schema import TABLES
+
+_NODES = """
+CREATE SCHEMA magnetar; SET search_path = magnetar;
+CREATE TABLE nodes (node_id int PRIMARY KEY, incarnation bigint, commit_seq bigint,
+    lease_until timestamptz);
+"""
+
+
+async def make_tables(url: str) -> None:
+    """Make what the store needs in an empty database."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(_NODES + TABLES)
+    await connection.close()
+
+
+async def start_node(url: str, node_id: int, incarnation: int) -> None:
+    """Let this incarnation write from here on, and no other one of the node."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        "INSERT INTO magnetar.nodes VALUES ($1, $2, 0, now())"
+        " ON CONFLICT (node_id) DO UPDATE SET incarnation = $2, commit_seq = 0",
+        node_id,
+        incarnation,
+    )
+    await connection.close()

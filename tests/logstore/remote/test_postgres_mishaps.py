@@ -1,0 +1,137 @@
+"""Commits to a real PostgreSQL whose connections are cut, by nodes that are taken over."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from random import Random
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from logstore.disk.durability import Durability
+from logstore.disk.files import StorageFailure
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from logstore.remote.postgres_store import PostgresStore
+from logstore.remote.remote_directory import RemoteDirectory
+from logstore.remote.store_commits import StoreCommits
+from logstore.sync.group_commit import GroupCommit, LedgerClosed
+from tests.logstore.partitions import batch_of
+from tests.logstore.remote.stored_nodes import make_tables, start_node
+from tests.postgresql import postgres_server, postgres_url
+from wire.records import iterate_records
+
+__all__ = ["postgres_server", "postgres_url"]
+
+CONFIG = LogConfig(segment_bytes=20_000, snapshot_interval_bytes=20_000)
+PARTITIONS = 3
+INCARNATIONS = 4
+
+
+class _Node:
+    """One incarnation, which appends to all its logs until it fails."""
+
+    def __init__(self, url: str, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.acknowledged: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.unknown = 0
+        store = PostgresStore(url)
+        store.begin_as(1, incarnation)
+        commits = StoreCommits(store, on_trouble=self._on_trouble)
+        self._group_commit = GroupCommit(
+            None, Durability.FSYNC, on_failure=lambda failure: None, medium=commits
+        )
+        self.directory = RemoteDirectory(
+            store, commits, self._group_commit, steady_ms=lambda: 0, is_loaded_whole=lambda _: True
+        )
+        self._store = store
+
+    @property
+    def count(self) -> int:
+        """How many appends were acknowledged."""
+        return sum(map(len, self.acknowledged))
+
+    def _on_trouble(self, reason: str) -> None:
+        self.unknown += 1
+
+    async def open(self) -> list[PartitionLog]:
+        return await self.directory.open_together(
+            self.directory.opening("t", index, UUID(int=1), CONFIG, self.incarnation)
+            for index in range(PARTITIONS)
+        )
+
+    async def write(self, log: PartitionLog) -> None:
+        count = 0
+        with suppress(StorageFailure, LedgerClosed):
+            while True:
+                count += 1
+                value = b"%d-%d-%d" % (self.incarnation, log.partition, count)
+                log.append(log.check(batch_of(value + bytes(300)), 1_000))
+                await log.durable(log.log_end_offset)
+                self.acknowledged[log.partition].append(value)
+
+    async def end(self) -> None:
+        self.directory.abandon()
+        await self._store.close()
+
+
+@pytest.mark.timeout(60)
+async def test_nothing_acknowledged_is_lost(postgres_url: str) -> None:
+    random = Random(7)
+    await make_tables(postgres_url)
+    admin = await asyncpg.connect(postgres_url)
+    nodes: list[_Node] = []
+    writers: list[asyncio.Task[None]] = []
+    for incarnation in range(1, INCARNATIONS + 1):
+        # The earlier one writes on, and is fenced.
+        await start_node(postgres_url, 1, incarnation)
+        node = _Node(postgres_url, incarnation)
+        nodes.append(node)
+        writers += [asyncio.create_task(node.write(log)) for log in await node.open()]
+        for _ in range(6):
+            before = node.count
+            while node.count == before:
+                await asyncio.sleep(random.uniform(0, 0.01))
+            await admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+    await start_node(postgres_url, 1, INCARNATIONS + 1)
+    await asyncio.gather(*writers)
+    last = _Node(postgres_url, INCARNATIONS + 1)
+    for log in await last.open():
+        stored = [
+            bytes(record.value or b"").rstrip(b"\0")
+            for _, batch in log.ledger.batches.iterate(0)
+            for record in iterate_records(batch)
+        ]
+        acknowledged = [value for node in nodes for value in node.acknowledged[log.partition]]
+        assert len({*stored}) == len(stored), "twice"
+        assert [value for value in stored if value in {*acknowledged}] == acknowledged
+        assert len(acknowledged) > INCARNATIONS
+    assert sum(node.unknown for node in nodes) > INCARNATIONS
+    for node in [*nodes, last]:
+        await node.end()
+    await admin.close()
+
+
+async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
+    postgres_url: str,
+) -> None:
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    admin = await asyncpg.connect(postgres_url)
+    for setting in ("synchronous_commit = off", "statement_timeout = 1"):
+        name = postgres_url.rpartition("/")[2]
+        await admin.execute(f"ALTER DATABASE {name} SET {setting}")
+    await admin.close()
+    store = PostgresStore(postgres_url)
+    store.begin_as(1, 1)
+    await store.connect()
+    connection = store._connection
+    assert connection is not None
+    assert await connection.fetchval("SHOW synchronous_commit") == "on"
+    assert await connection.fetchval("SHOW statement_timeout") == "0"
+    await store.close()

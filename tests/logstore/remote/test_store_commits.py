@@ -1,0 +1,178 @@
+"""What `StoreCommits` makes of commits whose outcome is unknown, of fences, and of lost commits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from logstore.disk.files import StorageFailure
+from logstore.remote.commit_store import LEASE_MS, NOTHING, Changes, Chunk, LogKey, Wanted
+from logstore.remote.remote_ledger import RemoteSync
+from logstore.remote.store_commits import (
+    LEASE_MARGIN_MS,
+    CommitsLost,
+    NodeFenced,
+    StoreCommits,
+)
+from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
+from tests.logstore.remote_stores import KEY
+
+
+class World:
+    """One node's commits, by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.troubles: list[str] = []
+        self.database = SimulatedDatabase(lambda: self.now_ms)
+        self.database.start_node(1, 5)
+        self.store = SimulatedStore(self.database, 1, 5)
+        self.commits = StoreCommits(
+            self.store, now_ms=lambda: self.now_ms, on_trouble=self.troubles.append
+        )
+        self.offset = 0
+
+    async def commit(self, *mishaps: Mishap) -> None:
+        """Commit one chunk more, and return as group commit is told. Raises its failure."""
+        self.store.mishaps.extend(mishaps)
+        chunk = Chunk(KEY, self.offset, self.offset + 1, b"x")
+        self.offset += 1
+        await self.perform([RemoteSync(0, NOTHING), _sync(chunk)])
+
+    async def perform(self, syncs: Sequence[RemoteSync]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(error: OSError | StorageFailure | None) -> None:
+            done.set_result(None) if error is None else done.set_exception(error)
+
+        self.commits.perform(syncs, tell, settles=False)
+        await done
+
+    def stored(self, key: LogKey = KEY) -> list[int]:
+        return [chunk.base_offset for chunk in self.database.load(Wanted(key, 0)).chunks]
+
+    @property
+    def number(self) -> int:
+        return self.database.nodes[1].number
+
+
+def _sync(chunk: Chunk) -> RemoteSync:
+    return RemoteSync(chunk.end_offset, Changes([chunk]))
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World()
+    await world.commits.begin()
+    return world
+
+
+async def test_commits_follow_one_another(world: World) -> None:
+    await world.commit()
+    await world.commit()
+    await world.perform([])
+    assert (world.stored(), world.number, world.troubles) == ([0, 1], 3, [])
+
+
+async def test_a_commit_that_has_not_landed_is_sent_again(world: World) -> None:
+    await world.commit(Mishap.REQUEST_LOST, Mishap.NONE, Mishap.REQUEST_LOST)
+    assert (world.stored(), world.number) == ([0], 1)
+    assert len(world.troubles) == 2
+
+
+async def test_a_commit_that_has_landed_is_proven_by_a_later_one(world: World) -> None:
+    await world.commit(Mishap.REPLY_LOST)
+    assert (world.stored(), world.number) == ([0], 2)
+    await world.commit()
+    assert (world.stored(), world.number) == ([0, 1], 3)
+
+
+async def test_a_commit_that_a_standby_lacks_is_written_again(world: World) -> None:
+    await world.commit()
+    world.database.confirm()
+    asking = world.store.last_commit
+
+    async def ask_before_the_fail_over() -> int:
+        last = await asking()
+        if world.store.last_commit is not asking and last == 2:
+            world.store.last_commit = asking  # type: ignore[method-assign]  # once
+            world.database.fail_over()
+        return last
+
+    world.store.last_commit = ask_before_the_fail_over  # type: ignore[method-assign]  # a fault
+    await world.commit(Mishap.REPLY_LOST)
+    # Seen as the last one, lost with the primary, and written by the same number once more.
+    assert (world.stored(), world.number) == ([0, 1], 2)
+    await world.commit()
+    assert world.stored() == [0, 1, 2]
+    assert world.number == 4, "no number stands for two commits"
+
+
+async def test_a_late_copy_of_a_commit_has_no_effect(world: World) -> None:
+    await world.commit(Mishap.LATE)
+    await world.commit()
+    await asyncio.sleep(0.002)
+    assert (world.stored(), world.number) == ([0, 1], 2)
+
+
+async def test_a_copy_that_lands_between_the_question_and_the_next_try_counts(
+    world: World,
+) -> None:
+    asking = world.store.last_commit
+
+    async def ask_too_early() -> int:
+        last = await asking()
+        await asyncio.sleep(0.003)
+        return last
+
+    world.store.last_commit = ask_too_early  # type: ignore[method-assign]  # a slow answer
+    await world.commit(Mishap.LATE)
+    assert (world.stored(), world.number) == ([0], 2)
+
+
+async def test_a_node_that_others_have_taken_over_is_fenced(world: World) -> None:
+    await world.commit()
+    world.database.start_node(1, 6)
+    with pytest.raises(NodeFenced):
+        await world.commit()
+    assert world.stored() == [0]
+
+
+async def test_a_node_that_was_taken_over_during_an_outage_is_fenced(world: World) -> None:
+    world.store.is_cut = True
+    commit = asyncio.ensure_future(world.commit())
+    await asyncio.sleep(0)
+    world.database.start_node(1, 6)
+    world.store.is_cut = False
+    with pytest.raises(NodeFenced):
+        await commit
+    assert world.stored() == []
+
+
+async def test_lost_acknowledged_commits_are_told_of(world: World) -> None:
+    await world.commit()
+    # A standby that had not got what was acknowledged.
+    world.database.nodes[1].number = 0
+    with pytest.raises(CommitsLost, match="behind"):
+        await world.commit()
+
+
+async def test_a_node_that_is_not_the_last_one_started_cannot_begin() -> None:
+    world = World()
+    world.database.start_node(1, 6)
+    with pytest.raises(NodeFenced):
+        await world.commits.begin()
+
+
+async def test_the_own_lease_ends_before_that_of_the_store(world: World) -> None:
+    seen = [world.commits.is_leased]
+    await world.commit()
+    world.now_ms = LEASE_MS - LEASE_MARGIN_MS - 1
+    seen.append(world.commits.is_leased)
+    world.now_ms += 1
+    seen.append(world.commits.is_leased)
+    assert world.database.is_live(1)
+    await world.perform([])
+    assert [*seen, world.commits.is_leased] == [False, True, False, True]

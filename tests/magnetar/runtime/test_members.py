@@ -1,0 +1,120 @@
+"""What a node knows of the others, and what it makes of a catalog that was away."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from magnetar.runtime import members as looks
+from magnetar.runtime.members import PEERS, Members, MemberWatch
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import Presence
+from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.leaders import NodeFenced
+
+
+def presence(port: int) -> Presence:
+    endpoints = {"PLAINTEXT": ("a.example", port), PEERS: ("10.0.0.1", port + 1)}
+    return Presence("place", endpoints, "r1", "1.0")
+
+
+class Looks:
+    """A watch over a catalog, whose looks a test waits for."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(looks, "LOOK_AGAIN_S", 0.001)
+        self.catalog = Catalog(directory, is_shared=True)
+        self.incarnation = self.catalog.start_node(1, presence(9092))
+        self.is_away = False
+        self.members = Members()
+        self.failed: list[BaseException] = []
+        self._seen = asyncio.Event()
+        own = (1, self.incarnation)
+        self.watch = MemberWatch(lambda: self._open(directory), own, self.members, self._on_seen)
+        self.watch.start(self._fail)
+
+    def _open(self, directory: Path) -> Catalog:
+        looks = self
+
+        class Watched(Catalog):
+            def change_count(self) -> int:
+                if looks.is_away:
+                    raise CatalogUnavailable("away")
+                return super().change_count()
+
+        return Watched(directory, is_shared=True)
+
+    async def _on_seen(self, version: int) -> None:
+        self._seen.set()
+
+    def _fail(self, failure: BaseException) -> None:
+        self.failed.append(failure)
+        self._seen.set()
+
+    async def look(self) -> None:
+        """Return after the next look that the catalog has answered, or that ended the node."""
+        self._seen.clear()
+        async with asyncio.timeout(10):
+            await self._seen.wait()
+
+    async def stop(self) -> None:
+        await self.watch.stop()
+        self.catalog.close()
+
+
+async def test_nodes_are_reached_while_they_have_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Looks(tmp_path, monkeypatch)
+    second = world.catalog.start_node(2, presence(9192))
+    await world.look()
+    await world.look()
+    assert world.members.live() == [1, 2]
+    assert world.members.reached("PLAINTEXT") == [
+        (1, "a.example", 9092, "r1"),
+        (2, "a.example", 9192, "r1"),
+    ]
+    assert world.members.reached("SSL") == []
+    assert world.members.peer_address(2) == ("10.0.0.1", 9193)
+    world.catalog.end_lease(2, second)
+    await world.look()
+    await world.look()
+    assert [row.node_id for row in world.members.dead()] == [2]
+    assert [each[0] for each in world.members.reached("PLAINTEXT")] == [1]
+    await world.stop()
+
+
+async def test_a_catalog_that_was_away_is_not_steady_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(looks, "time", SimpleNamespace(monotonic=lambda: now_s))
+    world = Looks(tmp_path, monkeypatch)
+    await world.look()
+    now_s = 110.0
+    await world.look()
+    assert world.watch.steady_s == 10.0
+    world.is_away = True
+    while not world.watch._is_away:
+        await asyncio.sleep(0)
+    world.is_away = False
+    await world.look()
+    assert world.watch.steady_s == 0.0
+    assert not world.failed
+    await world.stop()
+
+
+async def test_a_node_that_was_started_once_more_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Looks(tmp_path, monkeypatch)
+    await world.look()
+    world.catalog.start_node(1, presence(9092))
+    await world.look()
+    while not world.failed:
+        await world.look()
+    assert isinstance(world.failed[0], NodeFenced)
+    await world.stop()

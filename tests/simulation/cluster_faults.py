@@ -1,0 +1,144 @@
+"""Faults of a cluster whose partitions move: planted in histories of a cluster alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation import faulty_functions as faulty
+from tests.simulation.fault import Fault
+
+_STORE = "tests.logstore.remote.simulated_store:SimulatedDatabase"
+
+
+def _unfenced(real: Any) -> Any:
+    """Return a commit that does not ask which incarnation of the node writes."""
+
+    def commit(self: Any, node_id: int, _: int, commit: Any) -> Any:
+        node = self.nodes[node_id]
+        return real(self, node_id, node.incarnation, commit._replace(previous=node.number))
+
+    return commit
+
+
+def _taken_unfenced(real: Any) -> Any:
+    """Return a take-over that leaves the incarnation of the former leader as it was."""
+
+    def take_over(self: Any, node_id: int, incarnation: int) -> bool:
+        is_taken: bool = real(self, node_id, incarnation)
+        if is_taken:
+            with self._database.statements("leave the incarnation") as database:
+                database.execute(
+                    "UPDATE nodes SET incarnation = ? WHERE node_id = ?", (incarnation, node_id)
+                )
+        return is_taken
+
+    return take_over
+
+
+def _landed_is_proven(real: Any) -> Any:
+    """Return a commit that is acknowledged once the store has shown that it has landed."""
+
+    async def make_durable(self: Any, changes: Any) -> None:
+        wanted = self._number + 1
+        last_landed = self._last_landed
+
+        class Proven(Exception):
+            pass
+
+        async def proven() -> int:
+            last: int = await last_landed()
+            if last >= wanted:
+                self._last, self._lease_until_ms = last, self._now_ms() + 5_000
+                raise Proven
+            return last
+
+        self._last_landed = proven
+        try:
+            await real(self, changes)
+        except Proven:
+            pass
+        finally:
+            self._last_landed = last_landed
+
+    return make_durable
+
+
+def _without_work(real: Any) -> Any:
+    """Return a beginning of a shard that carries out nothing of what was decided before."""
+
+    def begin(self: Any, shard: Any) -> None:
+        begin, self.commits.begin = self.commits.begin, faulty.nothing
+        try:
+            real(self, shard)
+        finally:
+            self.commits.begin = begin
+
+    return begin
+
+
+def _released_at_once(_: Any) -> Any:
+    async def release(self: Any, logs: Any) -> None:
+        for log in logs:
+            self._take(log)
+            log.close()
+
+    return release
+
+
+#: Of a cluster whose partitions move.
+CLUSTER_FAULTS = (
+    Fault(
+        "commit-not-fenced",
+        f"{_STORE}.commit",
+        "A commit has effect whichever incarnation of its node writes.",
+        _unfenced,
+    ),
+    Fault(
+        "take-over-not-fenced",
+        "magnetar.storage.catalog:Catalog.take_over",
+        "A take-over gives partitions away and lets their former leader write on.",
+        _taken_unfenced,
+    ),
+    Fault(
+        "epoch-not-raised",
+        "magnetar.storage.leadership:next_epoch",
+        "A partition that moves has the leader epoch of its new leader's start.",
+        faulty.always(0),
+    ),
+    Fault(
+        "later-commit-not-awaited",
+        "logstore.remote.store_commits:StoreCommits._make_durable",
+        "A commit of unknown outcome is acknowledged when the store shows it.",
+        _landed_is_proven,
+    ),
+    Fault(
+        "hand-over-not-awaited",
+        "logstore.remote.remote_directory:RemoteDirectory.release",
+        "A partition is handed over while a commit of its records is under way.",
+        _released_at_once,
+    ),
+    Fault(
+        "decisions-not-taken-over",
+        "magnetar.runtime.transaction_store:TransactionStore._begin",
+        "A coordinator that has moved does not carry out what was decided before.",
+        _without_work,
+    ),
+    Fault(
+        "left-markers-forgotten",
+        "magnetar.runtime.markers_elsewhere:MarkersElsewhere._append_here",
+        "A marker of a partition that has come here since the decision counts as written.",
+        faulty.always_async([]),
+    ),
+    Fault(
+        "waiting-commits-kept",
+        "magnetar.runtime.commit:Commits.abandon",
+        "A coordinator that has moved leaves its commits under way behind.",
+        faulty.ignored,
+    ),
+    Fault(
+        "moving-shards-not-asked",
+        "magnetar.runtime.producers_elsewhere:Answers.is_everybody_asked",
+        "Healing takes for unknown what a shard that moves may know.",
+        faulty.always(True),
+    ),
+)

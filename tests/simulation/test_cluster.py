@@ -1,0 +1,46 @@
+"""Histories of a cluster whose partitions move: none goes wrong, and they find faults.
+
+As `test_nodes`, over one database: take-overs, hand-overs, zombies, commits of unknown outcome.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.cluster_faults import CLUSTER_FAULTS
+from tests.simulation.planted_faults import UNFOUND
+from tests.simulation.test_whole_broker import told
+from tests.soak import SOAK
+
+HISTORIES = 2
+#: One fault in every run; all of them where there is time.
+QUICKLY_FOUND = ("take-over-not-fenced",)
+SEEDS_OF_A_FAULT = 40
+
+
+@pytest.mark.timeout(300 * SOAK)
+def test_no_history_of_a_cluster_goes_wrong() -> None:
+    code, said = told("--cluster", "--seeds", f"0-{HISTORIES * SOAK - 1}")
+    assert code == 0, said
+    assert f"{HISTORIES * SOAK} histories, 0 with witnesses" in said
+
+
+@pytest.mark.timeout(300)
+def test_a_seed_is_the_same_history_of_a_cluster_in_every_process() -> None:
+    first, second = (told("--cluster", "--seeds", "4", "--verbose") for _ in range(2))
+    assert first[0] == second[0] == 0, first[1]
+    hashes = [said.split("trace_hash='")[1].split("'")[0] for _, said in (first, second)]
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "name",
+    [fault.name for fault in CLUSTER_FAULTS if fault.name not in UNFOUND]
+    if SOAK > 1
+    else QUICKLY_FOUND,
+)
+def test_a_fault_planted_in_a_cluster_is_found(name: str) -> None:
+    seeds = f"0-{SEEDS_OF_A_FAULT - 1}"
+    code, said = told("--cluster", "--seeds", seeds, "--plant", name, "--until-found")
+    assert code == 1, said
