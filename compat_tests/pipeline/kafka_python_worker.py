@@ -35,6 +35,7 @@ class Worker:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.listener = _Listener()
+        self.membership: Any = None
         self.producer = KafkaProducer(
             bootstrap_servers=job.bootstrap,
             transactional_id=job.transactional_id,
@@ -63,7 +64,10 @@ class Worker:
         tell("ready")
         while True:
             polled: dict[Any, list[Any]] = self.consumer.poll(timeout_ms=500)
-            if not self.listener.owns_partitions:
+            # As of the poll. Its heartbeat thread may learn later that the group goes on without
+            # this member, and forgets its generation then: offsets without one are not fenced.
+            self.membership = self.consumer.group_metadata()
+            if not self.listener.owns_partitions or self.membership.generation_id < 0:
                 tell("idle")
                 continue
             if self.listener.rewind_due:
@@ -90,7 +94,7 @@ class Worker:
                 TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(offset, "", -1)
                 for partition, offset in batch.next_offsets().items()
             }
-            self.producer.send_offsets_to_transaction(positions, self.consumer.group_metadata())
+            self.producer.send_offsets_to_transaction(positions, self.membership)
             aborts = self.job.aborts()
             if not aborts:
                 self.producer.commit_transaction()
