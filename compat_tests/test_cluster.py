@@ -60,7 +60,9 @@ def read_all(cluster: Cluster, topic: str, count: int) -> list[str]:
         f"reader-of-{topic}-{time.monotonic_ns()}",
         isolation_level="read_committed",
     )
-    reader.subscribe([topic])
+    # Not as a member: where a group begins while its coordinator moves, librdkafka may never ask for
+    # its offsets again (docs/clients.md).
+    reader.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     values: list[str] = []
     deadline = time.monotonic() + PATIENCE_S
     last = None
