@@ -60,8 +60,8 @@ def read_all(cluster: Cluster, topic: str, count: int) -> list[str]:
         f"reader-of-{topic}-{time.monotonic_ns()}",
         isolation_level="read_committed",
     )
-    # Not as a member: where a group begins while its coordinator moves, librdkafka may never ask for
-    # its offsets again (docs/clients.md).
+    # Not as a member: where a group begins while its coordinator moves, librdkafka may never ask
+    # for its offsets again (docs/clients.md).
     reader.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     values: list[str] = []
     deadline = time.monotonic() + PATIENCE_S
