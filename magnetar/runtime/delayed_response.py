@@ -47,8 +47,7 @@ class DelayedResponses:
         response.on_end = on_end
         response.delayed = self
         self.waiting[response] = None
-        if not response.waits:
-            # The syncs were over before the response was handed over.
+        if response.is_over:
             self.end_soon(response)
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
@@ -72,6 +71,7 @@ class DelayedResponse:
         "ends_at_s",
         "is_cancelled",
         "is_late",
+        "is_over",
         "make",
         "on_cancel",
         "on_end",
@@ -100,6 +100,8 @@ class DelayedResponse:
         self.waits = 0
         #: None before the wait begins and after its end.
         self.on_end: Callable[[], None] | None = None
+        #: Whether the syncs were over before the response was handed over.
+        self.is_over = False
         self.is_late = False
         self.is_cancelled = False
 
@@ -110,7 +112,10 @@ class DelayedResponse:
 
     def _on_durable(self, failure: Exception | None) -> None:
         self.waits -= 1
-        if self.waits or self.on_end is None:
+        if self.waits:
+            return
+        if self.on_end is None:
+            self.is_over = True
             return
         if failure is None:
             self.end()
