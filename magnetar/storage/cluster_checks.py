@@ -92,12 +92,12 @@ def _settings(database: PostgresDatabase) -> Iterator[Finding]:
     wanted = {
         "fsync": ("on", "what was acknowledged may be lost with the server's power"),
         "full_page_writes": ("on", "a page that is torn by a power cut is lost"),
+        # Nodes set it themselves, and so does this connection: it tells whether they may.
         "synchronous_commit": ("on", "a commit returns before it is durable"),
     }
     for name, (good, otherwise) in wanted.items():
         value = _ask(database, f"SELECT current_setting('{name}')")  # noqa: S608  # constants
-        # Stricter than `on` is good too.
-        if value == good or (name == "synchronous_commit" and value == "remote_apply"):
+        if value == good:
             yield Finding(Verdict.GOOD, f"{name} = {value}")
         else:
             yield Finding(

@@ -136,6 +136,8 @@ class Broker(BrokerProcess):
         """Close the connection behind the answer to an API; without `after` all of them, now."""
         if after is None:
             self._call("cut")
+            # The end of its own connection may be on its way still.
+            self._hang_up()
             return None
         return self._arm({"kind": "disconnect", "api": after}, which)
 
@@ -430,6 +432,11 @@ class Broker(BrokerProcess):
             self._client = self._access.administrator(self.bootstrap_servers)
         return self._client
 
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
     def _ask_for_hits(self) -> None:
         with suppress(BrokerGone):
             for fault in self._faults:
@@ -465,9 +472,7 @@ class Broker(BrokerProcess):
         for fault in self._faults:
             fault.on_end(hits)
         link.close()
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._hang_up()
         self._frozen = []
         self._is_ahead = self._ends_itself = False
         super()._ended()
