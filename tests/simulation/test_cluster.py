@@ -14,7 +14,7 @@ from tests.soak import SOAK
 
 HISTORIES = 2
 #: One fault in every run; all of them where there is time.
-QUICKLY_FOUND = ("take-over-not-fenced",)
+QUICKLY_FOUND = ("commit-not-fenced",)
 SEEDS_OF_A_FAULT = 40
 
 
