@@ -107,5 +107,5 @@ def test_make_demo_counts_every_word_once_and_draws_its_picture(clone: Clone) ->
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "exactly once" in done.stdout
+    assert "EXACTLY ONCE: every word has its true count" in done.stdout
     assert "make demo" in (clone.folder / "demo.svg").read_text()
