@@ -45,16 +45,20 @@ OTHER_TYPES = {
 }
 #: Names of magnetar's own, but for those of its metrics.
 OWN = {
+    "cluster.objects",
+    "cluster.storage",
     "connection.max.in.flight.requests",
     "durability",
-    "journal.damage.accept",
     "joint.child.expiration.ms",
     "joint.transactions.separator",
     "joint.vote.timeout.ms",
+    "journal.damage.accept",
+    "log.dir.reserve.bytes",
     "max.active.transactions",
     "max.decompressed.message.bytes",  # of Kafka 4.4
-    "log.dir.reserve.bytes",
     "max.groups",
+    "peers.listener",
+    "traces.exporter",
     "transaction.healing.interval.ms",
     "transaction.offset.conflict.detection.enable",
 }
