@@ -63,6 +63,7 @@ class Worker:
                 "log_level": 0,
             }
         )
+        self.membership: Any = None
 
     def run(self) -> None:
         self.producer.init_transactions(_CALL_TIMEOUT_S)
@@ -76,7 +77,10 @@ class Worker:
         while True:
             self.rebalanced = False
             messages: list[Any] = self.consumer.consume(self.job.batch_records, 0.5)
-            if self.rebalanced:
+            # As of the poll. librdkafka may learn later, in a thread of its own, that the group
+            # goes on without this member: metadata without a generation, which fences nothing.
+            self.membership = self.consumer.consumer_group_metadata()
+            if self.rebalanced or not self.consumer.memberid():
                 self._rewind()
                 continue
             inputs = [
@@ -105,9 +109,7 @@ class Worker:
                 TopicPartition(self.job.text_topic, partition, offset)
                 for partition, offset in batch.next_offsets().items()
             ]
-            self.producer.send_offsets_to_transaction(
-                positions, self.consumer.consumer_group_metadata(), _CALL_TIMEOUT_S
-            )
+            self.producer.send_offsets_to_transaction(positions, self.membership, _CALL_TIMEOUT_S)
             aborts = self.job.aborts()
             if not aborts:
                 self.producer.commit_transaction(_CALL_TIMEOUT_S)
