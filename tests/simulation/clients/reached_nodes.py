@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -18,31 +19,50 @@ from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 M = TypeVar("M", bound=Message)
 
 
-class Routes:
-    """Which node a request belongs to, as Metadata and FindCoordinator would tell."""
+class Routing(ABC):
+    """Which node a request belongs to. None: no node, for now."""
+
+    @abstractmethod
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Return the node that leads a partition."""
+
+    @abstractmethod
+    def node_of_group(self, group_id: str) -> int | None:
+        """Return the node that coordinates a group."""
+
+    @abstractmethod
+    def node_of_id(self, transactional_id: str) -> int | None:
+        """Return the node that coordinates a transactional id."""
+
+    def node_of(self, request: Message) -> int | None:
+        """Return the node that a worker's request is for."""
+        if isinstance(request, ProduceRequest):
+            (topic,) = request.topic_data
+            return self.leader(topic.name, topic.partition_data[0].index)
+        if isinstance(request, OffsetFetchRequest):
+            return self.node_of_group(request.groups[0].group_id)
+        if isinstance(request, TxnOffsetCommitRequest):
+            return self.node_of_group(request.group_id)
+        named: Any = request
+        transactional_id = getattr(request, "v3_and_below_transactional_id", None)
+        if transactional_id is None:
+            transactional_id = named.transactional_id
+        return self.node_of_id(transactional_id)
+
+
+class Routes(Routing):
+    """As Metadata and FindCoordinator would tell, of the first node that can be asked."""
 
     def __init__(self, machines: Mapping[int, Machine]) -> None:
         self._machines = machines
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """Return the node that leads a partition; None while no node can be asked."""
         return self._ask(lambda nodes: nodes.leader_of(topic, partition))
 
-    def node_of(self, request: Message) -> int | None:
-        """Return the node that a worker's request is for; None while no node can be asked."""
-        if isinstance(request, ProduceRequest):
-            (topic,) = request.topic_data
-            return self.leader(topic.name, topic.partition_data[0].index)
-        if isinstance(request, OffsetFetchRequest):
-            group_id = request.groups[0].group_id
-            return self._ask(lambda nodes: nodes.node_of_group(group_id))
-        if isinstance(request, TxnOffsetCommitRequest):
-            group_id = request.group_id
-            return self._ask(lambda nodes: nodes.node_of_group(group_id))
-        named: Any = request
-        transactional_id = getattr(request, "v3_and_below_transactional_id", None)
-        if transactional_id is None:
-            transactional_id = named.transactional_id
+    def node_of_group(self, group_id: str) -> int | None:
+        return self._ask(lambda nodes: nodes.node_of_group(group_id))
+
+    def node_of_id(self, transactional_id: str) -> int | None:
         return self._ask(lambda nodes: nodes.node_of(transactional_id))
 
     def _ask(self, question: Callable[[Any], int | None]) -> int | None:

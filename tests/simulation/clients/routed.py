@@ -13,19 +13,16 @@ from logstore.disk.durability import Durability
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.simulation.clients.connection import TIMEOUT_S, Connection
+from tests.simulation.clients.reached_nodes import Routing
 from tests.simulation.simulated_broker import Gone
 from wire.message import Message
 from wire.messages.init_producer_id import InitProducerIdRequest
-from wire.messages.offset_fetch import OffsetFetchRequest
-from wire.messages.produce import ProduceRequest
-from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 M = TypeVar("M", bound=Message)
 
 
-class CatalogRoutes:
-    """Which node a request belongs to, by the catalog: what the clients' metadata says sooner or
-    later."""
+class CatalogRoutes(Routing):
+    """By the catalog: what the clients' metadata says sooner or later."""
 
     def __init__(self, catalog: Callable[[], Catalog]) -> None:
         self._catalog = catalog
@@ -33,30 +30,17 @@ class CatalogRoutes:
         self._leaders: dict[str, list[int]] = {}
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """Return the node that leads a partition, None where there is none."""
         leaders = self._of(topic)
         return leaders[partition] if partition < len(leaders) else None
 
-    def node_of(self, request: Message) -> int | None:
-        """Return the node that a worker's request is for."""
-        if isinstance(request, ProduceRequest):
-            (topic,) = request.topic_data
-            return self.leader(topic.name, topic.partition_data[0].index)
-        if isinstance(request, OffsetFetchRequest):
-            return self._of_group(request.groups[0].group_id)
-        if isinstance(request, TxnOffsetCommitRequest):
-            return self._of_group(request.group_id)
-        named: Any = request
-        transactional_id = getattr(request, "v3_and_below_transactional_id", None)
-        if transactional_id is None:
-            transactional_id = named.transactional_id
+    def node_of_group(self, group_id: str) -> int | None:
+        shard = partition_for(group_id, len(self._of(CONSUMER_OFFSETS)))
+        return self.leader(CONSUMER_OFFSETS, shard)
+
+    def node_of_id(self, transactional_id: str) -> int | None:
         count = len(self._of(TRANSACTION_STATE))
         shard = joint.coordinator_partition(transactional_id, "", count)
         return self.leader(TRANSACTION_STATE, shard)
-
-    def _of_group(self, group_id: str) -> int | None:
-        shard = partition_for(group_id, len(self._of(CONSUMER_OFFSETS)))
-        return self.leader(CONSUMER_OFFSETS, shard)
 
     def _of(self, topic: str) -> list[int]:
         catalog = self._catalog()
