@@ -19,12 +19,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from logstore.disk.files import StorageFailure
+
 #: A node's lease ends so long after its last commit, by the store's clock.
 LEASE_MS = 6_000
 
 
 class Fenced(Exception):
     """This incarnation may write no more: another one of the node has begun, or a take-over."""
+
+
+class NodeFenced(StorageFailure):
+    """Others have taken over what this node led, or have its id: its process must end."""
 
 
 class OutcomeUnknown(Exception):

@@ -21,6 +21,7 @@ from logstore.remote.commit_store import (
     Commit,
     CommitStore,
     Fenced,
+    NodeFenced,
     OutcomeUnknown,
     StoreUnavailable,
 )
@@ -33,10 +34,6 @@ LEASE_MARGIN_MS = 1_000
 #: Waits before the store is asked again.
 _RETRY_FIRST_S = 0.02
 _RETRY_MAX_S = 0.25
-
-
-class NodeFenced(StorageFailure):
-    """Another incarnation of this node has begun, or others have taken over its partitions."""
 
 
 class CommitsLost(StorageFailure):

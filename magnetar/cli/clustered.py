@@ -24,7 +24,8 @@ from magnetar.config.listeners import Listener, parse_address, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
 from magnetar.peers.tcp import TcpNetwork
-from magnetar.runtime.members import Joining, Members, bind_peers
+from magnetar.runtime.members import Joining, Members
+from magnetar.server.listening import socket_at
 from magnetar.storage.catalog import Catalog, IdInUse
 from magnetar.storage.cluster_objects import agreed_objects
 from magnetar.storage.database import CatalogUnavailable
@@ -156,7 +157,7 @@ def _bind_peers(config: BrokerConfig, number: int) -> socket.socket:
     else:
         host, port = parse_listeners(config)[0].host, 0
     try:
-        return bind_peers(host, port + number if port else 0)
+        return socket_at(host, port + number if port else 0)
     except OSError as error:
         raise ConfigError(
             f"peers.listener: cannot listen on {host}:{port}: {error.strerror}"

@@ -9,12 +9,12 @@ nodes have died.
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from logstore.disk.pools import Pool
+from logstore.remote.commit_store import NodeFenced
 from magnetar import __version__
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
@@ -23,7 +23,6 @@ from magnetar.runtime.nodes import Address
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
-from magnetar.storage.leaders import NodeFenced
 
 #: The name of the address that peers dial, among the endpoints of a node. Listeners of clients have
 #: names in capitals.
@@ -157,21 +156,3 @@ class MemberWatch:
     def _close(self) -> None:
         if self._catalog is not None:
             self._catalog.close()
-
-
-def bind_peers(host: str, port: int) -> socket.socket:
-    """Return a socket with the address that peers dial. Raises OSError."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or "0.0.0.0",  # noqa: S104  # what an empty host asks for
-        port,
-        type=socket.SOCK_STREAM,
-        flags=socket.AI_PASSIVE,
-    )[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError:
-        bound.close()
-        raise
-    return bound

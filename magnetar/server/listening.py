@@ -40,29 +40,38 @@ _SWEEPS_PER_RELOAD = 10
 
 _log = get_logger("server")
 
+#: What an empty host asks for.
+_EVERY_INTERFACE = "0.0.0.0"  # noqa: S104  # only where a setting says so
+
 #: Takes the address of a listener. Raises ConfigError.
 Bind: TypeAlias = Callable[[Listener], socket.socket]
 
 
 def bind_socket(listener: Listener) -> socket.socket:
     """Return a socket with the listener's address. Raises ConfigError for one that is taken."""
-    host = listener.host or "0.0.0.0"  # noqa: S104  # what an empty host asks for
+    host = listener.host or _EVERY_INTERFACE
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        bound = socket.socket(family, kind, protocol)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-        except OSError:
-            bound.close()
-            raise
+        return socket_at(host, listener.port)
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {listener.name}://{host}:{listener.port}: {error.strerror}."
             " Choose another address with --listen."
         ) from error
+
+
+def socket_at(host: str, port: int) -> socket.socket:
+    """Return a socket with an address, of which an empty host is every interface. Raises
+    OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or _EVERY_INTERFACE, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
     return bound
 
 

@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from logstore.disk.pools import Pool
+from logstore.remote.commit_store import NodeFenced
 from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import NodeFenced
 from magnetar.storage.leadership import Move
 from magnetar.storage.led_partitions import Leaving
 from magnetar.storage.topics import Topics

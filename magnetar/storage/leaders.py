@@ -13,7 +13,6 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -59,10 +58,6 @@ class NotLeader(KafkaError):
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {leader.node_id} leads {topic}-{index}"
         )
         self.leader = leader
-
-
-class NodeFenced(StorageFailure):
-    """Another node has taken over what this one led, or has its id: this process must end."""
 
 
 class Placement:

@@ -20,9 +20,10 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from logstore.partition.log import PartitionLog
+from logstore.remote.commit_store import NodeFenced
 from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import Elsewhere, NodeFenced, Placement
+from magnetar.storage.leaders import Elsewhere, Placement
 from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import INTERNAL

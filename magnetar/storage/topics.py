@@ -19,13 +19,14 @@ from uuid import UUID
 
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
+from logstore.remote.commit_store import NodeFenced
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_configs, resolve
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import Elsewhere, NodeFenced, NotLeader, Partition, Placement, local
+from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.topic import Topic

@@ -58,7 +58,8 @@ def overview(visit: Visit) -> Screen:
         before, visit.access.ends = visit.access.ends, now
         rates = rates_by_node(before, now, leaders)
         groups = Counter(each.coordinator for each in list_groups(client))
-        open_ones = queries.list_transactions(client, states=sorted(OPEN_STATES))
+        found = queries.list_transactions(client, states=sorted(OPEN_STATES))
+        open_ones = Counter(each.coordinator for each in found)
         directories, refusal = _directories(client)
         rows = [
             _row(
@@ -66,7 +67,7 @@ def overview(visit: Visit) -> Screen:
                 cluster,
                 topics,
                 groups,
-                Counter(each.coordinator for each in open_ones),
+                open_ones,
                 directories,
                 None if rates is None else rates.get(node.node_id, 0.0),
             )

@@ -18,10 +18,10 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.remote import store_reads
-from logstore.remote.commit_store import LogKey, Wanted
+from logstore.remote.commit_store import LogKey, NodeFenced, Wanted
 from logstore.remote.memory_tail import TAIL_BYTES
 from logstore.remote.remote_directory import RENEW_MS, RemoteDirectory
-from logstore.remote.store_commits import NodeFenced, StoreCommits
+from logstore.remote.store_commits import StoreCommits
 from logstore.segments.ledger import LedgerFenced, TimestampOffset
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 import pytest
 
 from logstore.disk.files import StorageFailure
-from logstore.remote.commit_store import LEASE_MS, NOTHING, Changes, Chunk, LogKey, Wanted
-from logstore.remote.remote_ledger import RemoteSync
-from logstore.remote.store_commits import (
-    LEASE_MARGIN_MS,
-    CommitsLost,
+from logstore.remote.commit_store import (
+    LEASE_MS,
+    NOTHING,
+    Changes,
+    Chunk,
+    LogKey,
     NodeFenced,
-    StoreCommits,
+    Wanted,
 )
+from logstore.remote.remote_ledger import RemoteSync
+from logstore.remote.store_commits import LEASE_MARGIN_MS, CommitsLost, StoreCommits
 from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
 from tests.logstore.remote_stores import KEY
 

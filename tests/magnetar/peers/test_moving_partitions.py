@@ -10,7 +10,8 @@ import pytest
 
 from coordinator.transactions import joint
 from coordinator.transactions.metadata import State, TopicPartition
-from magnetar.storage.leaders import Elsewhere, NodeFenced
+from logstore.remote.commit_store import NodeFenced
+from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.leadership import Move
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.partitions import batch_of

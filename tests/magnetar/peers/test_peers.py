@@ -14,7 +14,6 @@ from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.node_peers import CALL_TIMEOUT_S, NodePeers
 from magnetar.peers.tables import PeerApi, PeerApis
 from magnetar.peers.tcp import TcpNetwork
-from magnetar.runtime.members import bind_peers
 from magnetar.runtime.peer_messages import (
     CatalogChangedRequest,
     CatalogChangedResponse,
@@ -22,6 +21,7 @@ from magnetar.runtime.peer_messages import (
     PeerProofRequest,
 )
 from magnetar.runtime.peers import PeerUnreachable
+from magnetar.server.listening import socket_at
 from wire.message import Message
 
 SECRET = b"s" * 32
@@ -44,7 +44,7 @@ class Cluster:
 
     def network(self, node_id: int) -> PeerNetwork:
         if self._over_tcp:
-            bound = bind_peers("127.0.0.1", 0)
+            bound = socket_at("127.0.0.1", 0)
             self._bound.append(bound)
             self._addresses[node_id] = bound.getsockname()
             return TcpNetwork(bound, self._addresses.get)

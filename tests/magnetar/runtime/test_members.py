@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from logstore.remote.commit_store import NodeFenced
 from magnetar.runtime import members as looks
 from magnetar.runtime.members import PEERS, Members, MemberWatch
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.database import CatalogUnavailable
-from magnetar.storage.leaders import NodeFenced
 
 
 def presence(port: int) -> Presence:

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from logstore.disk.durability import Durability
-from logstore.disk.files import StorageFailure
 from logstore.partition.log_config import LogConfig
+from logstore.remote.commit_store import NodeFenced
 from logstore.remote.memory_tail import MemoryTail
 from magnetar.broker import Broker
 from magnetar.clock import Clock
@@ -133,7 +133,7 @@ class ClusterMachine:
     def _fail(self, process: BrokerProcess, failure: BaseException) -> None:
         """As `os._exit`: the process ends in this step."""
         if process.is_alive:
-            if is_fenced(failure):
+            if isinstance(failure, NodeFenced):
                 self.fenced += 1
             else:
                 self.failures.append(failure)
@@ -180,8 +180,3 @@ class _SmallLogs(RemoteLogs):
             segment_bytes=SEGMENT_BYTES,
             snapshot_interval_bytes=SNAPSHOT_INTERVAL_BYTES,
         )
-
-
-def is_fenced(failure: BaseException) -> bool:
-    """Return whether a process ended because another incarnation may write in its place."""
-    return isinstance(failure, StorageFailure) and type(failure).__name__ == "NodeFenced"
