@@ -155,13 +155,13 @@ class Shard:
         """Change nothing: no transaction writes to `__transaction_state`, so no marker ends one."""
 
     def join(self, index: TransactionIndex) -> None:
-        """Be among the shards that `index` spans: this one was replayed by itself."""
+        """Add the transactions of this shard, which was replayed by itself, to `index`."""
         self._index = index
         for txn in self:
             index.on_change(None, txn)
 
     def leave(self) -> None:
-        """Be by itself again: the index forgets what is coordinated here."""
+        """Take the transactions of this shard out of the index."""
         for txn in self:
             self._index.on_change(txn, None)
         self._index = TransactionIndex()

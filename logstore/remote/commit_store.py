@@ -154,7 +154,7 @@ class CommitStore(Protocol):
     """The store as one incarnation of one node has it."""
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
-        """Be this incarnation's from here on; call it before `connect`."""
+        """Commit as this incarnation from here on. Call it before `connect`."""
 
     async def connect(self) -> None:
         """Connect, or connect anew. Raises StoreUnavailable."""

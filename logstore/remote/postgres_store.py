@@ -48,8 +48,9 @@ _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
 _CONNECT_S = 2.0
 _READ_S = 30.0
-#: For commits, whatever the database or the role has: what has returned is on the disk, and a node
-#: that stops in the middle of a transaction keeps its row from nobody for long.
+#: Settings of the connection for commits, whatever the database or the role has. A commit that has
+#: returned is on the disk. A node that stops in the middle of a transaction holds its row for five
+#: seconds at most, so that it can be taken over.
 _COMMITTING = {
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",

@@ -117,7 +117,7 @@ def node_of(node_id: int, place: Place) -> Broker:
 
 
 def _told(host: str, listener: Listener) -> str:
-    """Return the host that peers dial: nobody connects to "every interface"."""
+    """Return the host that peers dial: no peer can dial "every interface"."""
     return listener.advertised_host if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared
 
 
@@ -135,7 +135,10 @@ def _lock(data_dir: Path) -> Callable[[], None]:
 
 
 def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> list[int]:
-    """Return the ids of the nodes; wait for a lease that nobody renews. Raises ConfigError."""
+    """Return the ids of the nodes, after the end of a lease that is not renewed.
+
+    Raises ConfigError.
+    """
     deadline = time.monotonic() + _LEASE_S
     while True:
         try:

@@ -54,7 +54,7 @@ class Leadership:
         self._hand_over = hand_over
 
     async def take_over(self, node_id: int, incarnation: int) -> bool:
-        """Have live nodes lead what a node led whose lease has ended; return whether it was so.
+        """Give what a node led to live nodes, if its lease has ended; return whether it had.
 
         What this node takes is open on return.
         """

@@ -46,7 +46,7 @@ class SharedBuffer:
         self.view = self.whole
 
     def shorten(self, is_short: bool) -> None:
-        """Be short from now on, or whole."""
+        """Hand out the short buffer from now on, or the whole one."""
         self.view = self._short if is_short else self.whole
 
 

@@ -261,7 +261,8 @@ class Logs:
     bulk: Bulk | None = None
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
-        """Be this incarnation of a node: its number is the leader epoch. Before a log is opened."""
+        """Write as this incarnation of a node; its number is the leader epoch. Call it before a log
+        is opened."""
         self.leader_epoch = incarnation
 
     @property

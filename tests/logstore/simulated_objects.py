@@ -13,7 +13,7 @@ async def _at_once() -> None:
 
 
 class SimulatedObjects:
-    """An `ObjectStore`. Its faults are drawn by whoever owns it."""
+    """An `ObjectStore`. The simulation that owns it draws its faults."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

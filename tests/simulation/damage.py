@@ -53,7 +53,7 @@ _CODES = {errno.EIO, errno.ENOSPC}
 def false_alarms(lines: Iterable[Line], put_back_count: int) -> Iterator[str]:
     """Yield what an operator was told of damage, on a disk without any.
 
-    `put_back_count`: how often somebody has put foreign data into the directory.
+    `put_back_count`: how often the operator has put foreign data into the directory.
     """
     for line in lines:
         if line.event.startswith(_STRAY) and put_back_count:

@@ -279,8 +279,8 @@ def _remove_member(client: Client, given: Given) -> Plan:
         raise ClientError(f"{group.group_id} has no member {member_id} (any more).")
     if group.kind != "classic":
         raise ClientError(
-            f"{group.group_id} is a {group.kind} group: its protocol lets nobody but a member's own"
-            " client take it out. Stop that client."
+            f"{group.group_id} is a {group.kind} group: by its protocol only a member's own client"
+            " can take it out. Stop that client."
         )
     effects = [
         "The group shares its partitions out among the other members.",

@@ -58,7 +58,7 @@ class World:
 
 
 class _Node:
-    """One incarnation. It goes on until a failure, whoever leads by then."""
+    """One incarnation. It goes on until a failure, also when another node leads by then."""
 
     log: PartitionLog
 
