@@ -149,7 +149,7 @@ def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> lis
                     f"--node-id {asked}: {used}. Choose another id, or leave --node-id out."
                 ) from None
             _log.info("the id is in use: waiting for the end of its lease", reason=str(used))
-            time.sleep(1.0)
+            time.sleep(1.0)  # The lease ends within six seconds, if it is not renewed.
 
 
 def _bind_peers(config: BrokerConfig, number: int) -> socket.socket:
