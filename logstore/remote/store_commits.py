@@ -146,7 +146,7 @@ class StoreCommits:
         try:
             return await self._store.last_commit()
         except Fenced as fenced:
-            raise NodeFenced(str(fenced)) from fenced
+            raise NodeFenced(f"{fenced} was taken over, or started once more") from fenced
         except Forgotten as forgotten:
             raise CommitsLost(
                 f"the store has forgotten {forgotten}: it has failed over to a standby that was"
