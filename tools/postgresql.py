@@ -84,7 +84,9 @@ class PostgresServer:
         Commits wait for it where this one's setting synchronous_standby_names says so. It follows
         through the port `through`, if one is given.
         """
-        copy = PostgresServer(directory, port)
+        # It must take no fewer connections than the one that it follows.
+        settings = {"max_connections": self._settings["max_connections"]}
+        copy = PostgresServer(directory, port, **settings)
         directory.mkdir(parents=True, exist_ok=True)
         data = directory / "data"
         data.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""What happens to a cluster, one fault after the other, and how long its clients waited for each."""
+"""What happens to a cluster, one fault after the other, and how long clients waited."""
 
 from __future__ import annotations
 

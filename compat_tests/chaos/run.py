@@ -1,4 +1,4 @@
-"""One run: the clients and the checker of `compat_tests.soak`, and a cluster that fails around them."""
+"""One run: clients and checker of `compat_tests.soak`, and a cluster that fails around them."""
 
 from __future__ import annotations
 
