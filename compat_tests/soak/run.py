@@ -87,10 +87,14 @@ class Soak:
         self.faults: list[str] = []
         self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)
 
-    def run(self, duration_s: float) -> Verdict:
+    def make_topics(self) -> None:
+        """Make the topics, while nothing disturbs the broker yet."""
         create_topic(self.broker.bootstrap, entries_topic(self.name), ENTRIES_PARTITIONS)
         for group in range(GROUPS):
             create_topic(self.broker.bootstrap, copies_topic(self.name, group), COPIES_PARTITIONS)
+
+    def run(self, duration_s: float) -> Verdict:
+        """Return what came of it, after `make_topics`."""
         try:
             for each in (*self.writers, *self.copiers):
                 each.start()
