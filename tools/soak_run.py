@@ -61,7 +61,7 @@ class Soak(NamedTuple):
 
 
 def _nodes(broker: Broker, duration_s: float, report: Report) -> Verdict:
-    return _soaked(TransactionSoak(broker, NODE_DISTURBANCES, report), duration_s)
+    return TransactionSoak(broker, NODE_DISTURBANCES, report).run(duration_s)
 
 
 def _cluster(broker: Broker, duration_s: float, report: Report) -> Verdict:
@@ -70,12 +70,7 @@ def _cluster(broker: Broker, duration_s: float, report: Report) -> Verdict:
 
 
 def _transactions(broker: Broker, duration_s: float, report: Report) -> Verdict:
-    return _soaked(TransactionSoak(broker, SOAK_DISTURBANCES, report), duration_s)
-
-
-def _soaked(soak: TransactionSoak, duration_s: float) -> Verdict:
-    soak.make_topics()
-    return soak.run(duration_s)
+    return TransactionSoak(broker, SOAK_DISTURBANCES, report).run(duration_s)
 
 
 def _groups(broker: Broker, duration_s: float, report: Report) -> Verdict:
