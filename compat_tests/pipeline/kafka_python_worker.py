@@ -90,11 +90,15 @@ class Worker:
             for output in batch.outputs(self.job):
                 self.producer.send(output.topic, output.value, output.key, None, output.partition)
             self.producer.flush(_FLUSH_TIMEOUT_S)
+            member = self.membership
+            signature = self.job.signature(member.generation_id, member.member_id)
             positions = {
-                TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(offset, "", -1)
+                TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(
+                    offset, signature, -1
+                )
                 for partition, offset in batch.next_offsets().items()
             }
-            self.producer.send_offsets_to_transaction(positions, self.membership)
+            self.producer.send_offsets_to_transaction(positions, member)
             aborts = self.job.aborts()
             if not aborts:
                 self.producer.commit_transaction()
