@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.pipeline.corpus import count_words, records
+from compat_tests.pipeline.evidence import evidence
 from compat_tests.pipeline.job import INPUT_PARTITIONS, OUTPUT_PARTITIONS, WORKERS, Job
 from compat_tests.pipeline.supervisor import Report, Team
 from compat_tests.pipeline.verdict import Truth, Verdict, judge
@@ -181,7 +182,15 @@ def _status(counted: float, team: Team) -> str:
 
 
 def run_pipeline(broker: Broker, plan: Plan, report: Callable[[str], None]) -> tuple[Verdict, str]:
-    """Run once; return the verdict, and a line that says what the run went through."""
+    """Run once; return the verdict, and a line that says what the run went through.
+
+    Stops a broker that has something to tell of a wrong verdict, and reports that.
+    """
     pipeline = Pipeline(broker, plan, report)
     verdict = pipeline.run()
+    if verdict.counted_again:
+        broker.stop()
+        report(f"the broker's files, {broker.log_directory}, tell of the inputs counted again:")
+        for line in evidence(broker, pipeline.job, verdict.counted_again):
+            report(line)
     return verdict, ", ".join(pipeline.killed)

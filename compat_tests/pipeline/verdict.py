@@ -34,6 +34,8 @@ class Verdict:
     inputs: int
     aborted_records: int
     faults: tuple[str, ...]
+    #: (partition, offset) of the inputs that were counted more than once.
+    counted_again: tuple[tuple[int, int], ...] = ()
 
 
 def judge(job: Job, truth: Truth) -> Verdict:
@@ -53,14 +55,19 @@ def judge(job: Job, truth: Truth) -> Verdict:
         inputs=len(inputs),
         aborted_records=len(written) - len(committed),
         faults=(*_input_faults(inputs, truth), *_word_faults(counted, truth)),
+        counted_again=_counted_again(inputs),
     )
+
+
+def _counted_again(inputs: Counter[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple(sorted(each for each, times in inputs.items() if times > 1))
 
 
 def _input_faults(inputs: Counter[tuple[int, int]], truth: Truth) -> list[str]:
     expected = {(p, offset) for p, count in truth.inputs.items() for offset in range(count)}
     groups = {
         "never counted": sorted(expected - inputs.keys()),
-        "counted more than once": sorted(each for each, times in inputs.items() if times > 1),
+        "counted more than once": _counted_again(inputs),
         "counted but never produced": sorted(inputs.keys() - expected),
     }
     return [
