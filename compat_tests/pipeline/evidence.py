@@ -1,9 +1,11 @@
-"""Which transactions counted an input again, and as which members: what a broker's files tell.
+"""Which transactions counted an input again or passed it over: what a broker's files tell.
 
 Of a stopped broker of either kind, by `magnetar dump`. Each input that was counted more than once
 is told with every committed transaction that counted it, and with that transaction's offsets: who
-signed them (`Job.signature`), and the group's generation in the log when they came. Offsets of an
-older generation than the group's, or signed without one, should have been refused.
+signed them (`Job.signature`), and the group's generation in the log when they came; and with the
+offsets that took the group back before such an input. Each input that was never counted is told with the offsets that the group first went beyond it with. Offsets of one
+transaction with two signatures are not of one member: a client has sent those of an earlier one
+again. Those of an older generation than the group's, or signed without one, may be that too.
 """
 
 from __future__ import annotations
@@ -82,18 +84,48 @@ def told(
         inputs_of[tuple(counted_by[each])].append(each)
     lines = []
     for numbers, inputs in inputs_of.items():
-        first, last = inputs[0], inputs[-1]
-        lines.append(
-            f"{len(inputs)} inputs, text-{first[0]} at {first[1]} to text-{last[0]} at {last[1]}:"
-        )
+        lines.append(f"{_named(inputs)}, counted by:")
         for number in numbers:
             lines += _lines_of(job, counting[number], committing)
     return lines
 
 
-def evidence(broker: Broker, job: Job, again: Sequence[Input]) -> list[str]:
-    """Return `told` of a stopped broker's files; nothing where no input was counted again."""
-    if not again:
+def passed_over(
+    job: Job, never: Iterable[Input], committing: Iterable[Transaction]
+) -> Iterator[str]:
+    """Yield a paragraph for each transaction that went beyond inputs that were never counted."""
+    left = set(never)
+    for transaction in committing:
+        ends = _reached(transaction, job)
+        passed = sorted(each for each in left if each[1] < ends.get(each[0], 0))
+        if passed:
+            left.difference_update(passed)
+            yield f"{_named(passed)}, passed over by {_producer(transaction)}:"
+            yield from _offset_lines(transaction)
+
+
+def moved_back(
+    job: Job, again: Iterable[Input], committing: Iterable[Transaction]
+) -> Iterator[str]:
+    """Yield a paragraph for each transaction that took the group back before such an input."""
+    positions: dict[int, int] = {}
+    inputs = sorted(again)
+    for transaction in committing:
+        ends = _reached(transaction, job)
+        back = [
+            (partition, offset)
+            for partition, offset in inputs
+            if partition in ends and ends[partition] <= offset < positions.get(partition, 0)
+        ]
+        if back:
+            yield f"{_named(back)}, taken back by {_producer(transaction)}:"
+            yield from _offset_lines(transaction)
+        positions.update(ends)
+
+
+def evidence(broker: Broker, job: Job, again: Sequence[Input], never: Sequence[Input]) -> list[str]:
+    """Return what a stopped broker's files tell of these inputs: all of the above."""
+    if not again and not never:
         return []
     counting = committed(_dump(broker.partition_directory(job.inputs_topic, 0)))
     committing: list[Transaction] = []
@@ -101,7 +133,11 @@ def evidence(broker: Broker, job: Job, again: Sequence[Input]) -> list[str]:
         path = broker.partition_directory("__consumer_offsets", number)
         if path.exists():
             committing += committed(_dump(path), job.group)
-    lines = told(job, again, counting, committing)
+    lines = [
+        *told(job, again, counting, committing),
+        *moved_back(job, again, committing),
+        *passed_over(job, never, committing),
+    ]
     left_out = len(lines) - _LINES_MAX
     return lines if left_out <= 0 else [*lines[:_LINES_MAX], f"and {left_out} lines more"]
 
@@ -119,6 +155,11 @@ def _inputs(transaction: Transaction) -> Iterator[Input]:
                 yield int(partition), offset
 
 
+def _named(inputs: Sequence[Input]) -> str:
+    first, last = inputs[0], inputs[-1]
+    return f"{len(inputs)} inputs, text-{first[0]} at {first[1]} to text-{last[0]} at {last[1]}"
+
+
 def _lines_of(
     job: Job, transaction: Transaction, committing: Iterable[Transaction]
 ) -> Iterator[str]:
@@ -130,28 +171,32 @@ def _lines_of(
     ends: dict[int, int] = {}
     for partition, offset in _inputs(transaction):
         ends[partition] = max(ends.get(partition, 0), offset + 1)
-    found = next((one for one in committing if _reaches(one, transaction, ends, job)), None)
-    if found is None:
+    found = (one for one in committing if one.producer_id == transaction.producer_id)
+    offsets = next((one for one in found if ends.items() <= _reached(one, job).items()), None)
+    if offsets is None:
         yield f"    no offsets were committed with it; they should be {ends}"
-        return
-    for offset_at, offset_record, generation in found.records:
-        decoded = offset_record["decoded"]
+    else:
+        yield from _offset_lines(offsets)
+
+
+def _offset_lines(transaction: Transaction) -> Iterator[str]:
+    for offset_at, record, generation in transaction.records:
+        decoded = record["decoded"]
         signature = decoded["metadata"].rstrip("\0")
         yield (
             f"    text-{decoded['partition']} to {decoded['offset']} by {signature}:"
             f" __consumer_offsets at {offset_at}, in generation {generation} of the group,"
-            f" committed at {found.marker_offset} by {_producer(found)}"
+            f" committed at {transaction.marker_offset}"
         )
 
 
-def _reaches(one: Transaction, counting: Transaction, ends: Mapping[int, int], job: Job) -> bool:
-    """Whether these are the offsets that were committed with the counted inputs."""
-    reached = {
+def _reached(transaction: Transaction, job: Job) -> dict[int, int]:
+    """Return, by partition, the offset that the transaction committed for the group."""
+    return {
         decoded["partition"]: decoded["offset"]
-        for _, record, _ in one.records
-        if (decoded := record.get("decoded") or {}).get("topic") == job.text_topic
+        for _, record, _ in transaction.records
+        if (decoded := record.get("decoded") or {}).get("group") == job.group
     }
-    return one.producer_id == counting.producer_id and reached == ends
 
 
 def _producer(transaction: Transaction) -> str:

@@ -184,13 +184,14 @@ def _status(counted: float, team: Team) -> str:
 def run_pipeline(broker: Broker, plan: Plan, report: Callable[[str], None]) -> tuple[Verdict, str]:
     """Run once; return the verdict, and a line that says what the run went through.
 
-    Stops a broker that has something to tell of a wrong verdict, and reports that.
+    After a wrong verdict stops the broker, and reports what its files tell.
     """
     pipeline = Pipeline(broker, plan, report)
     verdict = pipeline.run()
-    if verdict.counted_again:
+    if verdict.faults:
         broker.stop()
-        report(f"the broker's files, {broker.log_directory}, tell of the inputs counted again:")
-        for line in evidence(broker, pipeline.job, verdict.counted_again):
+        report(f"what the broker's files, {broker.log_directory}, tell of that:")
+        again, never = verdict.counted_again, verdict.never_counted
+        for line in evidence(broker, pipeline.job, again, never):
             report(line)
     return verdict, ", ".join(pipeline.killed)
