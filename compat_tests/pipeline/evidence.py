@@ -3,9 +3,10 @@
 Of a stopped broker of either kind, by `magnetar dump`. Each input that was counted more than once
 is told with every committed transaction that counted it, and with that transaction's offsets: who
 signed them (`Job.signature`), and the group's generation in the log when they came; and with the
-offsets that took the group back before such an input. Each input that was never counted is told with the offsets that the group first went beyond it with. Offsets of one
-transaction with two signatures are not of one member: a client has sent those of an earlier one
-again. Those of an older generation than the group's, or signed without one, may be that too.
+offsets that took the group back before such an input. Each input that was never counted is told
+with the offsets that the group first went beyond it with. Offsets of one transaction with two
+signatures are not of one member: a client has sent those of an earlier one again. Those of an older
+generation than the group's, or signed without one, may be that too.
 """
 
 from __future__ import annotations
