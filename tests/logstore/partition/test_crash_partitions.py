@@ -32,7 +32,10 @@ CONFIG = LogConfig(
 )
 STEP = st.tuples(
     st.sampled_from(
-        (*OPERATIONS, "sync step", "sync step", "settle", "checkpoint", "delete", "expire")
+        (
+            *OPERATIONS,
+            *("sync step", "sync step", "settle", "checkpoint", "promise", "delete", "expire"),
+        )
     ),
     st.integers(0, 2),
     st.integers(1, 4),
@@ -62,12 +65,13 @@ class World(LogProcess):
             self.executor.run()
         elif operation == "checkpoint":
             self.timers.run()
-        elif operation == "delete":
+        elif operation in ("promise", "delete"):
             before = min(self.log.high_watermark, self.log.log_start_offset + 3 * count)
             # Durable before anything is deleted, so it may come true from here on.
             self.persist_start(self.log, before)
-            delete_records(self.log, before)
-            self.deleted_before = before
+            if operation == "delete":
+                delete_records(self.log, before)
+                self.deleted_before = before
         elif operation == "expire":
             self.expire(count)
         else:
