@@ -33,7 +33,7 @@ def joined(
 ) -> Consumer:
     """Return a consumer that has joined its group and been given the topic."""
     client = confluent_client.consumer(
-        bootstrap, group, isolation_level="read_committed", session_timeout_ms=6000, **settings
+        bootstrap, group, isolation_level="read_committed", **settings
     )
     client.subscribe([topic])
     await_partitions(client, partitions)
