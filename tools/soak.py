@@ -69,8 +69,8 @@ def crash_properties() -> Outcome:
 
 
 def pipeline() -> Outcome:
-    """Word counts, exactly once, while the workers and the broker are killed."""
-    return run("pipeline", ["compat_tests.pipeline.demo"])
+    """Word counts, exactly once, while the workers and the broker are killed, and workers stop."""
+    return run("pipeline", ["compat_tests.pipeline.demo", "--pauses"])
 
 
 def long_run(name: str, minutes: float) -> Outcome:

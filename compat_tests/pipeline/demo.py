@@ -51,10 +51,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make demo")
     parser.add_argument("--broker", choices=("magnetar", "kafka"), default="magnetar")
     parser.add_argument("--words", type=int, default=None, help="stop the text after so many words")
+    parser.add_argument(
+        "--pauses", action="store_true", help="let workers stand still, too, beyond their sessions"
+    )
     parser.add_argument("--picture", type=Path, help="write the terminal's picture, an SVG, here")
     arguments = parser.parse_args()
     console = Console(record=True, width=128, highlight=False, markup=False)
-    status = _count(console, arguments.broker, arguments.words)
+    plan = Plan(words_max=arguments.words, pauses=arguments.pauses)
+    status = _count(console, arguments.broker, plan)
     if arguments.picture is not None:
         arguments.picture.parent.mkdir(parents=True, exist_ok=True)
         console.save_svg(str(arguments.picture), title="make demo", code_format=_PICTURE)
@@ -62,7 +66,7 @@ def main() -> int:
     return status
 
 
-def _count(console: Console, kind: str, words_max: int | None) -> int:
+def _count(console: Console, kind: str, plan: Plan) -> int:
     started_at = time.monotonic()
 
     def report(line: str) -> None:
@@ -74,7 +78,7 @@ def _count(console: Console, kind: str, words_max: int | None) -> int:
     try:
         with running(broker):
             report(f"{broker.kind} serves {broker.bootstrap}")
-            verdict, killed = run_pipeline(broker, Plan(words_max=words_max), report)
+            verdict, killed = run_pipeline(broker, plan, report)
     except (BrokerFailed, Unfinished) as error:
         report(f"FAILED: {error}\nthe broker's last words:\n{broker.output()[-2000:]}")
         report(f"its directory is kept: {directory}")
