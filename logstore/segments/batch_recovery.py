@@ -111,10 +111,11 @@ class Recovery:
             result.leader_epoch = -1
             segments = yield from self._recover(segments, result)
         if segments and segments[-1].next_offset < self.start_offset:
-            for segment in segments:
+            # What came after is lost: a producer known by these would be refused what follows.
+            for segment in [*result.trimmed, *segments]:
                 segment.delete()
             self.files.sync_directory(self.directory)
-            segments = []
+            segments, result.trimmed = [], []
         result.segments = segments
         if result.leader_epoch < 0:
             result.leader_epoch = self._last_leader_epoch(segments)
