@@ -86,7 +86,9 @@ class ConfluentClient(Client):
     def consume(
         self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
     ) -> list[Read]:
-        client = consumer(bootstrap, isolation_level=isolation, enable_partition_eof=True)
+        # The end shows in an answer without records, for which a broker waits half a second else.
+        settings = {"enable_partition_eof": True, "fetch_wait_max_ms": 10}
+        client = consumer(bootstrap, isolation_level=isolation, **settings)
         client.assign([TopicPartition(topic, 0, 0)])
         found: list[Read] = []
         deadline = time.monotonic() + TIMEOUT_S

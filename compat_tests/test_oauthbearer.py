@@ -37,6 +37,7 @@ from compat_tests.brokers import (
     quick_start,
     started_when_asked,
 )
+from compat_tests.java import fast_start
 from compat_tests.raw import Closed, Connection
 from compat_tests.token_server import AUDIENCE, CLIENT, ISSUER, LASTS_S, SECRET, TokenServer
 from magnetar.client import Client
@@ -385,8 +386,8 @@ def test_the_tools_are_let_in_or_refused_by_the_same_files(
     good = write_properties(tmp_path / "good.properties", good_url)
     program = [sys.executable, "-m", "magnetar", "topics", "list"]
     if tool == "kafka":
-        allowed = f"{ALLOWED}={endpoint},{url},{good_url}"
-        program = java_command("org.apache.kafka.tools.TopicCommand", "--list", options=[allowed])
+        options = (*fast_start(), f"{ALLOWED}={endpoint},{url},{good_url}")
+        program = java_command("org.apache.kafka.tools.TopicCommand", "--list", options=options)
     assert list_topics(program, secured, asked)[0] == 0
     assert list_topics(program, secured, good)[0] == 0
     status, told = list_topics(program, secured, unknown)
