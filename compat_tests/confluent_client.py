@@ -86,9 +86,7 @@ class ConfluentClient(Client):
     def consume(
         self, bootstrap: str, topic: str, isolation: Isolation = "read_committed"
     ) -> list[Read]:
-        # The end shows in an answer without records, for which a broker waits half a second else.
-        settings = {"enable_partition_eof": True, "fetch_wait_max_ms": 10}
-        client = consumer(bootstrap, isolation_level=isolation, **settings)
+        client = consumer(bootstrap, isolation_level=isolation, enable_partition_eof=True)
         client.assign([TopicPartition(topic, 0, 0)])
         found: list[Read] = []
         deadline = time.monotonic() + TIMEOUT_S
