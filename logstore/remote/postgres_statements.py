@@ -70,7 +70,7 @@ AND base_offset >= $3 AND base_offset < $4"""
 ADD_SEGMENT = "INSERT INTO segments VALUES ($1, $2, $3, $4, $5, $6)"
 ADD_CHUNK = "INSERT INTO chunks VALUES ($1, $2, $3, $4, $5)"
 
-LAST_COMMIT = "SELECT commit_seq FROM nodes WHERE node_id = $1 AND incarnation = $2"
+LAST_COMMIT = "SELECT incarnation, commit_seq FROM nodes WHERE node_id = $1"
 
 _WANTED = "unnest($1::uuid[], $2::int[]) WITH ORDINALITY w(t, p, number)"
 LOAD_LOGS = f"""

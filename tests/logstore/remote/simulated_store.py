@@ -23,6 +23,7 @@ from logstore.remote.commit_store import (
     Chunk,
     Commit,
     Fenced,
+    Forgotten,
     LogKey,
     LogStart,
     Move,
@@ -251,6 +252,8 @@ class SimulatedStore:
         self._mishap_probability = mishap_probability
         #: What happens to the next requests, the first one first.
         self.mishaps: deque[Mishap] = deque()
+        #: How much longer each commit takes before it has its effect.
+        self.slow_s = 0.0
         #: Whether the network lets nothing through.
         self.is_cut = False
         self._is_connected = False
@@ -266,6 +269,8 @@ class SimulatedStore:
 
     async def commit(self, commit: Commit) -> None:
         await self._delay()
+        if self.slow_s:
+            await asyncio.sleep(self.slow_s)
         apply = partial(self._database.commit, self._node_id, self._incarnation, commit)
         mishap = self._mishap()
         if mishap is Mishap.REPLY_LOST:
@@ -283,8 +288,11 @@ class SimulatedStore:
     async def last_commit(self) -> int:
         await self._ask()
         node = self._database.nodes.get(self._node_id)
-        if node is None or node.incarnation != self._incarnation:
-            raise Fenced(f"incarnation {self._incarnation} of node {self._node_id}")
+        own = f"incarnation {self._incarnation} of node {self._node_id}"
+        if node is None or node.incarnation < self._incarnation:
+            raise Forgotten(own)
+        if node.incarnation > self._incarnation:
+            raise Fenced(own)
         return node.number
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
