@@ -78,6 +78,21 @@ class PostgresServer:
             )
         self._await_clients()
 
+    def copy_to(self, standby: PostgresServer, port: int | None = None) -> None:
+        """Make the files of a standby that follows this server, which runs, through `port`.
+
+        It is the synchronous one if this server's `synchronous_standby_names` is `*`.
+        """
+        data = standby._directory / "data"
+        data.parent.mkdir(parents=True)
+        data.mkdir(0o700)
+        if os.getuid() == 0:
+            shutil.chown(data, _NOBODY, _NOBODY)
+        self._run(
+            [self._programs() / "pg_basebackup", "-D", data, "--checkpoint=fast", "--no-sync"]
+            + ["-R", "-d", f"host=127.0.0.1 port={port or self.port} user=postgres"]
+        )
+
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """End the server: SIGINT is its fast way, SIGQUIT the one that leaves recovery to do."""
         if self._process is not None:
