@@ -155,7 +155,9 @@ def parts(size: Size) -> dict[str, Measure]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make bench")
     parser.add_argument("--quick", action="store_true", help="one round of small loads")
-    parser.add_argument("--only", nargs="+", choices=[*parts(QUICK), *_OF_THEIR_OWN], help="some parts of it")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*parts(QUICK), *_OF_THEIR_OWN], help="some parts of it"
+    )
     parser.add_argument("--broker", choices=("kafka", "magnetar"), help="one broker alone")
     parser.add_argument("--rounds", type=int, help="how often each is measured")
     parser.add_argument(
@@ -175,7 +177,7 @@ def main() -> int:
     load_before = _load()
     began_at = time.monotonic()
 
-    def announce(name: str, kind: str) -> None:
+    def announce(number: int, name: str, kind: str) -> None:
         elapsed_s = time.monotonic() - began_at
         print(f"{elapsed_s:5.0f} s  {number + 1} {name} {kind}", flush=True)
 
@@ -184,13 +186,13 @@ def main() -> int:
             for kind in kinds:
                 if kind != "magnetar" and name in _OF_MAGNETAR:
                     continue
-                announce(name, kind)
+                announce(number, name, kind)
                 with running(kind, _SETTINGS.get(name), _PROTOCOLS.get(name, ())) as broker:
                     results.add(kind, measure(broker))
         for name, measure_kind in _OF_THEIR_OWN.items():
             if arguments.only is None or name in arguments.only:
                 for kind in kinds:
-                    announce(name, kind)
+                    announce(number, name, kind)
                     results.add(kind, measure_kind(kind, size))
     print(f"\n{results.table()}\n")
     print(f"{os.cpu_count()} cores shared by clients and broker; load before: {load_before}")

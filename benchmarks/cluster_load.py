@@ -174,4 +174,7 @@ def _growth(seconds: float) -> dict[Row, float]:
 
 def _cuts(label: str, took_ms: list[float]) -> dict[Row, float]:
     cuts = quantiles(took_ms, n=100)
-    return {Row(f"{label}, p50", "ms", False): cuts[49], Row(f"{label}, p99", "ms", False): cuts[98]}
+    return {
+        Row(f"{label}, p50", "ms", False): cuts[49],
+        Row(f"{label}, p99", "ms", False): cuts[98],
+    }

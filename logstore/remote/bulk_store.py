@@ -47,6 +47,15 @@ class BulkStore:
         """As `CommitStore.commit`."""
         await self._rows.commit(commit)
 
+    @property
+    def proven(self) -> int:
+        """As `CommitStore.proven`."""
+        return self._rows.proven
+
+    async def prove(self, number: int) -> None:
+        """As `CommitStore.prove`."""
+        await self._rows.prove(number)
+
     async def last_commit(self) -> int:
         """As `CommitStore.last_commit`."""
         return await self._rows.last_commit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -35,7 +35,14 @@ class SteppedCommits:
         self._executor = executor
         self._number = database.nodes[NODE].number
 
-    def perform(self, syncs: Sequence[Sync], done: Performed, *, settles: bool) -> None:
+    def perform(
+        self,
+        syncs: Sequence[Sync],
+        done: Performed,
+        _make_room: Callable[[], None],
+        *,
+        settles: bool,
+    ) -> None:
         self._number += 1
         commit = Commit(self._number, self._number - 1, changes_of(syncs))
         self._executor.submit(partial(self._commit, commit), done)

@@ -98,6 +98,14 @@ class SimulatedDatabase:
         while self._undo:
             self._undo.pop()()
 
+    def prove(self, node_id: int, incarnation: int, number: int) -> bool:
+        """Let a standby have everything, if that commit is there; return whether it is."""
+        node = self.nodes.get(node_id)
+        if node is None or node.incarnation != incarnation or node.number < number:
+            return False
+        self.confirm()
+        return True
+
     def commit(self, node_id: int, incarnation: int, commit: Commit) -> bool:
         """Do what the fenced statement does; return whether it had effect."""
         node = self.nodes.get(node_id)
@@ -251,12 +259,16 @@ class SimulatedStore:
         self._mishap_probability = mishap_probability
         #: What happens to the next requests, the first one first.
         self.mishaps: deque[Mishap] = deque()
+        #: What happens to the next proofs, which have connections of their own.
+        self.proof_mishaps: deque[Mishap] = deque()
+        self.proven = 0
         #: Whether the network lets nothing through.
         self.is_cut = False
         self._is_connected = False
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         self._node_id, self._incarnation = node_id, incarnation
+        self.proven = 0
 
     async def connect(self) -> None:
         await self._delay()
@@ -277,8 +289,19 @@ class SimulatedStore:
             raise OutcomeUnknown(f"commit {commit.number}: {mishap.name}")
         if not apply():
             raise Fenced(f"commit {commit.number} of incarnation {self._incarnation}")
-        self._database.confirm()
         await self._delay()
+
+    async def prove(self, number: int) -> None:
+        await self._delay()
+        mishap = self._chance(self.proof_mishaps)
+        if mishap in (Mishap.REQUEST_LOST, Mishap.LATE):
+            raise OutcomeUnknown(f"a proof of commit {number}: {mishap.name}")
+        if not self._database.prove(self._node_id, self._incarnation, number):
+            raise OutcomeUnknown(f"commit {number} is not there")
+        await self._delay()
+        if mishap is Mishap.REPLY_LOST:
+            raise OutcomeUnknown(f"a proof of commit {number}: {mishap.name}")
+        self.proven = max(self.proven, number)
 
     async def last_commit(self) -> int:
         await self._ask()
@@ -316,16 +339,19 @@ class SimulatedStore:
 
     def _mishap(self) -> Mishap:
         """Return what happens to this request. A mishap costs the connection."""
-        mishap = Mishap.NONE
-        if self.is_cut or not self._is_connected:
-            mishap = Mishap.REQUEST_LOST
-        elif self.mishaps:
-            mishap = self.mishaps.popleft()
-        elif self._random is not None and self._random.random() < self._mishap_probability:
-            mishap = self._random.choice([*Mishap][1:])
+        mishap = self._chance(self.mishaps) if self._is_connected else Mishap.REQUEST_LOST
         if mishap is not Mishap.NONE:
             self._is_connected = False
         return mishap
+
+    def _chance(self, planned: deque[Mishap]) -> Mishap:
+        if self.is_cut:
+            return Mishap.REQUEST_LOST
+        if planned:
+            return planned.popleft()
+        if self._random is not None and self._random.random() < self._mishap_probability:
+            return self._random.choice([*Mishap][1:])
+        return Mishap.NONE
 
     async def _delay(self) -> None:
         if self._random is not None:
