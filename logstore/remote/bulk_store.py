@@ -86,6 +86,10 @@ class BulkStore:
         """As `CommitStore.delete`. The objects go with the next sweep."""
         await self._rows.delete(keys)
 
+    async def reclaim(self) -> None:
+        """As `CommitStore.reclaim`."""
+        await self._rows.reclaim()
+
     async def references(self) -> Sequence[bytes]:
         """As `CommitStore.references`."""
         return await self._rows.references()

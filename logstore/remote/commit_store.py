@@ -205,6 +205,9 @@ class CommitStore(Protocol):
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
 
+    async def reclaim(self) -> None:
+        """Let the room of removed chunks be used again. Raises StoreUnavailable."""
+
     async def references(self) -> Sequence[bytes]:
         """Return the data of every chunk, of any log, that is a reference to an object.
 

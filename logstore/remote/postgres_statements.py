@@ -129,6 +129,10 @@ SELECT base_offset, end_offset, data FROM (
 WHERE number = 1 OR size_bytes <= $4
 ORDER BY base_offset"""
 
+#: Not while another node does it. What was free is used again, but not given back: that would keep
+#: commits out meanwhile.
+RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
+
 #: Reads all rows, but of each only the first bytes.
 REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"
 

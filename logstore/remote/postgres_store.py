@@ -52,6 +52,7 @@ _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
 _CONNECT_S = 2.0
 _READ_S = 30.0
+_RECLAIM_S = 600.0
 #: Settings of the connection for commits, whatever the database or the role has. A commit that has
 #: returned is on the disk. A node that stops in the middle of a transaction holds its row for five
 #: seconds at most, so that it can be taken over.
@@ -238,6 +239,10 @@ class PostgresStore:
         async with self._reading() as reader, reader.transaction():
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
+
+    async def reclaim(self) -> None:
+        async with self._reading() as reader:
+            await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
 
     async def references(self) -> Sequence[bytes]:
         async with self._reading() as reader:

@@ -82,7 +82,7 @@ class ReferenceKafka:
         self.directory = directory
         self.log_directory = directory / "log"
         self._joins = joins
-        self._controller_port = free_port() if joins is None else joins._controller_port
+        self._controller_port: int = free_port() if joins is None else joins._controller_port
         # A leading zero byte: an id that begins with `-` would be taken for an option.
         made = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         self._cluster_id: str = made if joins is None else joins._cluster_id

@@ -77,6 +77,8 @@ class SimulatedDatabase:
         self._now_ms = now_ms
         self.nodes: dict[int, _Node] = {}
         self._logs: dict[LogKey, _Log] = {}
+        #: How often the room of what was removed was made free.
+        self.reclaimed = 0
         # How to take back what no standby has yet, the newest last.
         self._undo: list[Callable[[], None]] = []
 
@@ -324,6 +326,10 @@ class SimulatedStore:
         await self._ask()
         self._database.delete(keys)
 
+    async def reclaim(self) -> None:
+        await self._ask()
+        self._database.reclaimed += 1
+
     async def references(self) -> Sequence[bytes]:
         await self._ask()
         return self._database.references()
@@ -350,7 +356,8 @@ class SimulatedStore:
         if planned:
             return planned.popleft()
         if self._random is not None and self._random.random() < self._mishap_probability:
-            return self._random.choice([*Mishap][1:])
+            chosen: Mishap = self._random.choice([*Mishap][1:])
+            return chosen
         return Mishap.NONE
 
     async def _delay(self) -> None:
