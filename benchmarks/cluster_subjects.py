@@ -103,8 +103,8 @@ def magnetar_cluster(
         server.start()
         stack.callback(server.stop, signal.SIGQUIT)
         if is_distant:
-            standby = PostgresServer(path / "standby", **_POSTGRESQL)
-            server.copy_to(standby, stack.enter_context(distant(server.port, DISTANCE_MS)))
+            through = stack.enter_context(distant(server.port, DISTANCE_MS))
+            standby = server.standby(path / "standby", through=through)
             standby.start()
             stack.callback(standby.stop, signal.SIGQUIT)
         broker = MagnetarBroker(path / "nodes", workers=NODES)

@@ -86,6 +86,11 @@ class Broker(ABC):
         """How many nodes clients see."""
         return 1
 
+    @property
+    def node_addresses(self) -> list[str]:
+        """The address of each node."""
+        return [self.bootstrap]
+
     def address(self, protocol: str) -> str:
         """Return the bootstrap address of one of its other listeners."""
         return f"127.0.0.1:{self.listeners[protocol]}"
@@ -247,7 +252,6 @@ class MagnetarBroker(Broker):
 
     @property
     def node_addresses(self) -> list[str]:
-        """The address of each node."""
         return [f"127.0.0.1:{self.port + number}" for number in range(self.workers)]
 
     def node_pids(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 - The crash properties on the simulated disk, and the exactly-once pipeline, `--times` each.
 - All compat tests against a magnetar of three nodes.
-- The long runs of `tools.soak_run`: transactions, groups, topics, Spark's sink.
+- The long runs of `tools.soak_run`: transactions, a failing cluster, groups, topics, Spark's sink.
 - 100 000 random histories of a consumer group.
 - The examples in Spark at full size, one of which audits two million records.
 
@@ -32,7 +32,7 @@ _HISTORIES = "tests/coordinator/groups/test_consumer_histories.py"
 #: An ordinary run has 300 histories.
 _HISTORIES_TIMES = {"MAGNETAR_SOAK": "334"}
 #: Of `--minutes`, for each long run.
-_SHARES = {"transactions": 1.0, "groups": 0.5, "topics": 1.0, "sink": 2.0}
+_SHARES = {"transactions": 1.0, "cluster": 2.0, "groups": 0.5, "topics": 1.0, "sink": 2.0}
 _SPARK_EXAMPLES = ("ledger", "sessionize", "audit", "backfill")
 _OUTPUT_SHOWN = 8000
 
@@ -126,7 +126,7 @@ def main() -> int:
         "--minutes",
         type=float,
         default=10.0,
-        help="of transactions and topics; half of it for groups, twice for the sink",
+        help="of transactions and topics; half of it for groups, twice for cluster and sink",
     )
     parser.add_argument(
         "--only", choices=("crash", "pipeline", "nodes", "histories", *_SHARES, "examples")

@@ -36,6 +36,14 @@ class NodeFenced(StorageFailure):
     """Others have taken over what this node led, or have its id: its process must end."""
 
 
+class Forgotten(Exception):
+    """The store knows this incarnation no more: it has lost a start that it had acknowledged."""
+
+
+class CommitsLost(StorageFailure):
+    """The store has forgotten what it had acknowledged: a standby took over that was behind."""
+
+
 class OutcomeUnknown(Exception):
     """Whether a commit has taken effect is not known."""
 
@@ -184,7 +192,7 @@ class CommitStore(Protocol):
     async def last_commit(self) -> int:
         """Return the number of this incarnation's last commit, 0 if there is none.
 
-        Raises Fenced, StoreUnavailable.
+        Raises Fenced, Forgotten, StoreUnavailable.
         """
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:

@@ -79,7 +79,7 @@ HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true
 #: What the next commits of a connection wait for: nothing, since proofs follow.
 DO_NOT_WAIT = "SET synchronous_commit = off"
 
-LAST_COMMIT = "SELECT commit_seq FROM nodes WHERE node_id = $1 AND incarnation = $2"
+LAST_COMMIT = "SELECT incarnation, commit_seq FROM nodes WHERE node_id = $1"
 
 _WANTED = "unnest($1::uuid[], $2::int[]) WITH ORDINALITY w(t, p, number)"
 LOAD_LOGS = f"""

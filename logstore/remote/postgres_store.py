@@ -24,6 +24,7 @@ from logstore.remote.commit_store import (
     Chunk,
     Commit,
     Fenced,
+    Forgotten,
     LogKey,
     Move,
     OutcomeUnknown,
@@ -194,13 +195,18 @@ class PostgresStore:
         if self._connection is None:
             raise StoreUnavailable("there is no connection")
         try:
-            last = await self._connection.fetchval(sql.LAST_COMMIT, *self._node, timeout=_CONNECT_S)
+            row = await self._connection.fetchrow(
+                sql.LAST_COMMIT, self._node[0], timeout=_CONNECT_S
+            )
         except _TROUBLE as error:
             self._give_up()
             raise StoreUnavailable(_told(error)) from error
-        if last is None:
-            raise Fenced(f"incarnation {self._node[1]} of node {self._node[0]}")
-        return int(last)
+        own = f"incarnation {self._node[1]} of node {self._node[0]}"
+        if row is None or row[0] < self._node[1]:
+            raise Forgotten(own)
+        if row[0] > self._node[1]:
+            raise Fenced(own)
+        return int(row[1])
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         keys = _key_columns([one.key for one in wanted])

@@ -24,8 +24,10 @@ from logstore.remote.commit_store import (
     PROOFS_MAX,
     Changes,
     Commit,
+    CommitsLost,
     CommitStore,
     Fenced,
+    Forgotten,
     NodeFenced,
     OutcomeUnknown,
     StoreUnavailable,
@@ -39,10 +41,6 @@ LEASE_MARGIN_MS = 1_000
 #: Waits before the store is asked again.
 _RETRY_FIRST_S = 0.02
 _RETRY_MAX_S = 0.25
-
-
-class CommitsLost(StorageFailure):
-    """The store has forgotten commits that it had acknowledged."""
 
 
 def boot_time_ms() -> int:
@@ -101,16 +99,18 @@ class StoreCommits:
         """Whether no other node can have taken over this one's partitions yet."""
         return self._now_ms() < self._lease_until_ms
 
+    def proof(self) -> Callable[[], bool]:
+        """Return what tells whether a commit is proven that was sent after this call."""
+        asked_at_ms = self._now_ms()
+        return lambda: self.renewed_at_ms > asked_at_ms
+
     async def begin(self) -> None:
         """Connect, and find out which number the next commit has.
 
-        Raises NodeFenced, StoreUnavailable.
+        Raises NodeFenced, CommitsLost, StoreUnavailable.
         """
         await self._store.connect()
-        try:
-            self._number = self._proven = await self._store.last_commit()
-        except Fenced as fenced:
-            raise NodeFenced(str(fenced)) from fenced
+        self._number = self._proven = await self._ask()
 
     def perform(
         self,
@@ -209,12 +209,10 @@ class StoreCommits:
         while True:
             try:
                 await self._store.connect()
-                last = await self._store.last_commit()
+                last = await self._ask()
             except StoreUnavailable:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_MAX_S)
-            except Fenced as fenced:
-                raise NodeFenced(str(fenced)) from fenced
             else:
                 break
         if last < self._proven:
@@ -223,6 +221,18 @@ class StoreCommits:
                 " was acknowledged: it has failed over to a standby that was behind"
             )
         return last
+
+    async def _ask(self) -> int:
+        """Return the last commit's number. Raises NodeFenced, CommitsLost, StoreUnavailable."""
+        try:
+            return await self._store.last_commit()
+        except Fenced as fenced:
+            raise NodeFenced(f"{fenced} was taken over, or started once more") from fenced
+        except Forgotten as forgotten:
+            raise CommitsLost(
+                f"the store has forgotten {forgotten}: it has failed over to a standby that was"
+                " behind"
+            ) from forgotten
 
     def close(self) -> None:
         """Commit nothing more."""

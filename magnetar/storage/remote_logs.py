@@ -85,6 +85,9 @@ class RemoteLogs(Logs):
         """
         return self._remote.is_leased
 
+    def proof(self) -> Callable[[], bool]:
+        return self._remote.proof()
+
     async def proven(self) -> None:
         """Return when a commit has returned that began after the call.
 

@@ -23,6 +23,7 @@ from logstore.remote.commit_store import (
     Chunk,
     Commit,
     Fenced,
+    Forgotten,
     LogKey,
     LogStart,
     Move,
@@ -308,8 +309,11 @@ class SimulatedStore:
     async def last_commit(self) -> int:
         await self._ask()
         node = self._database.nodes.get(self._node_id)
-        if node is None or node.incarnation != self._incarnation:
-            raise Fenced(f"incarnation {self._incarnation} of node {self._node_id}")
+        own = f"incarnation {self._incarnation} of node {self._node_id}"
+        if node is None or node.incarnation < self._incarnation:
+            raise Forgotten(own)
+        if node.incarnation > self._incarnation:
+            raise Fenced(own)
         return node.number
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:

@@ -14,6 +14,7 @@ from logstore.remote.commit_store import (
     Commit,
     CommitStore,
     Fenced,
+    Forgotten,
     LogKey,
     LogStart,
     Move,
@@ -172,6 +173,20 @@ async def test_an_earlier_incarnation_is_fenced_and_reads_on(place: Place) -> No
     await write(later, Changes([chunk(4, b"later")]))
     assert [*(await load(earlier)).chunks] == [chunk(0), chunk(4, b"later")]
     await earlier.close()
+    await later.close()
+
+
+async def test_an_incarnation_that_is_not_there_any_more_was_forgotten(place: Place) -> None:
+    await (await place.start(5)).close()
+    # As where a standby was promoted that lacked the last start.
+    later = await place.store(6)
+    with pytest.raises(Forgotten):
+        await later.last_commit()
+    with pytest.raises(Fenced):
+        await later.commit(Commit(1, 0, Changes([chunk(0)])))
+    later.begin_as(2, 5)
+    with pytest.raises(Forgotten):
+        await later.last_commit()
     await later.close()
 
 

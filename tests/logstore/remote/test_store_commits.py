@@ -13,13 +13,14 @@ from logstore.remote.commit_store import (
     NOTHING,
     Changes,
     Chunk,
+    CommitsLost,
     LogKey,
     Move,
     NodeFenced,
     Wanted,
 )
 from logstore.remote.remote_ledger import RemoteSync
-from logstore.remote.store_commits import LEASE_MARGIN_MS, CommitsLost, StoreCommits
+from logstore.remote.store_commits import LEASE_MARGIN_MS, StoreCommits
 from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
 from tests.logstore.remote_stores import KEY
 
@@ -225,6 +226,16 @@ async def test_lost_acknowledged_commits_are_told_of(world: World) -> None:
     world.database.nodes[1].number = 0
     with pytest.raises(CommitsLost, match="behind"):
         await world.commit()
+
+
+async def test_a_lost_start_is_no_fence(world: World) -> None:
+    await world.commit()
+    # A standby that had not got the node's start: nobody has taken anything over.
+    world.database.start_node(1, 4)
+    with pytest.raises(CommitsLost, match="forgotten incarnation 5 of node 1"):
+        await world.commit()
+    with pytest.raises(CommitsLost, match="forgotten incarnation 5 of node 1"):
+        await world.commits.begin()
 
 
 async def test_a_node_that_is_not_the_last_one_started_cannot_begin() -> None:
