@@ -35,6 +35,7 @@ _TOPIC = "cluster"
 _VALUE = b"x" * 100
 _LARGE = b"x" * 1_000_000
 _LARGE_BYTES_A_SECOND = 10_000_000
+_BURST = 2 * PARTITIONS
 _SAMPLE_S = 0.5
 _MINUTES = 30
 
@@ -119,20 +120,21 @@ def _small_clients(broker: Broker, database: Database, seconds: float) -> dict[R
 def _beside_large(broker: Broker, rounds: int) -> dict[Row, float]:
     """One record at a time, while another client writes large batches to the same nodes."""
     create_topic(broker.bootstrap, "large", PARTITIONS)
+    label = f"one record acknowledged beside 10 MB/s, {_BURST} batches of 1 MB at once"
     with _meanwhile(partial(_write_large, broker)):
-        return _produce(broker, rounds, "one record acknowledged beside 10 MB/s of 1 MB batches")
+        return _produce(broker, rounds, label)
 
 
 def _write_large(broker: Broker, is_over: threading.Event) -> None:
     client = producer(
         broker.bootstrap, linger_ms=0, acks="all", message_max_bytes=2_000_000, batch_num_messages=1
     )
-    due, number = time.monotonic(), 0
+    due = time.monotonic()
     while not is_over.wait(max(due - time.monotonic(), 0)):
-        client.produce("large", _LARGE, partition=number % PARTITIONS)
+        for number in range(_BURST):
+            client.produce("large", _LARGE, partition=number % PARTITIONS)
         client.poll(0)
-        due += len(_LARGE) / _LARGE_BYTES_A_SECOND
-        number += 1
+        due += _BURST * len(_LARGE) / _LARGE_BYTES_A_SECOND
     client.flush(TIMEOUT_S)
 
 

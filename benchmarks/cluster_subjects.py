@@ -97,6 +97,7 @@ def magnetar_cluster(
         path = stack.enter_context(directory())
         server = PostgresServer(
             path / "primary",
+            0,
             **_POSTGRESQL,
             synchronous_standby_names="*" if is_distant else "",
         )

@@ -2,7 +2,8 @@
 
     python -m benchmarks.distance 127.0.0.1:5432 --ms 1
 
-It prints its port. Each direction of each connection has two threads, one that reads and one that
+It prints its port. `tools.tcp_proxy` breaks connections; this one is exact to a tenth of a
+millisecond. Each direction of each connection has two threads, one that reads and one that
 waits and writes, so bytes that follow one another closely are late once, not in turn. A process of
 its own: the threads would wait for others' Python code.
 """

@@ -73,7 +73,7 @@ class FaultyBucket:
         with self._lock:
             if self._random.random() >= self.probability:
                 return None
-            fault = self._random.choice([*Fault])
+            fault: Fault = self._random.choice([*Fault])
             self.counts[fault] += 1
             return fault
 
