@@ -29,7 +29,7 @@ class Probe(threading.Thread):
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         super().__init__(daemon=True)
-        self._bootstrap, self._topic = bootstrap, topic
+        self._servers, self._topic = bootstrap, topic
         self._ends = threading.Event()
         self._waiting: dict[int, float] = {}
         self._acknowledged: list[Sent] = []
@@ -38,10 +38,10 @@ class Probe(threading.Thread):
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        create_topic(self._bootstrap, self._topic, PARTITIONS)
+        create_topic(self._servers, self._topic, PARTITIONS)
         producer = Producer(
             {
-                "bootstrap.servers": self._bootstrap,
+                "bootstrap.servers": self._servers,
                 "enable.idempotence": True,
                 "linger.ms": 0,
                 "retry.backoff.ms": 20,

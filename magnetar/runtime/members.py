@@ -9,7 +9,6 @@ nodes have died.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +34,11 @@ LOOK_AGAIN_S = 1.0
 _LOOKS = Pool("members", 1)
 
 _log = get_logger("nodes")
+
+
+def _now_s() -> float:
+    """Return the event loop's time: in a simulation it is not that of the machine."""
+    return asyncio.get_running_loop().time()
 
 
 class Members:
@@ -125,7 +129,7 @@ class MemberWatch:
 
         Where it has been away, leases have ended of nodes that live and could not renew them.
         """
-        return time.monotonic() - self._answers_since_s
+        return _now_s() - self._answers_since_s
 
     def start(self, fail: Callable[[BaseException], None]) -> None:
         """Look from now on. `fail` ends a node that is fenced."""
@@ -154,7 +158,7 @@ class MemberWatch:
             self._is_away = True
             return
         if self._is_away:
-            self._answers_since_s = time.monotonic()
+            self._answers_since_s = _now_s()
         self._is_away = False
         known, proof = self._looked_at
         known.see(history, proof())

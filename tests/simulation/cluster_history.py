@@ -65,8 +65,8 @@ class ClusterNemesis:
             # The others take over what it led.
             await asyncio.sleep(_AWAY_S)
         elif chance < 0.7 and machine.process is not None:
-            # The longest of them find themselves fenced.
-            machine.process.stop_for(self.random.choice((0.2, 1.0, 5.2, _AWAY_S)))
+            # After the longest it finds itself fenced, with requests and commits of before.
+            machine.process.stop_for(self.random.choice((0.2, 1.0, 5.2, _AWAY_S, _AWAY_S)))
         elif chance < 0.78 and machine.store is not None:
             store = machine.store
             store.is_cut = True

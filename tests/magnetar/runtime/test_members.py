@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -95,7 +94,7 @@ async def test_a_catalog_that_was_away_is_not_steady_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr(looks, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(looks, "_now_s", lambda: now_s)
     world = Looks(tmp_path, monkeypatch)
     await world.look()
     now_s = 110.0
