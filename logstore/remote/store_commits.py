@@ -33,7 +33,7 @@ from logstore.remote.commit_store import (
     StoreUnavailable,
 )
 from logstore.remote.remote_ledger import RemoteSync
-from logstore.sync.group_commit import Performed
+from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync
 
 #: The own copy of the lease ends so much earlier than the store's: clocks may drift apart.

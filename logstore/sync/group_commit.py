@@ -29,13 +29,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from logstore.disk.barriers import SYNC_ALL_FROM, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem, StorageFailure
 from logstore.sync.file_syncs import FileSyncs
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Journal
+from logstore.sync.medium import Medium, Performed
 from logstore.sync.sync_executors import BesideLoop, SyncDurations, SyncExecutor
 from logstore.sync.sync_executors import Sync as Sync
 
@@ -53,31 +54,6 @@ class LedgerClosed(Exception):
 
 def _tell_none() -> None:
     """What is told of a full disk before a hook is set."""
-
-
-#: Is called on the event loop when a sync has ended, with what it failed of.
-Performed: TypeAlias = Callable[[OSError | StorageFailure | None], None]
-
-
-class Medium(Protocol):
-    """Where group commit makes durable what ledgers have written."""
-
-    def perform(
-        self,
-        syncs: Sequence[Sync],
-        done: Performed,
-        make_room: Callable[[], None],
-        *,
-        settles: bool,
-    ) -> None:
-        """Make all of these durable, then call `done`, in the order of the calls.
-
-        The next call comes after `make_room`, which need not be called, or `done`. `settles`: also
-        what earlier ones have left to do later. There may be no syncs then.
-        """
-
-    def close(self) -> None:
-        """Release everything."""
 
 
 class _Round:

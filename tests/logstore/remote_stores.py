@@ -17,7 +17,8 @@ from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_commits import changes_of
 from logstore.remote.store_reads import StoreReads
-from logstore.sync.group_commit import GroupCommit, Performed
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync, SyncExecutor
 from tests.logstore.partitions import SteppedPartition, complete
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore

@@ -9,7 +9,8 @@ import pytest
 
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
-from logstore.sync.group_commit import CommittedLedger, GroupCommit, Performed, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
+from logstore.sync.medium import Performed
 from tests.logstore.simulated_executors import SteppedExecutor
 
 
