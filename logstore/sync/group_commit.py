@@ -56,27 +56,9 @@ def _tell_none() -> None:
     """What is told of a full disk before a hook is set."""
 
 
-class _Round:
-    """One sync under way."""
-
-    __slots__ = ("began_seconds", "covered", "settling")
-
-    def __init__(
-        self, covered: list[tuple[CommittedLedger, Sync]], settling: list[asyncio.Future[None]]
-    ) -> None:
-        self.covered = covered
-        #: Those that wait for its end.
-        self.settling = settling
-        self.began_seconds = perf_counter()
-
-    def fail(self, failure: StorageFailure) -> None:
-        """Fail whatever waits for it."""
-        for member, _ in self.covered:
-            member.fail_waiters(failure)
-        for settled in self.settling:
-            if not settled.done():
-                settled.set_exception(failure)
-
+#: A sync under way: what it covers, those that wait for its end, when it began (seconds). A plain
+#: tuple: each request that appends makes one.
+_Round: TypeAlias = "tuple[list[tuple[CommittedLedger, Sync]], list[asyncio.Future[None]], float]"
 
 #: Chooses what the next sync covers, of all ledgers that have something to write. The others wait
 #: for the one after it. What has to survive a crash together is chosen together.
@@ -268,14 +250,13 @@ class GroupCommit:
         self._dirty.clear()
         for member in waiting:
             member.fail_waiters(failure)
-        settling = [settled for each in rounds for settled in each.settling]
-        for settled in (*settling, *self._settling):
-            if not settled.done():
-                settled.set_exception(failure)
+        for _, settling, _ in rounds:
+            _fail_all(settling, failure)
+        _fail_all(self._settling, failure)
         self._on_failure(failure)
 
     def _members_under_way(self) -> dict[CommittedLedger, None]:
-        covered = (member for each in self._under_way for member, _ in each.covered)
+        covered = (member for members, _, _ in self._under_way for member, _ in members)
         return dict.fromkeys(covered)
 
     def close(self) -> None:
@@ -307,7 +288,7 @@ class GroupCommit:
         self._dirty, self.is_due = others, bool(others)
         self._unsynced_bytes = 0
         settling, self._settling = self._settling, []
-        self._under_way.append(_Round(covered, settling))
+        self._under_way.append((covered, settling, perf_counter()))
         self._has_room = False
         if self.durability is Durability.FSYNC:
             self._perform(syncs, self._performed, self._make_room, settles=bool(settling))
@@ -323,14 +304,14 @@ class GroupCommit:
             self._go_on()
 
     def _performed(self, error: OSError | StorageFailure | None) -> None:
-        self.sync_durations.observe(perf_counter() - self._under_way[0].began_seconds)
+        self.sync_durations.observe(perf_counter() - self._under_way[0][2])
         if error is None and self.failure is None:
             self._complete()
             return
         self._busy = False
         # Not covered any more, so that `fail` finds each member once.
         self._dirty |= self._members_under_way()
-        self._settling += [settled for each in self._under_way for settled in each.settling]
+        self._settling += [each for _, settling, _ in self._under_way for each in settling]
         self._under_way.clear()
         if isinstance(error, StorageFailure):
             self.fail(error)
@@ -338,8 +319,7 @@ class GroupCommit:
             self.failed("sync failed", error)
 
     def _complete(self) -> None:
-        ended = self._under_way.popleft()
-        covered = ended.covered
+        covered, settling, _ = self._under_way.popleft()
         try:
             for member, sync in covered:
                 end_offset = sync.end_offset
@@ -348,7 +328,7 @@ class GroupCommit:
                     member.durable_end_offset = end_offset
                 member.complete_sync(sync)
         except StorageFailure as failure:
-            ended.fail(failure)
+            _fail_round(covered, settling, failure)
             return
         for member, _ in covered:
             member.on_durable(member.durable_end_offset)
@@ -357,8 +337,8 @@ class GroupCommit:
         for member, _ in covered:
             if member.waiters:
                 served += member.take_served()
-        if ended.settling:
-            _resume(ended.settling)
+        if settling:
+            _resume(settling)
         if not (self._has_room or self._under_way):
             self._go_on()
         for waiter in served:
@@ -381,6 +361,22 @@ def _resume(settling: Sequence[asyncio.Future[None]]) -> None:
     for settled in settling:
         if not settled.done():
             settled.set_result(None)
+
+
+def _fail_all(settling: Sequence[asyncio.Future[None]], failure: StorageFailure) -> None:
+    for settled in settling:
+        if not settled.done():
+            settled.set_exception(failure)
+
+
+def _fail_round(
+    covered: Sequence[tuple[CommittedLedger, Sync]],
+    settling: Sequence[asyncio.Future[None]],
+    failure: StorageFailure,
+) -> None:
+    for member, _ in covered:
+        member.fail_waiters(failure)
+    _fail_all(settling, failure)
 
 
 def _perform_nothing(
