@@ -262,6 +262,8 @@ class MagnetarBroker(Broker):
         self.workers = workers or WORKERS
         while not all(_is_free(self.port + number) for number in range(1, self.workers)):
             self.port = free_port()
+        #: The database of the cluster whose nodes they are; None: they share the directory.
+        self.storage = database_of(str(directory)) if OVER_POSTGRESQL else None
         #: What `serve` and its flags follow.
         self.program = [str(MAGNETAR)]
         self._output = directory / "output.log"
@@ -327,8 +329,8 @@ class MagnetarBroker(Broker):
             command += ["--set", f"{name}={value}"]
         if self.workers > 1:
             command += ["--workers", str(self.workers)]
-        if OVER_POSTGRESQL:
-            command += ["--storage", database_of(str(self.directory))]
+        if self.storage is not None:
+            command += ["--storage", self.storage]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
