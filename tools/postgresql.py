@@ -110,7 +110,7 @@ class PostgresServer:
         except FileNotFoundError:
             return False
         # The first line may be of a server that was killed; the eighth says what it is doing.
-        return lines[0] == str(self.pid) and lines[7:8] == ["ready   "]
+        return lines[:1] == [str(self.pid)] and lines[7:8] == ["ready   "]
 
     def _programs(self) -> Path:
         """Return the directory of the programs, where the server's user can read them."""
