@@ -7,7 +7,8 @@ ever waits for an object store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from uuid import UUID
 
 from logstore.remote.commit_store import (
     Chunk,
@@ -76,6 +77,10 @@ class BulkStore:
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """As `CommitStore.delete`. The objects go with the next sweep."""
         await self._rows.delete(keys)
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """As `CommitStore.remains`."""
+        return await self._rows.remains(topic_ids)
 
     async def references(self) -> Sequence[bytes]:
         """As `CommitStore.references`."""

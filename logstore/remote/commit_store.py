@@ -15,7 +15,7 @@ calls come from the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -189,6 +189,9 @@ class CommitStore(Protocol):
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""
 
     async def references(self) -> Sequence[bytes]:
         """Return the data of every chunk, of any log, that is a reference to an object.

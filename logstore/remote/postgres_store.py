@@ -7,9 +7,10 @@ of psycopg: docs/decisions/0060-commit-store.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -196,6 +197,11 @@ class PostgresStore:
         async with self._reading() as reader, reader.transaction():
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        async with self._reading() as reader:
+            rows = await reader.fetch(sql.REMAINS, [*topic_ids])
+        return [LogKey(*row) for row in rows]
 
     async def references(self) -> Sequence[bytes]:
         async with self._reading() as reader:
