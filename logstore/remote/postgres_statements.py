@@ -128,6 +128,7 @@ DELETE = tuple(
     f"DELETE FROM {table} USING {_WANTED} WHERE topic_id = w.t AND partition = w.p"
     for table in _TABLES
 )
+CLEAR = "TRUNCATE " + ", ".join(_TABLES)
 REMAINS = " UNION ".join(
     f"SELECT topic_id, partition FROM {table} WHERE topic_id = ANY($1::uuid[])" for table in _TABLES
 )

@@ -208,6 +208,24 @@ class PostgresStore:
             rows = await reader.fetch(sql.REFERENCES, REFERENCE)
         return [data for (data,) in rows]
 
+    async def fill(self, changes: Changes) -> None:
+        """Write what an import brings, without a fence: no node lives. Raises StoreUnavailable."""
+        rows = {
+            "chunks": [(*one.key, *one[1:]) for one in changes.chunks],
+            "segments": [(*one.key, *one[1:]) for one in changes.segments],
+            "logs": [(*one.key, one.start_offset) for one in changes.starts],
+            "attachments": [(*one.key, one.name, one.data) for one in changes.attachments],
+        }
+        async with self._reading() as writer, writer.transaction():
+            for table, records in rows.items():
+                if records:
+                    await writer.copy_records_to_table(table, records=records)
+
+    async def clear(self) -> None:
+        """Delete everything of every log. Raises StoreUnavailable."""
+        async with self._reading() as writer:
+            await writer.execute(sql.CLEAR)
+
     async def close(self) -> None:
         self._give_up()
         if self._readers is not None:
