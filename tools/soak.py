@@ -2,7 +2,7 @@
 
 - The crash properties on the simulated disk, and the exactly-once pipeline, `--times` each.
 - All compat tests against a magnetar of three nodes.
-- The long runs of `tools.soak_run`: transactions, groups, topics, Spark's sink.
+- The long runs of `tools.soak_run`: transactions, also over nodes, groups, topics, Spark's sink.
 - 100 000 random histories of a consumer group.
 - The examples in Spark at full size, one of which audits two million records.
 
@@ -32,7 +32,7 @@ _HISTORIES = "tests/coordinator/groups/test_consumer_histories.py"
 #: An ordinary run has 300 histories.
 _HISTORIES_TIMES = {"MAGNETAR_SOAK": "334"}
 #: Of `--minutes`, for each long run.
-_SHARES = {"transactions": 1.0, "groups": 0.5, "topics": 1.0, "sink": 2.0}
+_SHARES = {"transactions": 1.0, "nodes": 2.0, "groups": 0.5, "topics": 1.0, "sink": 2.0}
 _SPARK_EXAMPLES = ("ledger", "sessionize", "audit", "backfill")
 _OUTPUT_SHOWN = 8000
 
@@ -69,8 +69,8 @@ def crash_properties() -> Outcome:
 
 
 def pipeline() -> Outcome:
-    """Word counts, exactly once, while the workers and the broker are killed."""
-    return run("pipeline", ["compat_tests.pipeline.demo"])
+    """Word counts, exactly once, while the workers and the broker are killed, and workers stop."""
+    return run("pipeline", ["compat_tests.pipeline.demo", "--pauses"])
 
 
 def long_run(name: str, minutes: float) -> Outcome:
@@ -78,10 +78,10 @@ def long_run(name: str, minutes: float) -> Outcome:
     return run(name, ["tools.soak_run", name, "--minutes", str(minutes)])
 
 
-def nodes() -> Outcome:
+def compat_over_nodes() -> Outcome:
     """All compat tests against a magnetar of three nodes."""
     arguments = ["pytest", "-q", "-n", "2", "--dist", "loadscope", "-p", "no:randomly"]
-    return run("nodes", [*arguments, "compat_tests"], {"MAGNETAR_WORKERS": "3"})
+    return run("compat over nodes", [*arguments, "compat_tests"], {"MAGNETAR_WORKERS": "3"})
 
 
 def group_histories() -> Outcome:
@@ -103,8 +103,8 @@ def _planned(
             yield number, crash_properties
         if only in (None, "pipeline"):
             yield number, pipeline
-    if only in (None, "nodes"):
-        yield 1, nodes
+    if only in (None, "compat"):
+        yield 1, compat_over_nodes
     if only in (None, "histories"):
         yield 1, group_histories
     for name, share in _SHARES.items():
@@ -126,10 +126,10 @@ def main() -> int:
         "--minutes",
         type=float,
         default=10.0,
-        help="of transactions and topics; half of it for groups, twice for the sink",
+        help="of transactions and topics; half of it for groups, twice for nodes and the sink",
     )
     parser.add_argument(
-        "--only", choices=("crash", "pipeline", "nodes", "histories", *_SHARES, "examples")
+        "--only", choices=("crash", "pipeline", "compat", "histories", *_SHARES, "examples")
     )
     arguments = parser.parse_args()
     outcomes = []

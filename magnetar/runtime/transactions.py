@@ -34,12 +34,13 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.commit import VISIBLE_TIMEOUT_MS
 from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.holds_told import HoldsTold
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
-from magnetar.storage.leaders import Partition, Placement
+from magnetar.storage.leaders import Partition
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -59,10 +60,6 @@ class PartitionsOfTopic(Protocol):
 
 class InternalTopics(Protocol):
     """Where the coordinators' topics are found."""
-
-    @property
-    def placement(self) -> Placement:
-        """Which nodes there are."""
 
     def by_name(self, name: str) -> PartitionsOfTopic | None:
         """Return the topic, None if it was never needed."""
@@ -87,13 +84,16 @@ class Transactions:
         storage: Storage,
         stop: Callable[[BaseException], None],
         elsewhere: MarkersElsewhere | None = None,
+        told: HoldsTold | None = None,
     ) -> None:
         """`offsets_partition_of`: the partition of `__consumer_offsets` that has a group.
-        `storage`, `stop`, `elsewhere`: as `TransactionStore`."""
+        `storage`, `stop`, `elsewhere`: as `TransactionStore`. `told`: None for a node that is
+        alone."""
         self._topics = topics
         self._clock = clock
         self._config = config
         self._offsets_partition_of = offsets_partition_of
+        self._told = told
         self.store = TransactionStore(
             config, clock, producer_ids, participants, storage, stop, elsewhere
         )
@@ -262,21 +262,20 @@ class Transactions:
         """Return when the producer's transaction holds `partitions`, and data for them may come.
 
         Not when that is durable: an acknowledgement of that data waits for it (`check_produce`).
-        Where partitions move, it is durable too: the next coordinator knows nothing else, and would
-        refuse the data. Refuses as `coordinator.transactions.add_partitions`.
+        Over nodes as `HoldsTold` says. Refuses as `coordinator.transactions.add_partitions`.
         """
-        moves = self._topics.placement.moves
+        shard = self.store.known_shard_of(transactional_id)
         log, end_offset = self._add(
-            self.store.known_shard_of(transactional_id),
+            shard,
             transactional_id,
             identity,
             partitions,
             transaction_version,
             may_begin=self._active_limit.may_begin(),
-            urgency=Urgency.AWAITED if moves else Urgency.RELAXED,
+            urgency=Urgency.RELAXED,
         )
-        if moves:
-            await log.durable(end_offset)
+        if self._told is not None:
+            await self._told.added(shard, transactional_id, partitions, end_offset)
         await self.store.commits.until_data_may_follow(transactional_id, log)
 
     async def add_offsets(

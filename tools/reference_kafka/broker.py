@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.reference_kafka.jars import ReferenceUnavailable, java_command
@@ -38,6 +38,9 @@ rootLogger.appenderRef.console.ref=console
 appender.console.type=Console
 appender.console.name=console
 """
+
+#: Runs kafka-storage with the arguments; returns its status and what it said.
+StorageTool = Callable[..., tuple[int, str]]
 
 
 def free_port() -> int:
@@ -73,8 +76,11 @@ class ReferenceKafka:
         settings: Mapping[str, str] | None = None,
         options: tuple[str, ...] = SERVER_OPTIONS,
         listeners: Mapping[str, int] | None = None,
+        storage_tool: StorageTool | None = None,
     ) -> None:
-        """`listeners`: the ports of listeners beside PLAINTEXT, by the name of their protocol."""
+        """`listeners`: the ports of listeners beside PLAINTEXT, by the name of their protocol.
+        `storage_tool`: what formats the directory; None: a JVM that does nothing else.
+        """
         self._listeners = {"PLAINTEXT": port, **(listeners or {})}
         self.port = port
         self.directory = directory
@@ -82,6 +88,7 @@ class ReferenceKafka:
         self._controller_port = free_port()
         self._settings = dict(settings or {})
         self._options = options
+        self._storage_tool = storage_tool or _run_storage_tool
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -176,12 +183,16 @@ class ReferenceKafka:
         # A leading zero byte: an id that begins with `-` would be taken for an option.
         cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         arguments = ("format", "-t", cluster_id, "-c", str(properties), "--standalone")
-        formatted = subprocess.run(
-            java_command("kafka.tools.StorageTool", *arguments),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if formatted.returncode != 0:
-            said = (formatted.stdout + formatted.stderr)[-2000:]
-            raise ReferenceUnavailable(f"kafka-storage format failed:\n{said}")
+        status, said = self._storage_tool(*arguments)
+        if status != 0:
+            raise ReferenceUnavailable(f"kafka-storage format failed:\n{said[-2000:]}")
+
+
+def _run_storage_tool(*arguments: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        java_command("kafka.tools.StorageTool", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout + ended.stderr

@@ -66,6 +66,23 @@ async def test_offsets_of_an_open_transaction_are_unstable_until_it_ends(
     assert await world.offset() == (5 if commit else 1)
 
 
+async def test_after_a_restart_the_successor_of_a_producer_drops_its_pending_offsets(
+    world: GroupsWorld,
+) -> None:
+    """Not before: until then the offset is unstable, and the next member waits for it."""
+    await world.until(world.commit(1))
+    lost = await world.begin_with_offsets(5)
+    await world.restart()
+    found = await world.fetched()
+    assert {each.error_code for each in found} == {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    await world.init()
+    assert await world.offset() == 1
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        await world.stage(lost, 6)
+    await world.restart()
+    assert await world.offset() == 1
+
+
 async def test_a_transaction_nobody_ends_is_ended_by_its_timeout(world: GroupsWorld) -> None:
     await world.begin_with_offsets(5)
     await world.restart()

@@ -257,18 +257,6 @@ async def test_an_add_is_answered_without_a_sync(world: World) -> None:
     assert log.high_watermark >= end_offset
 
 
-async def test_an_add_is_durable_when_answered_where_another_node_may_be_the_next_coordinator(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    identity = await world.init()
-    monkeypatch.setattr(world.coordinator._topics.placement, "moves", True)
-    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
-    await asyncio.sleep(0)
-    assert world.state() is State.ONGOING and not adding.done()
-    await synced(world, "__transaction_state")
-    assert adding.done()
-
-
 async def test_an_add_waits_until_the_end_before_it_is_durable(world: World) -> None:
     identity = await world.begin(A0)
     await world.answered(world.end("tx", identity, commit=True))
