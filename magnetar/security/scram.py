@@ -3,7 +3,8 @@
 The broker keeps salt, iterations, StoredKey and ServerKey of a user; the password cannot be
 computed from them. An unknown user gets a decoy, whose salt is made from the broker's secret and
 looks like the salts of users. The login fails at the last step, as with a wrong password. So the
-answers do not tell which users exist. With the extension `tokenauth=true` the name is a delegation token's id (KIP-48).
+answers do not tell which users exist. With the extension `tokenauth=true` the name is a delegation
+token's id (KIP-48).
 """
 
 from __future__ import annotations
