@@ -85,7 +85,7 @@ async def test_a_transaction_that_ends_before_its_add_is_durable_is_told_to_no_l
     identity = await node.world.init()
     adding = node.add(identity, A0, B0)
     await asyncio.sleep(0)
-    ending = asyncio.ensure_future(node.world.coordinator.end("tx", identity, commit=True))
+    ending = asyncio.ensure_future(node.world.end("tx", identity, commit=True))
     await node.world.answered(ending)
     await node.world.answered(adding)
     assert not node.cluster.said
