@@ -40,13 +40,13 @@ check: install ## Lint, security of the code and of its libraries, format, types
 	$(BIN)/pytest -q tests/test_tidy.py
 
 unit: install reference ## The tests of the packages.
-	$(BIN)/pytest -q -n 2 tests
+	$(BIN)/pytest -q -n 2 --durations 15 tests
 
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
-	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
+	$(BIN)/pytest -q -n 5 --dist loadscope -p no:randomly --durations 25 compat_tests
 
 nodes: install ## Of these, what nodes can affect most, against a magnetar of three nodes.
-	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly $(NODES_TESTS)
+	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly $(NODES_TESTS)
 
 reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
