@@ -81,7 +81,7 @@ isolation: install ## Measure how long one client waits beside the worst that ot
 trace: install ## Print the way of a request through files and calls, measured: API="EndTxn v4"; without API, a table.
 	$(BIN)/python -m tools.trace $(API)
 
-soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
+soak: install reference ## Crash properties and the pipeline 20 times, all compat tests over three nodes, transactions for 10 minutes, over nodes for 20, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
 
 soakdisk: install reference ## Every client at once for half an hour, as root, on a disk of 2 GB that fills twice.

@@ -11,26 +11,29 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from logstore.remote.commit_store import CommitsLost
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.catalog_watch import CatalogWatch
+from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.leadership import Leadership
-from magnetar.runtime.members import Joining, MemberWatch
+from magnetar.runtime.members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.nodes import Nodes
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.hand_over import HandOver
+from magnetar.storage.history import halt, read_history
 from magnetar.storage.leaders import Placement
+from magnetar.storage.logs import Logs
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.topics import Topics
 
 if TYPE_CHECKING:
-    from logstore.remote.offload import Bulk
     from magnetar.runtime.offloading import Offloading
 
 #: How long the catalog must have answered before a lease that has ended counts: all that live have
@@ -46,6 +49,7 @@ class ClusterNode:
     def __init__(self, joining: Joining, config: BrokerConfig, placement: Placement) -> None:
         self.members = joining.members
         self._joining = joining
+        self._known = KnownHistory(joining.directory)
         self._config = config
         self._placement = placement
         self._own_id = placement.own_id
@@ -62,8 +66,16 @@ class ClusterNode:
         self._seen: set[int] = set()
 
     def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
-        """Begin a new incarnation, which fences the one before; return its number."""
+        """Begin a new incarnation, which fences the one before; return its number.
+
+        Raises ClusterHalted, and CommitsLost where the database is behind what this place knows.
+        """
         self._catalog = catalog
+        try:
+            self._known.check(read_history(catalog.database))
+        except CommitsLost as lost:
+            halt(catalog.database, f"node {self._own_id}: {lost}")
+            raise
         presence = self._joining.presence(listeners, self._config.broker_rack)
         self._incarnation = catalog.start_node(self._own_id, presence)
         self.members.see(catalog.members())
@@ -77,14 +89,12 @@ class ClusterNode:
         changes: CatalogWatch,
         topics: Topics,
         nodes: Nodes,
-        bulk: Bulk | None,
+        logs: Logs,
         clock: Clock,
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Watch the other nodes from now on. `fail` ends a node that is fenced.
-
-        `bulk`: what moves to the cluster's bucket; None: it has none.
-        """
+        """Watch the other nodes from now on. `fail` ends a node that is fenced, or whose database
+        has lost something."""
         assert self._catalog is not None
         self._changes = changes
         changes.on_nodes = self._see_nodes
@@ -92,14 +102,20 @@ class ClusterNode:
         self._leadership = Leadership(topics, self._catalog, nodes, hand_over)
         self._tasks = Tasks(fail)
         own = (self._own_id, self._incarnation)
-        self._watch = MemberWatch(self._joining.open_catalog, own, self.members, self._on_seen)
+        self._watch = MemberWatch(
+            self._joining.open_catalog,
+            own,
+            self.members,
+            LookedAt(self._known, logs.proof),
+            self._on_seen,
+        )
         self._watch.start(fail)
-        if bulk is not None:
+        if logs.bulk is not None:
             # Imported where a cluster has a bucket: the others start faster without.
             from magnetar.runtime.offloading import Offloading
 
             self._offloading = Offloading(
-                topics, bulk, clock, lambda: nodes.controller_id == self._own_id, fail
+                topics, logs.bulk, clock, lambda: nodes.controller_id == self._own_id, fail
             )
             self._offloading.start()
         # Those that led more than their share until now look at theirs when they see this node.

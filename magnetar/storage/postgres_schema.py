@@ -107,4 +107,9 @@ MIGRATIONS = (
         AS 'SELECT now() + interval ''6 s''';
     """,
     TABLES,
+    """
+    ALTER TABLE cluster
+        ADD COLUMN repairs int NOT NULL DEFAULT 0,
+        ADD COLUMN loss text NOT NULL DEFAULT '';
+    """,
 )
