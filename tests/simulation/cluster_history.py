@@ -83,6 +83,9 @@ class ClusterNemesis:
         """Stop the node cleanly, and start it again."""
         if not self.machine.is_up:
             return
+        if self.machine.store is not None and self.random.random() < 0.5:
+            # What it hands over has commits under way.
+            self.machine.store.slow_s = 0.3
         stopping = self.machine.stop()
         while self.machine.is_alive:
             await asyncio.sleep(0.01)

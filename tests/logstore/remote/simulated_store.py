@@ -265,6 +265,8 @@ class SimulatedStore:
         #: What happens to the next proofs, which have connections of their own.
         self.proof_mishaps: deque[Mishap] = deque()
         self.proven = 0
+        #: How much longer each commit takes before it has its effect.
+        self.slow_s = 0.0
         #: Whether the network lets nothing through.
         self.is_cut = False
         self._is_connected = False
@@ -281,6 +283,8 @@ class SimulatedStore:
 
     async def commit(self, commit: Commit) -> None:
         await self._delay()
+        if self.slow_s:
+            await asyncio.sleep(self.slow_s)
         apply = partial(self._database.commit, self._node_id, self._incarnation, commit)
         mishap = self._mishap()
         if mishap is Mishap.REPLY_LOST:
