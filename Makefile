@@ -40,13 +40,13 @@ check: install ## Lint, security of the code and of its libraries, format, types
 	$(BIN)/pytest -q tests/test_tidy.py
 
 unit: install reference ## The tests of the packages.
-	$(BIN)/pytest -q -n 2 tests
+	$(BIN)/pytest -q -n 2 --durations 15 tests
 
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
-	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
+	$(BIN)/pytest -q -n 5 --dist loadscope -p no:randomly --durations 25 compat_tests
 
 nodes: install ## Of these, what nodes can affect most, against a magnetar of three nodes.
-	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly $(NODES_TESTS)
+	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly $(NODES_TESTS)
 
 reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
@@ -76,7 +76,7 @@ isolation: install ## Measure how long one client waits beside the worst that ot
 trace: install ## Print the way of a request through files and calls, measured: API="EndTxn v4"; without API, a table.
 	$(BIN)/python -m tools.trace $(API)
 
-soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
+soak: install reference ## Crash properties and the pipeline 20 times, all compat tests over three nodes, transactions for 10 minutes, over nodes for 20, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
 
 soakdisk: install reference ## Every client at once for half an hour, as root, on a disk of 2 GB that fills twice.

@@ -11,11 +11,15 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from compat_tests import class_archive, tool_box
+from compat_tests.confluent_client import ConfluentClient
 from compat_tests.databases import database_of
 from tools.reference_kafka import ReferenceKafka
 from tools.reference_kafka.broker import free_port
@@ -86,6 +90,11 @@ class Broker(ABC):
         """How many nodes clients see."""
         return 1
 
+    @property
+    def node_addresses(self) -> list[str]:
+        """The address of each node."""
+        return [self.bootstrap]
+
     def address(self, protocol: str) -> str:
         """Return the bootstrap address of one of its other listeners."""
         return f"127.0.0.1:{self.listeners[protocol]}"
@@ -140,10 +149,17 @@ class KafkaBroker(Broker):
         directory: Path,
         settings: Mapping[str, str] | None = None,
         protocols: Sequence[str] = (),
+        options: tuple[str, ...] | None = None,
     ) -> None:
+        """`options`: of its JVM, beside KAFKA_OPTIONS; None: those of a quick start."""
         super().__init__(directory, {**KAFKA_SETTINGS, **(settings or {})}, protocols)
         self._kafka = ReferenceKafka(
-            self.port, directory, self.settings, KAFKA_OPTIONS, self.listeners
+            self.port,
+            directory,
+            self.settings,
+            KAFKA_OPTIONS + (quick_start() if options is None else options),
+            self.listeners,
+            _storage_tool,
         )
 
     @property
@@ -174,6 +190,11 @@ class KafkaBroker(Broker):
     def stop(self) -> None:
         self._kafka.stop()
 
+    def end(self) -> None:
+        """Have it end in order, however long that takes."""
+        os.kill(self.pid, signal.SIGTERM)
+        self._kafka.wait()
+
     def _await_leaders(self) -> None:
         """Its port answers before it leads the partitions that it had when it was ended."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -182,6 +203,29 @@ class KafkaBroker(Broker):
             if time.monotonic() > deadline:
                 raise BrokerFailed(f"Kafka does not lead its partitions:\n{self.output()}")
             time.sleep(0.02)
+
+
+def _storage_tool(*arguments: str) -> tuple[int, str]:
+    ended = tool_box.call("kafka.tools.StorageTool", *arguments)
+    return ended.status, ended.output + ended.errors
+
+
+@cache
+def quick_start() -> tuple[str, ...]:
+    """Return options with which Kafka's JVM finds its classes loaded and verified, as they were in
+    a broker that had served: a start takes less than half of the work then.
+    """
+    return (f"-XX:SharedArchiveFile={class_archive.written(_archive_classes)}",)
+
+
+def _archive_classes(archive: Path) -> None:
+    with TemporaryDirectory() as directory:
+        broker = KafkaBroker(Path(directory), options=(f"-XX:ArchiveClassesAtExit={archive}",))
+        with running(broker):
+            client = ConfluentClient()
+            client.produce(broker.bootstrap, "any", [(None, b"value")], mode="transactional")
+            assert len(client.consume(broker.bootstrap, "any")) == 1
+            broker.end()
 
 
 def _leads_everything(admin: AdminClient) -> bool:
@@ -218,6 +262,8 @@ class MagnetarBroker(Broker):
         self.workers = workers or WORKERS
         while not all(_is_free(self.port + number) for number in range(1, self.workers)):
             self.port = free_port()
+        #: The database of the cluster whose nodes they are; None: they share the directory.
+        self.storage = database_of(str(directory)) if OVER_POSTGRESQL else None
         #: What `serve` and its flags follow.
         self.program = [str(MAGNETAR)]
         self._output = directory / "output.log"
@@ -245,7 +291,6 @@ class MagnetarBroker(Broker):
 
     @property
     def node_addresses(self) -> list[str]:
-        """The address of each node."""
         return [f"127.0.0.1:{self.port + number}" for number in range(self.workers)]
 
     def node_pids(self) -> list[int]:
@@ -284,8 +329,8 @@ class MagnetarBroker(Broker):
             command += ["--set", f"{name}={value}"]
         if self.workers > 1:
             command += ["--workers", str(self.workers)]
-        if OVER_POSTGRESQL:
-            command += ["--storage", database_of(str(self.directory))]
+        if self.storage is not None:
+            command += ["--storage", self.storage]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,

@@ -275,6 +275,7 @@ class Broker:
             storage=self.logs.storage,
             stop=self._stop_for_good,
             elsewhere=None if among is None else among.markers,
+            told=None if among is None else among.told,
         )
         await self._replay()
         self.healing = Healing(
@@ -284,8 +285,7 @@ class Broker:
             self.fail,
             self.transactions,
             participants,
-            None if among is None else among.producers,
-            None if among is None else among.holds,
+            *((None, None) if among is None else (among.producers, among.holds)),
         )
         await self.healing.start()
         if self.watch is not None:
@@ -293,14 +293,14 @@ class Broker:
             if self._cluster is None:
                 self.watch.start(self.fail)
             else:
-                parts = (self.topics, self.nodes, self.logs)
-                self._cluster.start(self.watch, *parts, self.clock, self.fail)
+                parts = (self.watch, self.topics, self.nodes, self.logs, self.clock)
+                self._cluster.start(*parts, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
-        about_logs = (self.topics, self.logs, self.clock, self.config, self.fail)
-        self.retention = Retention(*about_logs)
+        kept = (self.topics, self.logs, self.clock, self.config, self.fail)
+        self.retention = Retention(*kept)
         self.retention.start()
-        self.cleaner = Cleaner(*about_logs)
+        self.cleaner = Cleaner(*kept)
         self.cleaner.start()
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()

@@ -48,6 +48,15 @@ class BulkStore:
         """As `CommitStore.commit`."""
         await self._rows.commit(commit)
 
+    @property
+    def proven(self) -> int:
+        """As `CommitStore.proven`."""
+        return self._rows.proven
+
+    async def prove(self, number: int) -> None:
+        """As `CommitStore.prove`."""
+        await self._rows.prove(number)
+
     async def last_commit(self) -> int:
         """As `CommitStore.last_commit`."""
         return await self._rows.last_commit()
@@ -81,6 +90,10 @@ class BulkStore:
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         """As `CommitStore.remains`."""
         return await self._rows.remains(topic_ids)
+
+    async def reclaim(self) -> None:
+        """As `CommitStore.reclaim`."""
+        await self._rows.reclaim()
 
     async def references(self) -> Sequence[bytes]:
         """As `CommitStore.references`."""

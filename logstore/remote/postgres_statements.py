@@ -70,7 +70,16 @@ AND base_offset >= $3 AND base_offset < $4"""
 ADD_SEGMENT = "INSERT INTO segments VALUES ($1, $2, $3, $4, $5, $6)"
 ADD_CHUNK = "INSERT INTO chunks VALUES ($1, $2, $3, $4, $5)"
 
-LAST_COMMIT = "SELECT commit_seq FROM nodes WHERE node_id = $1 AND incarnation = $2"
+#: A transaction of its own, which sees the commit and waits for the standby: what it has seen is on
+#: the standby too then. Without a number of its own a transaction would wait for nothing.
+PROVE = """
+SELECT pg_current_xact_id()::text FROM nodes
+WHERE node_id = $1 AND incarnation = $2 AND commit_seq >= $3"""
+HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true), '') <> ''"
+#: What the next commits of a connection wait for: nothing, since proofs follow.
+DO_NOT_WAIT = "SET synchronous_commit = off"
+
+LAST_COMMIT = "SELECT incarnation, commit_seq FROM nodes WHERE node_id = $1"
 
 _WANTED = "unnest($1::uuid[], $2::int[]) WITH ORDINALITY w(t, p, number)"
 LOAD_LOGS = f"""
@@ -119,6 +128,10 @@ SELECT base_offset, end_offset, data FROM (
 ) found
 WHERE number = 1 OR size_bytes <= $4
 ORDER BY base_offset"""
+
+#: Not while another node does it. What was free is used again, but not given back: that would keep
+#: commits out meanwhile.
+RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
 
 #: Reads all rows, but of each only the first bytes.
 REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"

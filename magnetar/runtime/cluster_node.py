@@ -11,20 +11,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from logstore.remote.commit_store import CommitsLost
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.catalog_watch import CatalogWatch
+from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.leadership import Leadership
-from magnetar.runtime.members import Joining, MemberWatch
+from magnetar.runtime.members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.remains import Remains
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.hand_over import HandOver
+from magnetar.storage.history import halt, read_history
 from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
@@ -47,6 +50,7 @@ class ClusterNode:
     def __init__(self, joining: Joining, config: BrokerConfig, placement: Placement) -> None:
         self.members = joining.members
         self._joining = joining
+        self._known = KnownHistory(joining.directory)
         self._config = config
         self._placement = placement
         self._own_id = placement.own_id
@@ -64,8 +68,16 @@ class ClusterNode:
         self._seen: set[int] = set()
 
     def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
-        """Begin a new incarnation, which fences the one before; return its number."""
+        """Begin a new incarnation, which fences the one before; return its number.
+
+        Raises ClusterHalted, and CommitsLost where the database is behind what this place knows.
+        """
         self._catalog = catalog
+        try:
+            self._known.check(read_history(catalog.database))
+        except CommitsLost as lost:
+            halt(catalog.database, f"node {self._own_id}: {lost}")
+            raise
         presence = self._joining.presence(listeners, self._config.broker_rack)
         self._incarnation = catalog.start_node(self._own_id, presence)
         self.members.see(catalog.members())
@@ -83,7 +95,8 @@ class ClusterNode:
         clock: Clock,
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Watch the other nodes from now on. `fail` ends a node that is fenced."""
+        """Watch the other nodes from now on. `fail` ends a node that is fenced, or whose database
+        has lost something."""
         assert self._catalog is not None
         self._changes = changes
         changes.on_nodes = self._see_nodes
@@ -91,7 +104,13 @@ class ClusterNode:
         self._leadership = Leadership(topics, self._catalog, nodes, hand_over)
         self._tasks = Tasks(fail)
         own = (self._own_id, self._incarnation)
-        self._watch = MemberWatch(self._joining.open_catalog, own, self.members, self._on_seen)
+        self._watch = MemberWatch(
+            self._joining.open_catalog,
+            own,
+            self.members,
+            LookedAt(self._known, logs.proof),
+            self._on_seen,
+        )
         self._watch.start(fail)
 
         def is_controller() -> bool:

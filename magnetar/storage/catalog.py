@@ -42,6 +42,7 @@ from magnetar.storage.catalog_rows import (
     read_topics,
 )
 from magnetar.storage.database import Database, Queries
+from magnetar.storage.history import refuse_halted
 from magnetar.storage.leadership import Move
 from magnetar.storage.replicas import Replicas
 from magnetar.storage.sqlite_database import SqliteDatabase
@@ -82,6 +83,11 @@ class Catalog:
         self._is_shared = is_shared
         self._database = database or SqliteDatabase(directory, durability)
         self._database.open(cluster_id or _new_id())
+
+    @property
+    def database(self) -> Database:
+        """What keeps it, for what has calls of its own: `magnetar.storage.history`."""
+        return self._database
 
     def close(self) -> None:
         """Close; everything is durable already."""
@@ -351,6 +357,7 @@ class Catalog:
         """
         said = presence or Presence("", {}, "", "")
         with self._change("start node", Change("node", str(node_id))) as database:
+            refuse_halted(database)
             epoch = next_epoch(database)
             database.execute(
                 "INSERT INTO nodes (node_id, incarnation, lease_until, owner, endpoints, rack,"

@@ -294,6 +294,10 @@ class Logs:
         """Whether no other node can lead these partitions: always, where the logs are here."""
         return True
 
+    def proof(self) -> Callable[[], bool]:
+        """Return what tells whether a commit has returned that began after this call."""
+        return lambda: True
+
     async def proven(self) -> None:
         """Return when this node has led its partitions at some moment after the call."""
 

@@ -12,6 +12,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
 from logstore.remote.bulk_store import BulkStore
+from logstore.remote.commit_sizes import taking_turns
 from logstore.remote.commit_store import CommitStore
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.offload import Bulk, Offload, Sweep
@@ -53,7 +54,12 @@ class RemoteLogs(Logs):
         store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
-            None, Durability.FSYNC, on_failure=on_failure, executor=executor, medium=commits
+            None,
+            Durability.FSYNC,
+            on_failure=on_failure,
+            executor=executor,
+            medium=commits,
+            choose=taking_turns,
         )
         self._remote = RemoteDirectory(
             store,
@@ -79,6 +85,9 @@ class RemoteLogs(Logs):
         What is read from memory while it is false may be old.
         """
         return self._remote.is_leased
+
+    def proof(self) -> Callable[[], bool]:
+        return self._remote.proof()
 
     async def proven(self) -> None:
         """Return when a commit has returned that began after the call.

@@ -76,6 +76,9 @@ class Topics:
         self._logs = logs
         self._config = config
         self._by_name: dict[str, Topic] = {}
+        #: Returns the topic of a name, None if there is none. The dictionary's own method, since
+        #: every batch asks.
+        self.by_name = self._by_name.get
         self._by_id: dict[UUID, Topic] = {}
         #: Held by a change that takes many turns of the event loop: there is one at a time.
         self._changing = asyncio.Lock()
@@ -105,10 +108,6 @@ class Topics:
         for row, settings in rows:
             partitions = self.placement.joined(row.leaders, 0, row.partition_count, opened)
             self._enter(Topic(row, settings, partitions))
-
-    def by_name(self, name: str) -> Topic | None:
-        """Return the topic of that name, if there is one."""
-        return self._by_name.get(name)
 
     def by_id(self, topic_id: UUID) -> Topic | None:
         """Return the topic of that id, if there is one."""

@@ -175,9 +175,9 @@ FAULTS = (
     ),
     Fault(
         "commit-not-awaited",
-        "magnetar.runtime.commit:Commits.visible",
+        "magnetar.runtime.commit:Commits.when_visible",
         "EndTxn is answered before its markers are durable.",
-        lambda _: lambda self, _id: faulty.true(),
+        lambda _: faulty.when_decided,
     ),
     Fault(
         "decision-not-awaited",
@@ -405,11 +405,6 @@ UNFOUND = {
     "decision-not-awaited": (
         "storage without a journal, power that goes between the syncs of two files, and a client"
         " that dies before it asks for its end again"
-    ),
-    "take-over-not-fenced": (
-        "a former leader that wakes between two looks at the catalog, a second apart, and appends"
-        " to a partition whose new leader has appended too. It was found at seed 2 before nodes"
-        " waited three seconds after the catalog was away; since then not in 80"
     ),
     "hand-over-not-awaited": (
         "a commit that lands between the moment when the catalog names the next leader and the one"

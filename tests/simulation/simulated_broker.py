@@ -24,7 +24,6 @@ from magnetar.broker import Broker
 from magnetar.config.listeners import Listener
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
-from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.turns import Turns
 from magnetar.security.session import Session
@@ -33,6 +32,7 @@ from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.simulated_executors import SimulatedExecutor
+from tests.magnetar.ending import when_made
 from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
 from wire.errors import KafkaError
 from wire.message import Message
@@ -285,12 +285,7 @@ async def _response(handled: Handled) -> Message | None:
     """Return the response of a handler once it is there, as a connection would."""
     if isinstance(handled, Coroutine):
         handled = await handled
-    if not isinstance(handled, DelayedResponse):
-        return handled
-    over = asyncio.Event()
-    DelayedResponses(asyncio.get_running_loop()).begin(handled, over.set)
-    await over.wait()
-    return handled.make(handled.is_late)
+    return await when_made(handled)
 
 
 class _Unconnected:

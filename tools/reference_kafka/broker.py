@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.reference_kafka.jars import ReferenceUnavailable, java_command
@@ -38,6 +38,9 @@ rootLogger.appenderRef.console.ref=console
 appender.console.type=Console
 appender.console.name=console
 """
+
+#: Runs kafka-storage with the arguments; returns its status and what it said.
+StorageTool = Callable[..., tuple[int, str]]
 
 
 def free_port() -> int:
@@ -73,15 +76,25 @@ class ReferenceKafka:
         settings: Mapping[str, str] | None = None,
         options: tuple[str, ...] = SERVER_OPTIONS,
         listeners: Mapping[str, int] | None = None,
+        storage_tool: StorageTool | None = None,
+        joins: ReferenceKafka | None = None,
     ) -> None:
-        """`listeners`: the ports of listeners beside PLAINTEXT, by the name of their protocol."""
+        """`listeners`: the ports of listeners beside PLAINTEXT, by the name of their protocol.
+        `storage_tool`: what formats the directory; None: a JVM that does nothing else.
+        `joins`: the first node of its cluster, which is the controller too.
+        """
         self._listeners = {"PLAINTEXT": port, **(listeners or {})}
         self.port = port
         self.directory = directory
         self.log_directory = directory / "log"
-        self._controller_port = free_port()
+        self._joins = joins
+        self._controller_port: int = free_port() if joins is None else joins._controller_port
+        # A leading zero byte: an id that begins with `-` would be taken for an option.
+        made = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        self._cluster_id: str = made if joins is None else joins._cluster_id
         self._settings = dict(settings or {})
         self._options = options
+        self._storage_tool = storage_tool or _run_storage_tool
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -153,12 +166,13 @@ class ReferenceKafka:
     def _defaults(self) -> dict[str, str]:
         host = "127.0.0.1"
         addresses = ",".join(f"{name}://{host}:{port}" for name, port in self._listeners.items())
+        controller = f",CONTROLLER://{host}:{self._controller_port}" if self._joins is None else ""
         protocols = ",".join(f"{name}:{name}" for name in self._listeners)
         return {
-            "process.roles": "broker,controller",
+            "process.roles": "broker,controller" if self._joins is None else "broker",
             "node.id": "1",
             "controller.quorum.bootstrap.servers": f"{host}:{self._controller_port}",
-            "listeners": f"{addresses},CONTROLLER://{host}:{self._controller_port}",
+            "listeners": f"{addresses}{controller}",
             "advertised.listeners": addresses,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
@@ -173,15 +187,18 @@ class ReferenceKafka:
         }
 
     def _format(self, properties: Path) -> None:
-        # A leading zero byte: an id that begins with `-` would be taken for an option.
-        cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-        arguments = ("format", "-t", cluster_id, "-c", str(properties), "--standalone")
-        formatted = subprocess.run(
-            java_command("kafka.tools.StorageTool", *arguments),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if formatted.returncode != 0:
-            said = (formatted.stdout + formatted.stderr)[-2000:]
-            raise ReferenceUnavailable(f"kafka-storage format failed:\n{said}")
+        arguments = ("format", "-t", self._cluster_id, "-c", str(properties))
+        role = "--standalone" if self._joins is None else "--no-initial-controllers"
+        status, said = self._storage_tool(*arguments, role)
+        if status != 0:
+            raise ReferenceUnavailable(f"kafka-storage format failed:\n{said[-2000:]}")
+
+
+def _run_storage_tool(*arguments: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        java_command("kafka.tools.StorageTool", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout + ended.stderr

@@ -13,6 +13,7 @@ import pytest
 from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, State
 from magnetar.config.load import ConfigError
+from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime import commit
 from tests.logstore.partitions import batch_of
 from tests.magnetar.nodes_in_one import NodesInOne
@@ -285,9 +286,25 @@ async def test_a_node_asks_once_for_a_transaction(nodes: NodesInOne) -> None:
     assert elsewhere.calls.call_count == 2
 
 
+async def test_a_leader_that_was_told_of_an_add_asks_nothing(nodes: NodesInOne) -> None:
+    client = Client(nodes, 0, V1)
+    await client.init()
+    elsewhere = nodes.nodes[1].services.holds_elsewhere
+    assert elsewhere is not None
+    for _ in range(3):
+        await client.write(0, 1)
+        assert await client.send_offset(1, 17) == ErrorCode.NONE
+        assert await client.end(commit=True) == ErrorCode.NONE
+    assert elsewhere.calls.call_count == 0
+    assert await client.produce(1) == ErrorCode.TRANSACTION_ABORTABLE, (
+        "the marker ends what is held"
+    )
+
+
 async def test_a_verification_tells_all_that_the_transaction_holds_on_the_node(
-    nodes: NodesInOne,
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(NodePeers, "tell", lambda *_: None)
     client = Client(nodes, 0, V1)
     await client.init()
     elsewhere = nodes.nodes[1].services.holds_elsewhere
