@@ -87,13 +87,13 @@ class BulkStore:
         """As `CommitStore.delete`. The objects go with the next sweep."""
         await self._rows.delete(keys)
 
-    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
-        """As `CommitStore.remains`."""
-        return await self._rows.remains(topic_ids)
-
     async def reclaim(self) -> None:
         """As `CommitStore.reclaim`."""
         await self._rows.reclaim()
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """As `CommitStore.remains`."""
+        return await self._rows.remains(topic_ids)
 
     async def references(self) -> Sequence[bytes]:
         """As `CommitStore.references`."""

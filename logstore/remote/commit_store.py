@@ -213,11 +213,11 @@ class CommitStore(Protocol):
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
 
-    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
-        """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""
-
     async def reclaim(self) -> None:
         """Let the room of removed chunks be used again. Raises StoreUnavailable."""
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""
 
     async def references(self) -> Sequence[bytes]:
         """Return the data of every chunk, of any log, that is a reference to an object.

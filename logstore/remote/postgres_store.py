@@ -247,14 +247,14 @@ class PostgresStore:
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
 
+    async def reclaim(self) -> None:
+        async with self._reading() as reader:
+            await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
+
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         async with self._reading() as reader:
             rows = await reader.fetch(sql.REMAINS, [*topic_ids])
         return [LogKey(*row) for row in rows]
-
-    async def reclaim(self) -> None:
-        async with self._reading() as reader:
-            await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
 
     async def references(self) -> Sequence[bytes]:
         async with self._reading() as reader:

@@ -335,13 +335,13 @@ class SimulatedStore:
         await self._ask()
         self._database.delete(keys)
 
-    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
-        await self._ask()
-        return [key for key in sorted(self._database.keys()) if key.topic_id in topic_ids]
-
     async def reclaim(self) -> None:
         await self._ask()
         self._database.reclaimed += 1
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        await self._ask()
+        return [key for key in sorted(self._database.keys()) if key.topic_id in topic_ids]
 
     async def references(self) -> Sequence[bytes]:
         await self._ask()
