@@ -28,7 +28,7 @@ def cluster(connect: Connect, as_json: bool) -> None:
         _show(connect, as_json)
 
 
-for _command in (init, status, doctor, import_, export, repair):
+for _command in (init, status, doctor, repair, import_, export):
     cluster.add_command(_command)
 
 

@@ -25,16 +25,12 @@ _directory = click.argument(
 def _reports_refusals(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
-        from logstore.remote.commit_store import StoreUnavailable
-        from magnetar.config.load import ConfigError
         from magnetar.importing.source import ImportRefused
 
         try:
             command(**arguments)
-        except (ImportRefused, ConfigError) as refusal:
+        except ImportRefused as refusal:
             fail(str(refusal))
-        except StoreUnavailable as away:
-            fail(f"the database does not answer: {away}. Give the same command again.")
         except OSError as failure:
             fail(f"{failure}. Nothing is lost: give the same command again.")
 

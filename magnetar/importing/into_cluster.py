@@ -8,12 +8,13 @@ started again from its beginning. Nothing in the directory changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from logstore.disk.durability import Durability
+from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.postgres_store import PostgresStore
 from magnetar.importing.source import ImportRefused, held
 from magnetar.importing.still_logs import StillLog, parts, size_bytes, still_logs
@@ -25,6 +26,8 @@ from magnetar.storage.sqlite_database import FILE_NAME, SqliteDatabase
 
 #: (name of the step, bytes in all) -> a context that yields what to call with bytes done.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+Result = TypeVar("Result")
 
 _NOT_EMPTY = (
     "this cluster is not empty: nodes have started, or topics are there. Import into an empty"
@@ -43,7 +46,7 @@ class Copied(NamedTuple):
 def import_into_cluster(data_dir: Path, url: str, node_id: int, progress: Progress) -> Copied:
     """Copy everything of a stopped broker into an empty cluster, whose node `node_id` is to lead.
 
-    Raises ImportRefused, CatalogFailure, CatalogUnavailable, StoreUnavailable, OSError.
+    Raises ImportRefused, CatalogFailure, CatalogUnavailable, OSError.
     """
     if (whole := whole_of(data_dir)) is not None:
         raise ImportRefused(f"{data_dir} is the directory of one of several nodes. Name {whole}.")
@@ -65,7 +68,7 @@ def import_into_cluster(data_dir: Path, url: str, node_id: int, progress: Progre
                 catalog_contents.announce(queries, contents)
             total = sum(map(size_bytes, logs))
             with progress("Importing", total) as on_progress:
-                asyncio.run(_fill(url, logs, on_progress))
+                run_with_store(_fill(url, logs, on_progress))
             with target.transaction("enter everything") as queries:
                 # A node may have started meanwhile.
                 if not catalog_contents.is_empty(queries):
@@ -79,6 +82,16 @@ def _contents_of(data_dir: Path) -> Contents:
     with closing(SqliteDatabase(data_dir, Durability.FSYNC)) as database:
         database.open("")
         return catalog_contents.read(database)
+
+
+def run_with_store(work: Coroutine[None, None, Result]) -> Result:
+    """Run what reads or writes a store. Raises ImportRefused where it does not answer."""
+    try:
+        return asyncio.run(work)
+    except StoreUnavailable as away:
+        raise ImportRefused(
+            f"the database, or the bucket, does not answer: {away}. Give the same command again."
+        ) from away
 
 
 async def _fill(url: str, logs: list[StillLog], on_progress: Callable[[int], None]) -> None:

@@ -7,7 +7,6 @@ looks as after a crash: the first start of its broker checks every batch and mak
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Callable
@@ -31,7 +30,8 @@ from logstore.remote.object_store import ObjectStore
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.remote_ledger import MOVED_TO
 from logstore.segments.names import LOG_SUFFIX, segment_path
-from magnetar.importing.into_cluster import Copied, Progress
+from magnetar.config.load import ConfigError
+from magnetar.importing.into_cluster import Copied, Progress, run_with_store
 from magnetar.importing.source import ImportRefused
 from magnetar.importing.still_logs import CLEANED, CLEANED_OFFSET
 from magnetar.storage import catalog_contents
@@ -53,8 +53,7 @@ def export_from_cluster(
 ) -> Copied:
     """Copy everything of a cluster into a directory that is not there, or empty.
 
-    Raises ImportRefused, CatalogFailure, CatalogUnavailable, StoreUnavailable, ConfigError,
-    OSError.
+    Raises ImportRefused, CatalogFailure, CatalogUnavailable, OSError.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ImportRefused(f"{directory} is not empty. Name a directory that is not there.")
@@ -63,11 +62,14 @@ def export_from_cluster(
         epochs, bucket = catalog.node_epochs(), objects_url(catalog)
     with closing(PostgresDatabase(url)) as database:
         contents = catalog_contents.read(database).on_one_disk(RESOURCE)
-    store = BulkStore(PostgresStore(url), open_bucket(bucket) if bucket else None)
+    try:
+        store = BulkStore(PostgresStore(url), open_bucket(bucket) if bucket else None)
+    except ConfigError as unusable:
+        raise ImportRefused(str(unusable)) from unusable
     partial = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    copied = asyncio.run(_write_logs(store, contents, partial, progress))
+    copied = run_with_store(_write_logs(store, contents, partial, progress))
     _write_catalog(partial, contents)
     # Nodes that started meanwhile have written what this copy lacks.
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(url))) as catalog:
