@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from benchmarks import (
     cleaner_load,
+    cluster_load,
     connection_load,
     group_load,
     idle_load,
@@ -93,6 +94,12 @@ _SETTINGS: dict[str, Settings] = {
 }
 #: Parts that compare magnetar with itself.
 _OF_MAGNETAR = frozenset({"workers"})
+#: Parts that start brokers of their own, by the name of the kind.
+_OF_THEIR_OWN: dict[str, Callable[[str, Size], dict[Row, float]]] = {
+    "cluster": lambda kind, size: cluster_load.measure(
+        kind, rounds=size.latency_rounds // 4, seconds=size.load_seconds
+    ),
+}
 #: What a part's brokers listen for beside PLAINTEXT.
 _PROTOCOLS = {"security": security_load.PROTOCOLS}
 Measure = Callable[[Broker], dict[Row, float]]
@@ -148,7 +155,9 @@ def parts(size: Size) -> dict[str, Measure]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make bench")
     parser.add_argument("--quick", action="store_true", help="one round of small loads")
-    parser.add_argument("--only", nargs="+", choices=list(parts(QUICK)), help="some parts of it")
+    parser.add_argument(
+        "--only", nargs="+", choices=[*parts(QUICK), *_OF_THEIR_OWN], help="some parts of it"
+    )
     parser.add_argument("--broker", choices=("kafka", "magnetar"), help="one broker alone")
     parser.add_argument("--rounds", type=int, help="how often each is measured")
     parser.add_argument(
@@ -167,15 +176,24 @@ def main() -> int:
     results = Results()
     load_before = _load()
     began_at = time.monotonic()
+
+    def announce(number: int, name: str, kind: str) -> None:
+        elapsed_s = time.monotonic() - began_at
+        print(f"{elapsed_s:5.0f} s  {number + 1} {name} {kind}", flush=True)
+
     for number in range(arguments.rounds or size.rounds):
         for name, measure in chosen.items():
             for kind in kinds:
                 if kind != "magnetar" and name in _OF_MAGNETAR:
                     continue
-                elapsed_s = time.monotonic() - began_at
-                print(f"{elapsed_s:5.0f} s  {number + 1} {name} {kind}", flush=True)
+                announce(number, name, kind)
                 with running(kind, _SETTINGS.get(name), _PROTOCOLS.get(name, ())) as broker:
                     results.add(kind, measure(broker))
+        for name, measure_kind in _OF_THEIR_OWN.items():
+            if arguments.only is None or name in arguments.only:
+                for kind in kinds:
+                    announce(number, name, kind)
+                    results.add(kind, measure_kind(kind, size))
     print(f"\n{results.table()}\n")
     print(f"{os.cpu_count()} cores shared by clients and broker; load before: {load_before}")
     return 0

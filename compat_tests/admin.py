@@ -28,7 +28,8 @@ def create_topic(
     """Create a topic and wait until it can be used; in config names underscores stand for dots."""
     named = {key.replace("_", "."): value for key, value in (configs or {}).items()}
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)
+    # As many replicas as the broker makes by default.
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=named)
     for future in admin.create_topics([new], operation_timeout=TIMEOUT_S).values():
         future.result(timeout=TIMEOUT_S)
     await_leaders(bootstrap, topic, partitions)

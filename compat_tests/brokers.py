@@ -90,6 +90,11 @@ class Broker(ABC):
         """How many nodes clients see."""
         return 1
 
+    @property
+    def node_addresses(self) -> list[str]:
+        """The address of each node."""
+        return [self.bootstrap]
+
     def address(self, protocol: str) -> str:
         """Return the bootstrap address of one of its other listeners."""
         return f"127.0.0.1:{self.listeners[protocol]}"
@@ -257,6 +262,8 @@ class MagnetarBroker(Broker):
         self.workers = workers or WORKERS
         while not all(_is_free(self.port + number) for number in range(1, self.workers)):
             self.port = free_port()
+        #: The database of the cluster whose nodes they are; None: they share the directory.
+        self.storage = database_of(str(directory)) if OVER_POSTGRESQL else None
         #: What `serve` and its flags follow.
         self.program = [str(MAGNETAR)]
         self._output = directory / "output.log"
@@ -284,7 +291,6 @@ class MagnetarBroker(Broker):
 
     @property
     def node_addresses(self) -> list[str]:
-        """The address of each node."""
         return [f"127.0.0.1:{self.port + number}" for number in range(self.workers)]
 
     def node_pids(self) -> list[int]:
@@ -323,8 +329,8 @@ class MagnetarBroker(Broker):
             command += ["--set", f"{name}={value}"]
         if self.workers > 1:
             command += ["--workers", str(self.workers)]
-        if OVER_POSTGRESQL:
-            command += ["--storage", database_of(str(self.directory))]
+        if self.storage is not None:
+            command += ["--storage", self.storage]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -384,7 +390,8 @@ def started_when_asked(
         def get(kind: str) -> Broker:
             if kind not in started:
                 broker = make(kind)
-                stack.callback(broker.stop)
+                # That magnetar ends in order is looked at; Kafka's end only costs time.
+                stack.callback(broker.stop if kind == "magnetar" else broker.kill)
                 broker.start()
                 if prepare is not None:
                     prepare(broker)

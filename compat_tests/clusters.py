@@ -24,12 +24,30 @@ class Node:
         self.node_id = node_id
         self.port = free_port()
         self._directory = directory
+        self.data = directory / "data"
         self._command = [
             *(str(MAGNETAR), "serve", "--storage", url, "--node-id", str(node_id)),
-            *("--listen", f"127.0.0.1:{self.port}", "--data-dir", str(directory / "data")),
+            *("--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data)),
             *(f"--set={name}={value}" for name, value in settings.items()),
         ]
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its supervisor runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def pids(self) -> list[int]:
+        """Return its supervisor, and the serving process that this has started, if it runs now."""
+        assert self._process is not None
+        pid = self._process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [pid, *map(int, children.split())]
+
+    def pid(self) -> int:
+        """Return the serving process."""
+        _, serving = self.pids()
+        return serving
 
     @property
     def address(self) -> str:
@@ -58,12 +76,14 @@ class Node:
             assert time.monotonic() < deadline, f"node {self.node_id} is not ready: {self.output}"
             time.sleep(0.02)
 
+    def wait(self) -> int:
+        """Return the exit code of a node that ends by itself."""
+        assert self._process is not None
+        return self._process.wait(START_TIMEOUT_S)
+
     def kill_process(self) -> None:
         """Kill the serving process alone, as a crash does; its supervisor starts it again."""
-        assert self._process is not None
-        pid = self._process.pid
-        (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        os.kill(int(child), signal.SIGKILL)
+        os.kill(self.pid(), signal.SIGKILL)
 
     def kill_host(self) -> None:
         """Kill it with its supervisor: nothing starts it again."""
@@ -85,12 +105,15 @@ class Node:
 class Cluster:
     """The nodes 1 to 3 of a PostgreSQL server."""
 
-    def __init__(self, server: PostgresServer, directory: Path) -> None:
+    def __init__(
+        self, server: PostgresServer, directory: Path, urls: Mapping[int, str] | None = None
+    ) -> None:
+        """`urls`: which nodes there are, and how each reaches the database; None: all alike."""
         self.server = server
         self.url = server.url
         self.nodes = {
-            node_id: Node(node_id, server.url, directory / str(node_id), SETTINGS)
-            for node_id in (1, 2, 3)
+            node_id: Node(node_id, url, directory / str(node_id), SETTINGS)
+            for node_id, url in (urls or dict.fromkeys((1, 2, 3), server.url)).items()
         }
 
     @property

@@ -10,9 +10,9 @@ from compat_tests.client import TIMEOUT_S
 _ASKED_EVERY_S = 0.02
 
 
-def eventually(holds: Callable[[], object]) -> None:
+def eventually(holds: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
     """Return when it holds; that it never did is an error."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, "it never held"
         time.sleep(_ASKED_EVERY_S)

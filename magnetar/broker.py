@@ -293,14 +293,14 @@ class Broker:
             if self._cluster is None:
                 self.watch.start(self.fail)
             else:
-                bulk, clock = self.logs.bulk, self.clock
-                self._cluster.start(self.watch, self.topics, self.nodes, bulk, clock, self.fail)
+                parts = (self.watch, self.topics, self.nodes, self.logs, self.clock)
+                self._cluster.start(*parts, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
-        parts = (self.topics, self.logs, self.clock, self.config, self.fail)
-        self.retention = Retention(*parts)
+        kept = (self.topics, self.logs, self.clock, self.config, self.fail)
+        self.retention = Retention(*kept)
         self.retention.start()
-        self.cleaner = Cleaner(*parts)
+        self.cleaner = Cleaner(*kept)
         self.cleaner.start()
         self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
         self.flushing.start()

@@ -78,6 +78,30 @@ class PostgresServer:
             )
         self._await_clients()
 
+    def standby(self, directory: Path, port: int = 0, *, through: int = 0) -> PostgresServer:
+        """Return a server that follows this one, which runs; it is not started yet.
+
+        Commits wait for it where this one's setting synchronous_standby_names says so. It follows
+        through the port `through`, if one is given.
+        """
+        # It must take no fewer connections than the one that it follows.
+        settings = {"max_connections": self._settings["max_connections"]}
+        copy = PostgresServer(directory, port, **settings)
+        directory.mkdir(parents=True, exist_ok=True)
+        data = directory / "data"
+        data.mkdir(mode=0o700)
+        if os.getuid() == 0:
+            shutil.chown(data, _NOBODY, _NOBODY)
+        origin = f"host=127.0.0.1 port={through or self.port} user=postgres"
+        arguments = ["-D", data, "-d", origin, "--write-recovery-conf", "--checkpoint=fast"]
+        self._run([self._programs() / "pg_basebackup", *arguments, "--no-sync"])
+        return copy
+
+    def promote(self) -> None:
+        """Make a standby a server of its own; return when it takes writes."""
+        data = self._directory / "data"
+        self._run([self._programs() / "pg_ctl", "promote", "-w", "-D", data])
+
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """End the server: SIGINT is its fast way, SIGQUIT the one that leaves recovery to do."""
         if self._process is not None:
@@ -110,7 +134,7 @@ class PostgresServer:
         except FileNotFoundError:
             return False
         # The first line may be of a server that was killed; the eighth says what it is doing.
-        return lines[0] == str(self.pid) and lines[7:8] == ["ready   "]
+        return lines[:1] == [str(self.pid)] and lines[7:8] in (["ready   "], ["standby "])
 
     def _programs(self) -> Path:
         """Return the directory of the programs, where the server's user can read them."""

@@ -2,8 +2,10 @@
 
 - The crash properties on the simulated disk, and the exactly-once pipeline, `--times` each.
 - All compat tests against a magnetar of three nodes.
-- The long runs of `tools.soak_run`: transactions, also over nodes, groups, topics, Spark's sink.
+- The long runs of `tools.soak_run`: transactions, also over nodes, a failing cluster,
+  groups, topics, Spark's sink.
 - 100 000 random histories of a consumer group.
+- A cluster whose bucket fails, 200 MB in each partition (`tools.soak_bucket`).
 - The examples in Spark at full size, one of which audits two million records.
 
 Every run is timed. A failed run prints its output, and the exit status is 1 if any failed.
@@ -32,7 +34,14 @@ _HISTORIES = "tests/coordinator/groups/test_consumer_histories.py"
 #: An ordinary run has 300 histories.
 _HISTORIES_TIMES = {"MAGNETAR_SOAK": "334"}
 #: Of `--minutes`, for each long run.
-_SHARES = {"transactions": 1.0, "nodes": 2.0, "groups": 0.5, "topics": 1.0, "sink": 2.0}
+_SHARES = {
+    "transactions": 1.0,
+    "nodes": 2.0,
+    "cluster": 2.0,
+    "groups": 0.5,
+    "topics": 1.0,
+    "sink": 2.0,
+}
 _SPARK_EXAMPLES = ("ledger", "sessionize", "audit", "backfill")
 _OUTPUT_SHOWN = 8000
 
@@ -89,6 +98,11 @@ def group_histories() -> Outcome:
     return run("group histories", ["pytest", "-q", _HISTORIES], _HISTORIES_TIMES)
 
 
+def bucket() -> Outcome:
+    """A cluster whose batches lie in a bucket that fails."""
+    return run("bucket", ["tools.soak_bucket", "--megabytes", "200"])
+
+
 def spark_example(name: str) -> Outcome:
     """A pipeline of spark_examples at its full size, killed and checked."""
     return run(name, [f"spark_examples.{name}"])
@@ -103,10 +117,10 @@ def _planned(
             yield number, crash_properties
         if only in (None, "pipeline"):
             yield number, pipeline
-    if only in (None, "compat"):
-        yield 1, compat_over_nodes
-    if only in (None, "histories"):
-        yield 1, group_histories
+    once = {"compat": compat_over_nodes, "histories": group_histories, "bucket": bucket}
+    for name, perform in once.items():
+        if only in (None, name):
+            yield 1, perform
     for name, share in _SHARES.items():
         if only in (None, name):
             yield 1, partial(long_run, name, minutes * share)
@@ -126,10 +140,11 @@ def main() -> int:
         "--minutes",
         type=float,
         default=10.0,
-        help="of transactions and topics; half of it for groups, twice for nodes and the sink",
+        help="of transactions and topics; half of it for groups, twice for nodes, cluster and sink",
     )
     parser.add_argument(
-        "--only", choices=("crash", "pipeline", "compat", "histories", *_SHARES, "examples")
+        "--only",
+        choices=("crash", "pipeline", "compat", "histories", "bucket", *_SHARES, "examples"),
     )
     arguments = parser.parse_args()
     outcomes = []

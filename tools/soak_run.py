@@ -8,6 +8,9 @@ Each starts a broker of its own, disturbs it, and exits with 0 if nothing was wr
 - groups: members that come, go, are killed and stopped, while the broker is killed every 30 s. Each
   group read each record at least once, no partition had two owners by the coordinator's records,
   and every group was stable within 10 s of the last change.
+- cluster: as transactions, over three nodes without disks, on a PostgreSQL with a synchronous
+  standby, and a bucket with `--objects`. Nodes are killed, stopped, restarted and cut off, the
+  database restarts and fails over. It prints how long clients waited, by kind of fault.
 - nodes: as transactions, over three nodes of which one is killed every 5 s.
 - topics: retention and compaction beside writers and readers (`tools.soak_topics`).
 - sink: Spark's exactly-once sink, ten runs for each minute, while its tasks, its drivers and the
@@ -27,6 +30,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compat_tests.brokers import Broker, BrokerFailed, make_broker, running
+from compat_tests.chaos.cluster_broker import ClusterBroker
+from compat_tests.chaos.run import chaos
 from compat_tests.churn import plan as churn_plan
 from compat_tests.churn.run import DISTURBANCES as CHURN_DISTURBANCES
 from compat_tests.churn.run import churn
@@ -52,10 +57,16 @@ class Soak(NamedTuple):
     run: Callable[[Broker, float, Report], Verdict]
     settings: dict[str, str] | None = None
     workers: int | None = None
+    is_cluster: bool = False
 
 
 def _nodes(broker: Broker, duration_s: float, report: Report) -> Verdict:
     return TransactionSoak(broker, NODE_DISTURBANCES, report).run(duration_s)
+
+
+def _cluster(broker: Broker, duration_s: float, report: Report) -> Verdict:
+    assert isinstance(broker, ClusterBroker)
+    return chaos(broker, duration_s, report)
 
 
 def _transactions(broker: Broker, duration_s: float, report: Report) -> Verdict:
@@ -81,6 +92,12 @@ SOAKS = {
         "nothing lost, doubled, torn, open, or visible though aborted, over nodes.",
         _nodes,
         workers=3,
+    ),
+    "cluster": Soak(
+        20.0,
+        "nothing lost, doubled, torn, open, or visible though aborted, over a failing cluster.",
+        _cluster,
+        is_cluster=True,
     ),
     "groups": Soak(
         5.0,
@@ -111,6 +128,9 @@ def main() -> int:
     )
     parser.add_argument("name", choices=tuple(SOAKS))
     parser.add_argument("--minutes", type=float, help="default: " + _usual_minutes())
+    parser.add_argument(
+        "--objects", action="store_true", help="of cluster: with a bucket, which fails too"
+    )
     parser.add_argument("--broker", choices=("magnetar", "kafka"), default="magnetar")
     arguments = parser.parse_args()
     soak = SOAKS[arguments.name]
@@ -121,7 +141,13 @@ def main() -> int:
         print(f"{time.monotonic() - started_at:6.1f} s  {line}", flush=True)
 
     directory = Path(tempfile.mkdtemp(prefix=f"magnetar-soak-{arguments.name}-"))
-    broker = make_broker(arguments.broker, directory, soak.settings, workers=soak.workers)
+    broker: Broker
+    if soak.is_cluster:
+        # PostgreSQL never runs as root: another user must enter.
+        directory.chmod(0o755)
+        broker = ClusterBroker(directory, has_objects=arguments.objects)
+    else:
+        broker = make_broker(arguments.broker, directory, soak.settings, workers=soak.workers)
     try:
         with running(broker):
             verdict = soak.run(broker, minutes * 60, report)

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import Broker, MagnetarBroker
+from compat_tests.brokers import Broker
 from compat_tests.pipeline.disturber import Disturbances, Disturber, Verdict
 from compat_tests.pipeline.supervisor import Report, Supervised
 from compat_tests.pipeline.verdict import read_all
@@ -80,17 +80,25 @@ class Soak:
         self.broker = broker
         self.report = report
         self.name = uuid.uuid4().hex[:6]
-        everywhere = ",".join(_addresses(broker))
+        everywhere = ",".join(broker.node_addresses)
         jobs = writers(everywhere, self.name, pause_ms)
         self.writers = [Participant(job, report) for job in jobs]
         self.copiers = [Participant(job, report) for job in copiers(everywhere, self.name)]
         self.faults: list[str] = []
+        self._has_topics = False
         self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)
 
-    def run(self, duration_s: float) -> Verdict:
+    def make_topics(self) -> None:
+        """Make the topics. `run` does so too, but perhaps while something disturbs the broker."""
+        self._has_topics = True
         create_topic(self.broker.bootstrap, entries_topic(self.name), ENTRIES_PARTITIONS)
         for group in range(GROUPS):
             create_topic(self.broker.bootstrap, copies_topic(self.name, group), COPIES_PARTITIONS)
+
+    def run(self, duration_s: float) -> Verdict:
+        """Disturb and judge; return what came of it."""
+        if not self._has_topics:
+            self.make_topics()
         try:
             for each in (*self.writers, *self.copiers):
                 each.start()
@@ -140,7 +148,7 @@ class Soak:
         began_at = time.monotonic()
         with ExitStack() as opened:
             connections = [
-                opened.enter_context(Connection(address)) for address in _addresses(self.broker)
+                opened.enter_context(Connection(address)) for address in self.broker.node_addresses
             ]
             while True:
                 behind = {each for each in behind if _lag(connections, *each)}
@@ -249,11 +257,6 @@ class Soak:
 def _copy(key: bytes, value: bytes) -> Copy:
     partition, offset = json.loads(key)
     return Copy(partition, offset, value)
-
-
-def _addresses(broker: Broker) -> list[str]:
-    """Return the address of each node."""
-    return broker.node_addresses if isinstance(broker, MagnetarBroker) else [broker.bootstrap]
 
 
 def _lag(connections: Sequence[Connection], topic: str, partition: int) -> int:

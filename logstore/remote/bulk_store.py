@@ -7,7 +7,8 @@ ever waits for an object store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from uuid import UUID
 
 from logstore.remote.commit_store import (
     Chunk,
@@ -47,6 +48,15 @@ class BulkStore:
         """As `CommitStore.commit`."""
         await self._rows.commit(commit)
 
+    @property
+    def proven(self) -> int:
+        """As `CommitStore.proven`."""
+        return self._rows.proven
+
+    async def prove(self, number: int) -> None:
+        """As `CommitStore.prove`."""
+        await self._rows.prove(number)
+
     async def last_commit(self) -> int:
         """As `CommitStore.last_commit`."""
         return await self._rows.last_commit()
@@ -76,6 +86,14 @@ class BulkStore:
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """As `CommitStore.delete`. The objects go with the next sweep."""
         await self._rows.delete(keys)
+
+    async def reclaim(self) -> None:
+        """As `CommitStore.reclaim`."""
+        await self._rows.reclaim()
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """As `CommitStore.remains`."""
+        return await self._rows.remains(topic_ids)
 
     async def references(self) -> Sequence[bytes]:
         """As `CommitStore.references`."""

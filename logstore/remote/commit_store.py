@@ -6,8 +6,9 @@ then, or nothing. So the commits of one incarnation are a gapless prefix, and no
 take-over of the node's partitions, which raises the incarnation.
 
 - `OutcomeUnknown`: the commit may have had effect, may have it later, or never. Ask `last_commit`.
-- A commit that has returned is there for good. What a read shows may still be taken back while the
-  store fails over to a standby; it is proven by any commit that returns after the read.
+- A commit that has returned has had its effect, and so has each before it. A fail-over to a standby
+  may take that back, as it may what a read shows, until it is *proven*: `prove` has returned for
+  this commit or a later one. Proofs wait for the standby's distance; commits need not.
 
 Implementations: `PostgresStore`, and for tests `SimulatedStore`; one contract test serves both. All
 calls come from the event loop's thread.
@@ -15,7 +16,7 @@ calls come from the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -23,6 +24,8 @@ from logstore.disk.files import StorageFailure
 
 #: A node's lease ends so long after its last commit, by the store's clock.
 LEASE_MS = 6_000
+#: How many proofs may be under way.
+PROOFS_MAX = 4
 
 
 class Fenced(Exception):
@@ -31,6 +34,14 @@ class Fenced(Exception):
 
 class NodeFenced(StorageFailure):
     """Others have taken over what this node led, or have its id: its process must end."""
+
+
+class Forgotten(Exception):
+    """The store knows this incarnation no more: it has lost a start that it had acknowledged."""
+
+
+class CommitsLost(StorageFailure):
+    """The store has forgotten what it had acknowledged: a standby took over that was behind."""
 
 
 class OutcomeUnknown(Exception):
@@ -153,6 +164,10 @@ class StoredLog(NamedTuple):
 class CommitStore(Protocol):
     """The store as one incarnation of one node has it."""
 
+    @property
+    def proven(self) -> int:
+        """The commits up to this number are there for good, as far as this store was told."""
+
     def begin_as(self, node_id: int, incarnation: int) -> None:
         """Commit as this incarnation from here on. Call it before `connect`."""
 
@@ -160,16 +175,24 @@ class CommitStore(Protocol):
         """Connect, or connect anew. Raises StoreUnavailable."""
 
     async def commit(self, commit: Commit) -> None:
-        """Make a commit durable, and renew the lease. Raises Fenced, OutcomeUnknown.
+        """Let a commit have its effect, and renew the lease. Raises Fenced, OutcomeUnknown.
 
-        `Fenced` says only that the incarnation, or the last commit, is not what was expected:
-        after an unknown outcome `last_commit` tells which.
+        One at a time. It may be proven at once, where nothing is waited for but the disk.
+        `Fenced` says only that the incarnation, or the last commit, is not what was expected: after
+        an unknown outcome `last_commit` tells which.
+        """
+
+    async def prove(self, number: int) -> None:
+        """Return when the commit `number`, and all before it, are there for good.
+
+        `PROOFS_MAX` at a time, also beside a commit. Raises OutcomeUnknown: the store may have
+        failed over, and may lack this commit.
         """
 
     async def last_commit(self) -> int:
         """Return the number of this incarnation's last commit, 0 if there is none.
 
-        Raises Fenced, StoreUnavailable.
+        Raises Fenced, Forgotten, StoreUnavailable.
         """
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
@@ -189,6 +212,12 @@ class CommitStore(Protocol):
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
+
+    async def reclaim(self) -> None:
+        """Let the room of removed chunks be used again. Raises StoreUnavailable."""
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""
 
     async def references(self) -> Sequence[bytes]:
         """Return the data of every chunk, of any log, that is a reference to an object.

@@ -26,6 +26,9 @@ OBJECT_BYTES = 8 << 20
 OBJECT_AGE_MS = 600_000
 #: Bytes that one reference stands for, at least: a read fetches so much.
 REFERENCE_BYTES = 1 << 20
+#: Bytes that one node moves until it has their room in the rows made free. By itself a database
+#: looks for what was removed once a minute, which is a gigabyte at 20 MB/s.
+RECLAIM_BYTES = 64 << 20
 #: The least time between two sweeps: a node writes an object and commits its references in less.
 SWEEP_INTERVAL_MS = 600_000
 #: Below which all keys begin.
@@ -53,6 +56,7 @@ class Offload:
         #: The logs whose chunks are too few for an object yet.
         self._waiting: dict[RemoteLedger, _Waiting] = {}
         self.moved_bytes = 0
+        self._reclaimed_at_bytes = 0
 
     async def offload(self, ledger: RemoteLedger, now_ms: int) -> bool:
         """Move some chunks of a log, if it is time; return whether more may be due at once.
@@ -78,6 +82,12 @@ class Offload:
             return False
         del self._waiting[ledger]
         return bool(chunks) and await self._move(ledger, chunks, replacements)
+
+    async def reclaim(self) -> None:
+        """Have the room of what was moved made free, if it is enough. Raises StoreUnavailable."""
+        if self.moved_bytes - self._reclaimed_at_bytes >= RECLAIM_BYTES:
+            self._reclaimed_at_bytes = self.moved_bytes
+            await self._rows.reclaim()
 
     def forget(self, is_led: Callable[[RemoteLedger], bool]) -> None:
         """Forget the logs that are not led here any more."""

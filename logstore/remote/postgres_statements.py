@@ -70,7 +70,17 @@ AND base_offset >= $3 AND base_offset < $4"""
 ADD_SEGMENT = "INSERT INTO segments VALUES ($1, $2, $3, $4, $5, $6)"
 ADD_CHUNK = "INSERT INTO chunks VALUES ($1, $2, $3, $4, $5)"
 
-LAST_COMMIT = "SELECT commit_seq FROM nodes WHERE node_id = $1 AND incarnation = $2"
+#: A transaction of its own, which sees the commit and waits for the standby: what it has seen is on
+#: the standby too then. It writes to the server's log: one that has written nothing waits for
+#: nothing, whether it has a number or not.
+PROVE = """
+SELECT pg_logical_emit_message(true, 'magnetar', ''::text)::text FROM nodes
+WHERE node_id = $1 AND incarnation = $2 AND commit_seq >= $3"""
+HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true), '') <> ''"
+#: What the next commits of a connection wait for: nothing, since proofs follow.
+DO_NOT_WAIT = "SET synchronous_commit = off"
+
+LAST_COMMIT = "SELECT incarnation, commit_seq FROM nodes WHERE node_id = $1"
 
 _WANTED = "unnest($1::uuid[], $2::int[]) WITH ORDINALITY w(t, p, number)"
 LOAD_LOGS = f"""
@@ -120,10 +130,19 @@ SELECT base_offset, end_offset, data FROM (
 WHERE number = 1 OR size_bytes <= $4
 ORDER BY base_offset"""
 
+#: Not while another node does it. What was free is used again, but not given back: that would keep
+#: commits out meanwhile.
+RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
+
 #: Reads all rows, but of each only the first bytes.
 REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"
 
+_TABLES = ("chunks", "segments", "attachments", "logs")
 DELETE = tuple(
     f"DELETE FROM {table} USING {_WANTED} WHERE topic_id = w.t AND partition = w.p"
-    for table in ("chunks", "segments", "attachments", "logs")
+    for table in _TABLES
+)
+CLEAR = "TRUNCATE " + ", ".join(_TABLES)
+REMAINS = " UNION ".join(
+    f"SELECT topic_id, partition FROM {table} WHERE topic_id = ANY($1::uuid[])" for table in _TABLES
 )

@@ -1,5 +1,9 @@
 """The shared store in PostgreSQL: commits by one connection, reads by a few others.
 
+Without a synchronous standby a commit waits for the server's disk, and is proven when it returns.
+With one, that wait would hold the node's row, and the next commit behind it, for a round trip to
+the standby. So commits do not wait then; transactions on other connections do, which prove them.
+
 asyncpg is imported where a cluster is served, and nowhere else. Its CPU time per commit, and that
 of psycopg: docs/decisions/0060-commit-store.md.
 """
@@ -7,9 +11,10 @@ of psycopg: docs/decisions/0060-commit-store.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -20,6 +25,7 @@ from logstore.remote.commit_store import (
     Chunk,
     Commit,
     Fenced,
+    Forgotten,
     LogKey,
     Move,
     OutcomeUnknown,
@@ -48,6 +54,7 @@ _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
 _CONNECT_S = 2.0
 _READ_S = 30.0
+_RECLAIM_S = 600.0
 #: Settings of the connection for commits, whatever the database or the role has. A commit that has
 #: returned is on the disk. A node that stops in the middle of a transaction holds its row for five
 #: seconds at most, so that it can be taken over.
@@ -74,17 +81,24 @@ class PostgresStore:
         self._commit_chunks: Any = None
         self._commit_all: Any = None
         self._readers: asyncpg.Pool[Any] | None = None
+        #: Whether commits have to be proven by others.
+        self._has_standby = False
+        #: Connections for proofs that are not in use, each with its statement.
+        self._provers: list[tuple[asyncpg.Connection[Any], Any]] = []
+        self.proven = 0
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         self._node = (node_id, incarnation)
+        self.proven = 0
 
     async def connect(self) -> None:
         self._give_up()
         connection = None
         try:
-            connection = await asyncpg.connect(
-                self._url, timeout=_CONNECT_S, server_settings=self._settings | _COMMITTING
-            )
+            connection = await self._connect_to_commit()
+            self._has_standby = await connection.fetchval(sql.HAS_STANDBY, timeout=_CONNECT_S)
+            if self._has_standby:
+                await connection.execute(sql.DO_NOT_WAIT, timeout=_CONNECT_S)
             self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=_CONNECT_S)
             self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=_CONNECT_S)
             self._connection, connection = connection, None
@@ -93,6 +107,11 @@ class PostgresStore:
         finally:
             if connection is not None:
                 connection.terminate()
+
+    async def _connect_to_commit(self) -> asyncpg.Connection[Any]:
+        return await asyncpg.connect(
+            self._url, timeout=_CONNECT_S, server_settings=self._settings | _COMMITTING
+        )
 
     async def commit(self, commit: Commit) -> None:
         if self._connection is None:
@@ -117,6 +136,32 @@ class PostgresStore:
             raise OutcomeUnknown(f"commit {number}: {_told(error)}") from error
         if done is None:
             raise Fenced(f"commit {number} of incarnation {self._node[1]} of node {self._node[0]}")
+        if not self._has_standby:
+            self.proven = max(self.proven, number)
+
+    async def prove(self, number: int) -> None:
+        prover = None
+        try:
+            prover = self._provers.pop() if self._provers else await self._new_prover()
+            done = await prover[1].fetchval(*self._node, number, timeout=_COMMIT_S)
+            if done is None:
+                raise OutcomeUnknown(f"commit {number} is not there")
+            self._provers.append(prover)
+            prover = None
+        except _TROUBLE as error:
+            raise OutcomeUnknown(f"a proof of commit {number}: {_told(error)}") from error
+        finally:
+            if prover is not None:
+                prover[0].terminate()
+        self.proven = max(self.proven, number)
+
+    async def _new_prover(self) -> tuple[asyncpg.Connection[Any], Any]:
+        connection = await self._connect_to_commit()
+        try:
+            return connection, await connection.prepare(sql.PROVE, timeout=_CONNECT_S)
+        except BaseException:  # whatever ends it, a cancellation too
+            connection.terminate()
+            raise
 
     async def _commit_swaps(
         self, connection: asyncpg.Connection[Any], fence: tuple[int, ...], changes: Changes
@@ -151,13 +196,18 @@ class PostgresStore:
         if self._connection is None:
             raise StoreUnavailable("there is no connection")
         try:
-            last = await self._connection.fetchval(sql.LAST_COMMIT, *self._node, timeout=_CONNECT_S)
+            row = await self._connection.fetchrow(
+                sql.LAST_COMMIT, self._node[0], timeout=_CONNECT_S
+            )
         except _TROUBLE as error:
             self._give_up()
             raise StoreUnavailable(_told(error)) from error
-        if last is None:
-            raise Fenced(f"incarnation {self._node[1]} of node {self._node[0]}")
-        return int(last)
+        own = f"incarnation {self._node[1]} of node {self._node[0]}"
+        if row is None or row[0] < self._node[1]:
+            raise Forgotten(own)
+        if row[0] > self._node[1]:
+            raise Fenced(own)
+        return int(row[1])
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         keys = _key_columns([one.key for one in wanted])
@@ -197,10 +247,37 @@ class PostgresStore:
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
 
+    async def reclaim(self) -> None:
+        async with self._reading() as reader:
+            await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        async with self._reading() as reader:
+            rows = await reader.fetch(sql.REMAINS, [*topic_ids])
+        return [LogKey(*row) for row in rows]
+
     async def references(self) -> Sequence[bytes]:
         async with self._reading() as reader:
             rows = await reader.fetch(sql.REFERENCES, REFERENCE)
         return [data for (data,) in rows]
+
+    async def fill(self, changes: Changes) -> None:
+        """Write what an import brings, without a fence: no node lives. Raises StoreUnavailable."""
+        rows = {
+            "chunks": [(*one.key, *one[1:]) for one in changes.chunks],
+            "segments": [(*one.key, *one[1:]) for one in changes.segments],
+            "logs": [(*one.key, one.start_offset) for one in changes.starts],
+            "attachments": [(*one.key, one.name, one.data) for one in changes.attachments],
+        }
+        async with self._reading() as writer, writer.transaction():
+            for table, records in rows.items():
+                if records:
+                    await writer.copy_records_to_table(table, records=records)
+
+    async def clear(self) -> None:
+        """Delete everything of every log. Raises StoreUnavailable."""
+        async with self._reading() as writer:
+            await writer.execute(sql.CLEAR)
 
     async def close(self) -> None:
         self._give_up()
@@ -209,10 +286,13 @@ class PostgresStore:
             readers.terminate()
 
     def _give_up(self) -> None:
-        """Let go of the connection for commits at once: the server may still be at work."""
+        """Let go of the connections for commits at once: the server may still be at work."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+        # These may lead to a server that is not the database any more.
+        while self._provers:
+            self._provers.pop()[0].terminate()
 
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Any]:

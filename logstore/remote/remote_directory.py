@@ -87,6 +87,10 @@ class RemoteDirectory:
         """Whether no other node can have taken over these partitions yet."""
         return self._commits.is_leased
 
+    def proof(self) -> Callable[[], bool]:
+        """As `StoreCommits.proof`."""
+        return self._commits.proof()
+
     @property
     def reads_waiting(self) -> int:
         """How many reads wait for the store."""

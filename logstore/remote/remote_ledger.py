@@ -119,6 +119,8 @@ class RemoteLedger(CommittedLedger):
         self._batches: list[bytes] = []
         self._batches_bytes = 0
         self._batches_offset = 0  # where they begin
+        self._pending_bytes = 0  # of all of these, and of `_chunks`
+        self._has_atomic = False
         self._chunks: list[Chunk] = []
         self._sealed: list[StoredSegment] = []
         self._start: LogStart | None = None
@@ -220,6 +222,9 @@ class RemoteLedger(CommittedLedger):
         self._hot.append(data, header.base_offset)
         self._batches.append(data)
         self._batches_bytes += size_bytes
+        self._pending_bytes += size_bytes
+        if is_atomic:
+            self._has_atomic = True
         known.add(header)
         self.end_offset = header.next_offset
 
@@ -267,6 +272,11 @@ class RemoteLedger(CommittedLedger):
     def reconfigure(self, limits: SegmentLimits) -> None:
         self._limits = limits
 
+    @property
+    def deferrable_bytes(self) -> int:
+        """What the next commit has to write, as far as it may leave that to a later one."""
+        return 0 if self._has_atomic else self._pending_bytes
+
     # Becoming durable.
 
     def begin_sync(self) -> Sync:
@@ -283,6 +293,7 @@ class RemoteLedger(CommittedLedger):
             () if move is None else (move.move,),
         )
         self._chunks, self._sealed, self._start = [], [], None
+        self._pending_bytes, self._has_atomic = 0, False
         return RemoteSync(self.end_offset, changes, swap, move)
 
     def complete_sync(self, sync: Sync) -> None:
@@ -362,6 +373,11 @@ class RemoteLedger(CommittedLedger):
     def moved_to(self) -> int:
         """All chunks below were moved to objects; those behind it, perhaps."""
         return int.from_bytes(self.attachments.read(MOVED_TO) or b"", "big")
+
+    @property
+    def bytes_in_rows(self) -> int:
+        """What was not moved to objects; up to a segment more."""
+        return self._known.bytes_since(self.moved_to)
 
     def _note_moved_to(self, offset: int) -> None:
         self.attachments.write(MOVED_TO, offset.to_bytes(_OFFSET_BYTES, "big"))

@@ -120,6 +120,11 @@ class SegmentList:
             self._base_offset, self._end_offset, self._active_bytes, self._max_timestamp
         )
 
+    def bytes_since(self, offset: int) -> int:
+        """Return the bytes of the segments from the one that holds `offset` on, whole."""
+        first = max(bisect_right(self.base_offsets, offset) - 1, 0)
+        return sum(one.size_bytes for one in self._sealed[first:]) + self._active_bytes
+
     def bytes_touching(self, offset: int, end_offset: int) -> int:
         """Return the bytes of the segments that have a part of [offset, end_offset), whole."""
         return sum(

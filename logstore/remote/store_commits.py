@@ -1,32 +1,39 @@
 """The medium of group commit where ledgers are in a shared store: one commit for each sync.
 
-One commit at a time is under way. When its outcome is unknown, the store is asked for the number of
-the last commit, as often as it takes. Either this commit has landed; then a *later* one has to
-return before anything is acknowledged, because what a read shows may be lost with a standby's
-promotion. Or it has not, and is sent again, behind the last one that is there. A copy that is still
-on its way has no effect after that: the commit that it has to follow is not the last one any more.
+A commit is sent when the one before it has had its effect. It is acknowledged when it is proven:
+the proofs of several commits are under way at once, and the next commit meanwhile, so the time that
+a standby takes is waited for once, not in turn. The proof of a commit is one of all before it.
+
+Where anything goes wrong, the store is asked for the number of the last commit, as often as it
+takes. What is not there is sent again in its order, with its number, behind the last one that is
+there. A copy that is still on its way has no effect after that: the commit that it has to follow is
+not the last one any more. What is there has to be proven as everything else, because what a read
+shows may be lost with a standby's promotion.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from logstore.disk.files import StorageFailure
 from logstore.remote.commit_store import (
     LEASE_MS,
-    NOTHING,
+    PROOFS_MAX,
     Changes,
     Commit,
+    CommitsLost,
     CommitStore,
     Fenced,
+    Forgotten,
     NodeFenced,
     OutcomeUnknown,
     StoreUnavailable,
 )
 from logstore.remote.remote_ledger import RemoteSync
-from logstore.sync.group_commit import Performed
+from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync
 
 #: The own copy of the lease ends so much earlier than the store's: clocks may drift apart.
@@ -36,13 +43,26 @@ _RETRY_FIRST_S = 0.02
 _RETRY_MAX_S = 0.25
 
 
-class CommitsLost(StorageFailure):
-    """The store has forgotten commits that it had acknowledged."""
-
-
 def boot_time_ms() -> int:
     """Return the time since the machine's start, suspended or not."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class _Unproven:
+    """A commit that may be taken back yet."""
+
+    def __init__(self, commit: Commit, done: Performed, make_room: Callable[[], None]) -> None:
+        self.commit = commit
+        self.done = done
+        self._make_room: Callable[[], None] | None = make_room
+        #: It renewed the lease at this time or later.
+        self.sent_at_ms = 0
+
+    def make_room_once(self) -> None:
+        """Let the next commit begin."""
+        make_room, self._make_room = self._make_room, None
+        if make_room is not None:
+            make_room()
 
 
 class StoreCommits:
@@ -63,10 +83,15 @@ class StoreCommits:
         self._now_ms = now_ms
         self._on_trouble = on_trouble
         self._number = 0  # the highest that any commit was given
-        self._last = 0  # of the last commit that has returned
-        self._task: asyncio.Task[None] | None = None
+        self._had_effect = 0  # of the last commit that has returned
+        self._proven = 0  # of the last one that was acknowledged
+        #: In the order of their numbers: the next commit goes behind the last of them.
+        self._unproven: deque[_Unproven] = deque()
+        self._proofs = asyncio.Semaphore(PROOFS_MAX)
+        self._recovering = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._lease_until_ms = 0
-        #: When the last commit that has returned was sent, by `now_ms`.
+        #: When the last commit that is proven was sent, by `now_ms`.
         self.renewed_at_ms = 0
 
     @property
@@ -74,53 +99,109 @@ class StoreCommits:
         """Whether no other node can have taken over this one's partitions yet."""
         return self._now_ms() < self._lease_until_ms
 
+    def proof(self) -> Callable[[], bool]:
+        """Return what tells whether a commit is proven that was sent after this call."""
+        asked_at_ms = self._now_ms()
+        return lambda: self.renewed_at_ms > asked_at_ms
+
     async def begin(self) -> None:
         """Connect, and find out which number the next commit has.
 
-        Raises NodeFenced, StoreUnavailable.
+        Raises NodeFenced, CommitsLost, StoreUnavailable.
         """
         await self._store.connect()
-        try:
-            self._number = self._last = await self._store.last_commit()
-        except Fenced as fenced:
-            raise NodeFenced(str(fenced)) from fenced
+        self._number = self._proven = await self._ask()
 
-    def perform(self, syncs: Sequence[Sync], done: Performed, *, settles: bool) -> None:
+    def perform(
+        self,
+        syncs: Sequence[Sync],
+        done: Performed,
+        make_room: Callable[[], None],
+        *,
+        settles: bool,
+    ) -> None:
         """Commit what these have to write; with none, renew the lease."""
-        carry_out = self._carry_out(changes_of(syncs), done)
-        self._task = asyncio.get_running_loop().create_task(carry_out)
-        self._task.add_done_callback(_raise)
+        commit = Commit(self._number + 1, self._number, changes_of(syncs))
+        self._number = commit.number
+        one = _Unproven(commit, done, make_room)
+        self._unproven.append(one)
+        task = asyncio.get_running_loop().create_task(self._carry_out(one))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
 
-    async def _carry_out(self, changes: Changes, done: Performed) -> None:
-        failure: StorageFailure | None = None
+    async def _carry_out(self, one: _Unproven) -> None:
         try:
-            await self._make_durable(changes)
-        except StorageFailure as failed:
-            failure = failed
-        done(failure)
+            await self._write(one)
+            await self._prove(one)
+        except StorageFailure as failure:
+            self._fail(failure)
 
-    async def _make_durable(self, changes: Changes) -> None:
-        """Return when the changes are there for good. Raises NodeFenced, CommitsLost."""
-        commit = wanted = self._behind(self._last, changes)
-        while True:
-            sent_at_ms = self._now_ms()
-            try:
-                await self._store.commit(commit)
-            except (OutcomeUnknown, Fenced) as trouble:
-                self._on_trouble(str(trouble))
-            else:
-                self._last = commit.number
-                self.renewed_at_ms = sent_at_ms
-                self._lease_until_ms = sent_at_ms + LEASE_MS - LEASE_MARGIN_MS
-                return
-            last = await self._last_landed()
-            # What has landed is not proven before another commit has returned.
-            has_landed = last >= wanted.number
-            commit = self._behind(last) if has_landed else wanted._replace(previous=last)
+    async def _write(self, one: _Unproven) -> None:
+        """Return when the commit has had its effect. Raises NodeFenced, CommitsLost."""
+        one.sent_at_ms = self._now_ms()
+        try:
+            await self._send(one)
+        except (OutcomeUnknown, Fenced) as trouble:
+            self._on_trouble(str(trouble))
+            await self._recover()
+        self._had_effect = max(self._had_effect, one.commit.number)
 
-    def _behind(self, previous: int, changes: Changes = NOTHING) -> Commit:
-        self._number += 1
-        return Commit(self._number, previous, changes)
+    async def _prove(self, one: _Unproven) -> None:
+        """Return when the commit is there for good. Raises NodeFenced, CommitsLost."""
+        number, changes = one.commit.number, one.commit.changes
+        self._note_proven()
+        while number > self._proven:
+            async with self._proofs:
+                if number <= self._proven:
+                    return
+                # What the cleaner replaces is seen, in the store and here, in one step.
+                if not (changes.swaps or changes.moves):
+                    one.make_room_once()
+                try:
+                    await self._store.prove(self._had_effect)
+                except OutcomeUnknown as trouble:
+                    self._on_trouble(str(trouble))
+                    await self._recover()
+            self._note_proven()
+
+    def _note_proven(self) -> None:
+        """Acknowledge, in their order, what the store has proven."""
+        self._proven = max(self._proven, self._store.proven)
+        while self._unproven and self._unproven[0].commit.number <= self._proven:
+            one = self._unproven.popleft()
+            self.renewed_at_ms = one.sent_at_ms
+            self._lease_until_ms = one.sent_at_ms + LEASE_MS - LEASE_MARGIN_MS
+            one.done(None)
+
+    async def _recover(self) -> None:
+        """Let every commit that is not proven have its effect, again if need be, in their order.
+
+        Raises NodeFenced, CommitsLost.
+        """
+        async with self._recovering:
+            while True:
+                last = await self._last_landed()
+                try:
+                    for one in [*self._unproven]:
+                        if one.commit.number > last:
+                            await self._send(one)
+                except (OutcomeUnknown, Fenced) as trouble:
+                    self._on_trouble(str(trouble))
+                else:
+                    return
+
+    async def _send(self, one: _Unproven) -> None:
+        sent_at_ms = self._now_ms()
+        await self._store.commit(one.commit)
+        # Not where it was refused: an earlier copy may have had its effect then.
+        one.sent_at_ms = sent_at_ms
+
+    def _fail(self, failure: StorageFailure) -> None:
+        """Tell of what has ended all commits, once."""
+        self.close()
+        unproven, self._unproven = self._unproven, deque()
+        if unproven:
+            unproven[0].done(failure)
 
     async def _last_landed(self) -> int:
         """Ask for the last commit until the store answers. Raises NodeFenced, CommitsLost."""
@@ -128,31 +209,42 @@ class StoreCommits:
         while True:
             try:
                 await self._store.connect()
-                last = await self._store.last_commit()
+                last = await self._ask()
             except StoreUnavailable:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_MAX_S)
-            except Fenced as fenced:
-                raise NodeFenced(str(fenced)) from fenced
             else:
                 break
-        if last < self._last:
+        if last < self._proven:
             raise CommitsLost(
-                f"the store says that commit {last} was this node's last one, but {self._last} was"
-                " acknowledged: it has failed over to a standby that was behind"
+                f"the store says that commit {last} was this node's last one, but {self._proven}"
+                " was acknowledged: it has failed over to a standby that was behind"
             )
         return last
 
+    async def _ask(self) -> int:
+        """Return the last commit's number. Raises NodeFenced, CommitsLost, StoreUnavailable."""
+        try:
+            return await self._store.last_commit()
+        except Fenced as fenced:
+            raise NodeFenced(f"{fenced} was taken over, or started once more") from fenced
+        except Forgotten as forgotten:
+            raise CommitsLost(
+                f"the store has forgotten {forgotten}: it has failed over to a standby that was"
+                " behind"
+            ) from forgotten
+
     def close(self) -> None:
         """Commit nothing more."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            if task is not asyncio.current_task(task.get_loop()):
+                task.cancel()
 
-
-def _raise(task: asyncio.Task[None]) -> None:
-    """Raise what has ended a commit, where the event loop's exception handler hears of it."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Raise what has ended a commit, where the event loop's exception handler hears of it."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
 
 def changes_of(syncs: Sequence[Sync]) -> Changes:

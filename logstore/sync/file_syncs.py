@@ -36,7 +36,14 @@ class FileSyncs:
         self._pinned: Sequence[File] = ()  # what the thread is syncing
         self._is_flushing = False  # the files that the journal tells of are being synced
 
-    def perform(self, syncs: Sequence[Sync], done: Done, *, settles: bool) -> None:
+    def perform(
+        self,
+        syncs: Sequence[Sync],
+        done: Done,
+        _make_room: Callable[[], None],
+        *,
+        settles: bool,
+    ) -> None:
         """Make all of these durable, then call `done`. `settles`: in their own files."""
         journal = self.journal
         entries = None if journal is None or settles else _entries_of(syncs)

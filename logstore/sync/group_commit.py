@@ -6,7 +6,8 @@ rides together. It covers everything written before it began. What is written me
 next, which begins when this one ends. Completion is one step on the event loop over all ledgers
 covered: first every durable end offset, then the hooks, then the waiters. No reader can run in
 between, so no reader sees half of a group. The next sync begins before the waiters are called, so
-that the disk works while hundreds of answers are made.
+that the disk works while hundreds of answers are made. A medium that keeps the order of syncs by
+itself may let the next one begin earlier (`make_room`); they end in the order in which they began.
 
 An append that may wait (`may_wait`) starts no sync. It rides the next one, which begins when a
 waiter asks for it (`hasten`), when another append needs one, or after `PATIENCE_SECONDS`.
@@ -23,17 +24,19 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from logstore.disk.barriers import SYNC_ALL_FROM, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem, StorageFailure
 from logstore.sync.file_syncs import FileSyncs
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Journal
+from logstore.sync.medium import Medium, Performed
 from logstore.sync.sync_executors import BesideLoop, SyncDurations, SyncExecutor
 from logstore.sync.sync_executors import Sync as Sync
 
@@ -53,21 +56,13 @@ def _tell_none() -> None:
     """What is told of a full disk before a hook is set."""
 
 
-#: Is called on the event loop when a sync has ended, with what it failed of.
-Performed: TypeAlias = Callable[[OSError | StorageFailure | None], None]
+#: A sync under way: what it covers, those that wait for its end, when it began (seconds). A plain
+#: tuple: each request that appends makes one.
+_Round: TypeAlias = "tuple[list[tuple[CommittedLedger, Sync]], list[asyncio.Future[None]], float]"
 
-
-class Medium(Protocol):
-    """Where group commit makes durable what ledgers have written."""
-
-    def perform(self, syncs: Sequence[Sync], done: Performed, *, settles: bool) -> None:
-        """Make all of these durable, then call `done`. One at a time is under way.
-
-        `settles`: also what earlier ones have left to do later. There may be no syncs then.
-        """
-
-    def close(self) -> None:
-        """Release everything."""
+#: Chooses what the next sync covers, of all ledgers that have something to write. The others wait
+#: for the one after it. What has to survive a crash together is chosen together.
+Choose: TypeAlias = Callable[["Iterable[CommittedLedger]"], "Sequence[CommittedLedger]"]
 
 
 class GroupCommit:
@@ -82,9 +77,11 @@ class GroupCommit:
         executor: SyncExecutor | None = None,
         sync_all_from: int = SYNC_ALL_FROM,
         medium: Medium | None = None,
+        choose: Choose | None = None,
     ) -> None:
         """`files` may be None unless `durability` is FSYNC. `medium`: what makes appends durable
         in place of files; all that one of its syncs covers survives a crash, or nothing of it.
+        `choose`: None covers everything by each sync.
 
         `on_failure` is called once, on the event loop, when a sync or a write has failed: it stops
         the process. An exception out of a ledger's hook reaches the loop's exception handler and
@@ -113,12 +110,12 @@ class GroupCommit:
         self._perform = _perform_nothing if medium is None else medium.perform
         self._dirty: dict[CommittedLedger, None] = {}
         self._unsynced_bytes = 0  # written since the last sync began, to files that the journal has
-        self._covered: list[tuple[CommittedLedger, Sync]] = []
-        #: Those that wait for an empty journal: at the next sync, and at the one under way.
+        self._choose = choose
+        self._under_way: deque[_Round] = deque()  # the oldest first
+        self._has_room = False  # whether the newest of these does not hold up the next one
+        #: Those that wait for the end of a sync that has not begun.
         self._settling: list[asyncio.Future[None]] = []
-        self._settled_by_sync: list[asyncio.Future[None]] = []
-        self._busy = False  # a sync is under way, or about to begin
-        self._began_seconds = 0.0  # when the sync under way began
+        self._busy = False  # a sync that holds up the next one is under way, or about to begin
         self._is_patient = False  # the time runs after which what may wait has waited long enough
 
     @property
@@ -156,7 +153,7 @@ class GroupCommit:
     @property
     def is_idle(self) -> bool:
         """Whether everything written is durable."""
-        return not self._busy and not self._dirty
+        return not (self._busy or self._dirty or self._under_way)
 
     def touch(self, member: CommittedLedger, *, may_wait: bool = False) -> None:
         """Cover what `member` wrote by the next sync. Raises the failure, if there was one.
@@ -248,14 +245,19 @@ class GroupCommit:
         if self.failure is not None:
             return
         self.failure = failure
-        waiting = dict.fromkeys(member for member, _ in self._covered) | self._dirty
+        rounds = [*self._under_way]
+        waiting = self._members_under_way() | self._dirty
         self._dirty.clear()
         for member in waiting:
             member.fail_waiters(failure)
-        for settled in (*self._settled_by_sync, *self._settling):
-            if not settled.done():
-                settled.set_exception(failure)
+        for _, settling, _ in rounds:
+            _fail_all(settling, failure)
+        _fail_all(self._settling, failure)
         self._on_failure(failure)
+
+    def _members_under_way(self) -> dict[CommittedLedger, None]:
+        covered = (member for members, _, _ in self._under_way for member, _ in members)
+        return dict.fromkeys(covered)
 
     def close(self) -> None:
         """End the thread. Close the ledgers first: what is dirty is not synced any more."""
@@ -271,41 +273,53 @@ class GroupCommit:
             return
         covered: list[tuple[CommittedLedger, Sync]] = []
         syncs: list[Sync] = []
+        members, others = self._dirty, {}
+        if self._choose is not None and not self._settling:
+            members = dict.fromkeys(self._choose(members))
+            others = {member: None for member in self._dirty if member not in members}
         try:
-            for member in self._dirty:
+            for member in members:
                 sync = member.begin_sync()
                 covered.append((member, sync))
                 syncs.append(sync)
         except StorageFailure as failure:
             self.fail(failure)
             return
-        self._covered, self._dirty = covered, {}
+        self._dirty, self.is_due = others, bool(others)
         self._unsynced_bytes = 0
-        self._settled_by_sync, self._settling = self._settling, []
-        self._began_seconds = perf_counter()
+        settling, self._settling = self._settling, []
+        self._under_way.append((covered, settling, perf_counter()))
+        self._has_room = False
         if self.durability is Durability.FSYNC:
-            self._perform(syncs, self._performed, settles=bool(self._settled_by_sync))
+            self._perform(syncs, self._performed, self._make_room, settles=bool(settling))
         elif flushes := [sync for sync in syncs if sync.is_flush]:
-            self._perform(flushes, self._performed, settles=bool(self._settled_by_sync))
+            self._perform(flushes, self._performed, self._make_room, settles=bool(settling))
         else:
             self._complete()
 
+    def _make_room(self) -> None:
+        """Let the next sync begin, although the newest one has not ended."""
+        if self.failure is None:
+            self._has_room = True
+            self._go_on()
+
     def _performed(self, error: OSError | StorageFailure | None) -> None:
-        self.sync_durations.observe(perf_counter() - self._began_seconds)
+        self.sync_durations.observe(perf_counter() - self._under_way[0][2])
         if error is None and self.failure is None:
             self._complete()
             return
         self._busy = False
         # Not covered any more, so that `fail` finds each member once.
-        self._dirty |= dict.fromkeys(member for member, _ in self._covered)
-        self._covered = []
+        self._dirty |= self._members_under_way()
+        self._settling += [each for _, settling, _ in self._under_way for each in settling]
+        self._under_way.clear()
         if isinstance(error, StorageFailure):
             self.fail(error)
         elif error is not None:
             self.failed("sync failed", error)
 
     def _complete(self) -> None:
-        covered, self._covered = self._covered, []
+        covered, settling, _ = self._under_way.popleft()
         try:
             for member, sync in covered:
                 end_offset = sync.end_offset
@@ -314,8 +328,7 @@ class GroupCommit:
                     member.durable_end_offset = end_offset
                 member.complete_sync(sync)
         except StorageFailure as failure:
-            for member, _ in covered:
-                member.fail_waiters(failure)
+            _fail_round(covered, settling, failure)
             return
         for member, _ in covered:
             member.on_durable(member.durable_end_offset)
@@ -324,9 +337,10 @@ class GroupCommit:
         for member, _ in covered:
             if member.waiters:
                 served += member.take_served()
-        if self._settled_by_sync:
-            self._resume_settled()
-        self._go_on()
+        if settling:
+            _resume(settling)
+        if not (self._has_room or self._under_way):
+            self._go_on()
         for waiter in served:
             waiter(None)
 
@@ -342,14 +356,32 @@ class GroupCommit:
             # Without a wait for the disk the loop would never get to anything else.
             self._executor.call_soon(self._begin)
 
-    def _resume_settled(self) -> None:
-        for settled in self._settled_by_sync:
-            if not settled.done():
-                settled.set_result(None)
-        self._settled_by_sync = []
+
+def _resume(settling: Sequence[asyncio.Future[None]]) -> None:
+    for settled in settling:
+        if not settled.done():
+            settled.set_result(None)
 
 
-def _perform_nothing(_syncs: Sequence[Sync], _done: Performed, *, settles: bool) -> None:
+def _fail_all(settling: Sequence[asyncio.Future[None]], failure: StorageFailure) -> None:
+    for settled in settling:
+        if not settled.done():
+            settled.set_exception(failure)
+
+
+def _fail_round(
+    covered: Sequence[tuple[CommittedLedger, Sync]],
+    settling: Sequence[asyncio.Future[None]],
+    failure: StorageFailure,
+) -> None:
+    for member, _ in covered:
+        member.fail_waiters(failure)
+    _fail_all(settling, failure)
+
+
+def _perform_nothing(
+    _syncs: Sequence[Sync], _done: Performed, _make_room: Callable[[], None], *, settles: bool
+) -> None:
     raise AssertionError("without a medium nothing has to be durable")
 
 

@@ -42,7 +42,8 @@ PROVEN: dict[type[Message], ErrorCode] = {
     DescribeTransactionsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ListOffsetsRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ListTransactionsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    OffsetFetchRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    # Not COORDINATOR_NOT_AVAILABLE, after which librdkafka and Java's consumer never ask again.
+    OffsetFetchRequest: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     OffsetForLeaderEpochRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 #: APIs whose answers need a lease.

@@ -48,6 +48,30 @@ _TOPIC_IDS_SINCE = 10
 async def offset_fetch(
     services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
+    try:
+        return await _fetched(services, request, context)
+    except KafkaError as refusal:
+        if (code := _told(context, refusal.code)) is refusal.code:
+            raise
+        raise KafkaError(code, refusal.detail) from refusal
+
+
+def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
+    """Return the error as a client understands it.
+
+    librdkafka looks for another coordinator after NOT_COORDINATOR, and never asks for the offsets
+    again (its issue 5586). After COORDINATOR_LOAD_IN_PROGRESS it asks until it is answered, and its
+    heartbeats find the coordinator meanwhile.
+    """
+    is_affected = any("librdkafka" in word for word in context.connection.session.software)
+    if code is ErrorCode.NOT_COORDINATOR and is_affected:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return code
+
+
+async def _fetched(
+    services: Services, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse:
     if context.version >= _GROUPS_SINCE:
         by_id = context.version >= _TOPIC_IDS_SINCE
         stable = request.require_stable
@@ -115,7 +139,9 @@ async def _group(
         services.groups.offsets.check_fetch(group.group_id, group.member_id, group.member_epoch)
     except KafkaError as refusal:
         # Each group stands alone: a member that is fenced in one may read the offsets of another.
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=refusal.code)
+        return OffsetFetchResponseGroup(
+            group_id=group.group_id, error_code=_told(context, refusal.code)
+        )
     if group.topics is None:
         topics = await _all_topics(services, context, group.group_id, require_stable, by_id)
     else:

@@ -1,4 +1,4 @@
-"""`magnetar cluster init`, `status` and `doctor`: the database that keeps a cluster."""
+"""`magnetar cluster init`, `status`, `doctor` and `repair`: the database that keeps a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ storage = click.option(
 )
 
 
-def _reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
+def reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
     """Turn what a catalog raises into one line on standard error, and exit code 1."""
 
     @functools.wraps(command)
@@ -50,7 +50,7 @@ def _open(url: str) -> Catalog:
 
 @click.command("init", short_help="Make the tables of a cluster.")
 @storage
-@_reports_catalog
+@reports_catalog
 def init(url: str) -> None:
     """Make the tables of a cluster in a database, in the schema magnetar, or bring them up to
     date. The first node does so too; use this where its role may not make tables.
@@ -62,17 +62,22 @@ def init(url: str) -> None:
 @click.command("status", short_help="Show the nodes of a cluster, from its database.")
 @storage
 @json_output
-@_reports_catalog
+@reports_catalog
 def status(url: str, as_json: bool) -> None:
     """Show the nodes of a cluster as its database has them, also where none of them runs: which
     live, how many partitions each leads, and where clients and other nodes reach it.
     """
+    from magnetar.storage.history import read_history
+
     with closing(_open(url)) as catalog:
         cluster_id, leading = catalog.cluster_id(), catalog.led_counts()
         rows = [row for row in catalog.members() if row.incarnation >= 0]
+        loss = read_history(catalog.database).loss
     if as_json:
         return print_json(_told(row, leading.get(row.node_id, 0), cluster_id) for row in rows)
     print(f"CLUSTER ID  {cluster_id}\n")
+    if loss:
+        print(f"HALTED      {loss}\n")
     header = ("node", "state", "start", "partitions", "clients", "peers", "rack", "version")
     print_table(
         (*header, "place"),
@@ -84,7 +89,7 @@ def status(url: str, as_json: bool) -> None:
 @click.command("doctor", short_help="Look for what breaks a cluster's promises.")
 @storage
 @json_output
-@_reports_catalog
+@reports_catalog
 def doctor(url: str, as_json: bool) -> None:
     """Look for what breaks the promises of a cluster: how its database is set up, replicated and
     reached, clocks, nodes that are gone; and say how to mend it. The exit code is 1 after an error.
@@ -104,6 +109,36 @@ def doctor(url: str, as_json: bool) -> None:
         )
     if any(finding.verdict is Verdict.BAD for finding in found):
         raise SystemExit(1)
+
+
+@click.command("repair", short_help="Let a cluster go on whose database has lost something.")
+@storage
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Go on without what the database has lost. It is gone for good then.",
+)
+@reports_catalog
+def repair(url: str, accept_loss: bool) -> None:
+    """Say what the database of a cluster has lost of what was acknowledged, after a fail-over to a
+    standby that was behind, and let the nodes serve again.
+
+    A cluster that finds such a loss halts: its nodes end, and none starts. If the server that has
+    what is missing can be brought back, do that instead.
+    """
+    from magnetar.storage.history import accept_loss as accept
+    from magnetar.storage.history import read_history
+
+    with closing(_open(url)) as catalog:
+        loss = read_history(catalog.database).loss
+        if not loss:
+            print("the cluster has not halted: there is nothing to repair")
+            return
+        print(f"lost: {loss}")
+        if not accept_loss:
+            fail("Nothing was changed. With --accept-loss the cluster goes on without it.")
+        accept(catalog.database)
+    print("accepted: nodes serve again, within seconds where their supervisors still run")
 
 
 def _shown(row: NodeRow, partitions: int) -> tuple[str, ...]:

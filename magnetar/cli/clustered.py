@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.disk.files import lock_file
+from logstore.remote.commit_store import CommitsLost
 from magnetar.broker import Broker, data_dir_of
 from magnetar.cli.workers import Member, close_others, members
 from magnetar.clock import Clock
@@ -24,13 +25,16 @@ from magnetar.config.listeners import Listener, parse_address, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
 from magnetar.peers.tcp import TcpNetwork
+from magnetar.runtime.failing import end_process
 from magnetar.runtime.members import Joining, Members
 from magnetar.server.listening import socket_at
 from magnetar.storage.catalog import Catalog, IdInUse
 from magnetar.storage.cluster_objects import agreed_objects
-from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Database
+from magnetar.storage.history import ClusterHalted, halt, read_history
 from magnetar.storage.logs import Logs
 from magnetar.storage.node_ids import claim
+from magnetar.storage.replication import read_replication
 
 if TYPE_CHECKING:
     from logstore.remote.bucket import Bucket
@@ -68,6 +72,7 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
         owner = f"{socket.gethostname()}:{data_dir}"
         try:
             with closing(open_catalog(url)) as catalog:
+                _check_promises(catalog.database, config)
                 cluster_id = catalog.cluster_id()
                 bucket = agreed_objects(catalog, config.view(ClusterConfig).cluster_objects)
                 asked = config.node_id if "node.id" in config.static else None
@@ -79,6 +84,20 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
         yield Place(url, bucket, data_dir, cluster_id, owner, nodes, peers)
     finally:
         release()
+
+
+def _check_promises(database: Database, config: BrokerConfig) -> None:
+    """Raise ConfigError where what was acknowledged was lost, or is lost by the next fail-over."""
+    if loss := read_history(database).loss:
+        raise ConfigError(f"--storage: {ClusterHalted(loss)}")
+    replication = read_replication(database)
+    if replication.may_lose and not config.view(ClusterConfig).cluster_allow_async_storage:
+        raise ConfigError(
+            f"--storage: the database has {replication.standbys} standbys, none of them"
+            " synchronous: a fail-over loses what was acknowledged last. Set"
+            " synchronous_standby_names there, to 'ANY 1 (*)' for example; or accept that, with"
+            " --allow-async-storage."
+        )
 
 
 def open_catalog(url: str) -> Catalog:
@@ -106,14 +125,28 @@ def node_of(node_id: int, place: Place) -> Broker:
         (_told(host, own.listeners[0]), port),
         place.owner,
         partial(open_catalog, place.url),
+        data_dir_of(own.config),
     )
     return Broker(
         own.config,
+        on_failure=partial(_end, node_id, place.url),
         open_storage=partial(_open_storage, place.url, place.objects),
         bind=own.bind(),
         peer_network=TcpNetwork(bound, found.peer_address),
         joining=joining,
     )
+
+
+def _end(node_id: int, url: str, failure: BaseException) -> None:
+    """End the process; if the database has lost something, the whole cluster halts."""
+    if isinstance(failure, CommitsLost):
+        try:
+            with closing(open_catalog(url)) as catalog:
+                halt(catalog.database, f"node {node_id}: {failure}")
+        except (CatalogUnavailable, CatalogFailure) as away:
+            # The next start finds the loss again, by what this node has written down.
+            _log.error("the other nodes could not be told of the loss", reason=str(away))
+    end_process(failure)
 
 
 def _told(host: str, listener: Listener) -> str:

@@ -121,6 +121,11 @@ def main() -> None:
     help="With --storage: the bucket for older batches, as s3://BUCKET/PREFIX.",
 )
 @click.option(
+    "--allow-async-storage",
+    is_flag=True,
+    help="With --storage: serve even if every standby of the database may be behind.",
+)
+@click.option(
     "--node-id",
     metavar="N",
     type=click.IntRange(0, 2**31 - 1),
@@ -148,6 +153,7 @@ def serve(
     workers: str,
     storage: str | None,
     objects: str | None,
+    allow_async_storage: bool,
     node_id: int | None,
     log_level: str,
     log_format: str,
@@ -166,6 +172,7 @@ def serve(
         storage,
         node_id,
         objects,
+        allow_async_storage,
     )
     raise SystemExit(run(flags))
 

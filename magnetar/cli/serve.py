@@ -67,6 +67,7 @@ class Flags(NamedTuple):
     storage: str | None = None
     node_id: int | None = None
     objects: str | None = None
+    allows_async_storage: bool = False
 
 
 def run(flags: Flags, compose: Callable[..., Broker] | None = None) -> int:
@@ -127,6 +128,8 @@ def configure(flags: Flags) -> BrokerConfig:
         given.append(Given("cluster.storage", flags.storage, "--storage"))
     if flags.objects is not None:
         given.append(Given("cluster.objects", flags.objects, "--objects"))
+    if flags.allows_async_storage:
+        given.append(Given("cluster.allow.async.storage", "true", "--allow-async-storage"))
     if flags.node_id is not None:
         given.append(Given("node.id", str(flags.node_id), "--node-id"))
     loaded = load(given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.config.security import password
-from magnetar.config.setting import Config, string
+from magnetar.config.setting import Config, boolean, string
 
 
 class ClusterConfig(Config):
@@ -22,6 +22,13 @@ class ClusterConfig(Config):
         " gs://..., az://... or file:///DIRECTORY; --objects stands for it. Credentials come from"
         " where each cloud's tools find them. The first node that names one decides for the"
         " cluster. Without it everything stays in the database.",
+    )
+    cluster_allow_async_storage = boolean(
+        False,
+        since="magnetar 0.1",
+        doc="Whether a node serves on a database whose standbys are all asynchronous, so that a"
+        " fail-over loses what was acknowledged last; --allow-async-storage stands for it. Such a"
+        " loss halts the cluster until `magnetar cluster repair --accept-loss`.",
     )
     peers_listener = string(
         "",

@@ -132,6 +132,14 @@ FAMILIES = {
             HISTOGRAM,
             "How long syncs to the disk took. One covers all that was written before it began.",
         ),
+        Family(
+            "magnetar_database_bytes",
+            GAUGE,
+            "Batches in a cluster's database, of the partitions that this node leads, by what takes"
+            " them out of it: a bucket, or retention and compaction (retention). Up to a segment"
+            " more for each partition. Absent outside a cluster.",
+            ("until",),
+        ),
         Family("magnetar_connections", GAUGE, "Clients that are connected."),
         Family(
             "magnetar_handshakes_open",

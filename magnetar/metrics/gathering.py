@@ -15,6 +15,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
+from logstore.remote.remote_ledger import RemoteLedger
 from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.config.observing import ObservingConfig
 from magnetar.metrics import exporter_names, jmx_names
@@ -65,7 +66,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
     ]
     # Last, because these alone give up their turn: all that is above is of one moment.
     topics = services.topics.all()
-    families += await _partitions(topics)
+    families += await _partitions(topics, has_bucket=services.logs.bulk is not None)
     found = await positions(services.groups, services.topics)
     families += _lag(found)
     names = services.config.view(ObservingConfig).metrics_names
@@ -207,10 +208,20 @@ def _syncs(durations: SyncDurations) -> Metric:
     )
 
 
-async def _partitions(topics: Collection[Topic]) -> list[Metric]:
+def _stored_bytes(topic: Topic, *, has_bucket: bool) -> dict[tuple[str], int]:
+    """Return what a cluster's database has of the topic's partitions that are led here."""
+    until = "bucket" if has_bucket and not topic.is_internal else "retention"
+    ledgers = [log.ledger for log in topic.local]
+    in_rows = [each.bytes_in_rows for each in ledgers if isinstance(each, RemoteLedger)]
+    return {(until,): sum(in_rows)} if in_rows else {}
+
+
+async def _partitions(topics: Collection[Topic], *, has_bucket: bool) -> list[Metric]:
     lags: dict[str, int] = {}
+    stored = Counter[tuple[str]]()
     seen = 0
     for topic in topics:
+        stored.update(_stored_bytes(topic, has_bucket=has_bucket))
         lag = sum(log.high_watermark - log.last_stable_offset for log in topic.local)
         if lag:
             lags[topic.name] = lag
@@ -221,6 +232,7 @@ async def _partitions(topics: Collection[Topic]) -> list[Metric]:
     return [
         labelled("magnetar_stable_offset_lag_records", [((name,), lag) for name, lag in most]),
         plain("magnetar_stable_offset_lag_records_sum", sum(lags.values())),
+        labelled("magnetar_database_bytes", stored.items()),
         plain("magnetar_topics", len(topics)),
         plain("magnetar_partitions", seen),
     ]

@@ -9,20 +9,22 @@ nodes have died.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from logstore.disk.pools import Pool
-from logstore.remote.commit_store import NodeFenced
+from logstore.remote.commit_store import CommitsLost, NodeFenced
 from magnetar import __version__
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
+from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.nodes import Address
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.history import History, read_history
 
 #: The name of the address that peers dial, among the endpoints of a node. Listeners of clients have
 #: names in capitals.
@@ -32,6 +34,11 @@ LOOK_AGAIN_S = 1.0
 _LOOKS = Pool("members", 1)
 
 _log = get_logger("nodes")
+
+
+def _now_s() -> float:
+    """Return the event loop's time: in a simulation it is not that of the machine."""
+    return asyncio.get_running_loop().time()
 
 
 class Members:
@@ -47,6 +54,14 @@ class Members:
     def live(self) -> list[int]:
         """Return the nodes whose leases are good, in order."""
         return [row.node_id for row in self._rows.values() if row.is_live]
+
+    def heirs(self) -> list[int]:
+        """Return the nodes that may be given something to lead, in order."""
+        return [row.node_id for row in self._rows.values() if row.is_live and not row.is_leaving]
+
+    def known(self) -> list[int]:
+        """Return the nodes that ever started, in order."""
+        return [row.node_id for row in self._rows.values() if row.incarnation >= 0]
 
     def dead(self) -> list[NodeRow]:
         """Return the nodes whose leases have ended."""
@@ -76,11 +91,21 @@ class Joining(NamedTuple):
     owner: str
     #: Opens the catalog once more, for the look of each second.
     open_catalog: Callable[[], Catalog]
+    #: Where the node remembers what it knows of the database; None: nowhere.
+    directory: Path | None = None
 
     def presence(self, listeners: Sequence[Listener], rack: str | None) -> Presence:
         """Return what this node says of itself."""
         endpoints = {one.name: (one.advertised_host, one.advertised_port) for one in listeners}
         return Presence(self.owner, {**endpoints, PEERS: self.peers}, rack or "", __version__)
+
+
+class LookedAt(NamedTuple):
+    """What the looks at the database are compared with."""
+
+    known: KnownHistory
+    #: As `Logs.proof`.
+    proof: Callable[[], Callable[[], bool]]
 
 
 class MemberWatch:
@@ -91,6 +116,7 @@ class MemberWatch:
         open_catalog: Callable[[], Catalog],
         own: tuple[int, int],
         members: Members,
+        looked_at: LookedAt,
         on_seen: Callable[[int], Awaitable[None]],
     ) -> None:
         """`own`: the id and incarnation of this node. `on_seen` gets the number of the last change
@@ -99,6 +125,7 @@ class MemberWatch:
         self._catalog: Catalog | None = None
         self._node_id, self._incarnation = own
         self._members = members
+        self._looked_at = looked_at
         self._on_seen = on_seen
         self._background: Background | None = None
         self._is_away = True
@@ -110,7 +137,7 @@ class MemberWatch:
 
         Where it has been away, leases have ended of nodes that live and could not renew them.
         """
-        return time.monotonic() - self._answers_since_s
+        return _now_s() - self._answers_since_s
 
     def start(self, fail: Callable[[BaseException], None]) -> None:
         """Look from now on. `fail` ends a node that is fenced."""
@@ -132,26 +159,31 @@ class MemberWatch:
 
     async def _look(self) -> None:
         try:
-            rows, version = await _LOOKS.run(self._read)
+            rows, history = await _LOOKS.run(self._read)
         except CatalogUnavailable as away:
             if not self._is_away:
                 _log.warning("the catalog does not answer; asked again", reason=str(away))
             self._is_away = True
             return
         if self._is_away:
-            self._answers_since_s = time.monotonic()
+            self._answers_since_s = _now_s()
         self._is_away = False
+        known, proof = self._looked_at
+        known.see(history, proof())
         self._members.see(rows)
         own = next((row for row in rows if row.node_id == self._node_id), None)
-        if own is None or own.incarnation != self._incarnation:
+        if own is None or own.incarnation < self._incarnation:
+            raise CommitsLost(f"the database has forgotten this start of node {self._node_id}")
+        if own.incarnation > self._incarnation:
             raise NodeFenced(f"node {self._node_id} was taken over, or has been started once more")
-        await self._on_seen(version)
+        await self._on_seen(history.changes)
 
-    def _read(self) -> tuple[list[NodeRow], int]:
-        """Read the nodes, and the number of the last change. In a thread."""
+    def _read(self) -> tuple[list[NodeRow], History]:
+        """Read the nodes, and how far the database has come. In a thread."""
         if self._catalog is None:
             self._catalog = self._open_catalog()
-        return self._catalog.members(), self._catalog.change_count()
+        self._looked_at.known.keep()
+        return self._catalog.members(), read_history(self._catalog.database)
 
     def _close(self) -> None:
         if self._catalog is not None:

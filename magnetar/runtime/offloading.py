@@ -83,7 +83,7 @@ class Offloading:
             while not log.is_gone and await self._offload.offload(
                 _ledger(log), self._clock.steady_ms()
             ):
-                pass
+                await self._offload.reclaim()
         now_ms = self._clock.steady_ms()
         if self._is_controller() and now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
             self._swept_ms = now_ms

@@ -18,8 +18,10 @@ from magnetar import __version__
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow
 from magnetar.storage.cluster_objects import objects_url
+from magnetar.storage.history import read_history
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.postgres_schema import MIGRATIONS
+from magnetar.storage.replication import read_replication
 
 #: The oldest PostgreSQL that is supported by its makers.
 _VERSION_MIN = 140000
@@ -59,6 +61,7 @@ def check(url: str) -> Iterator[Finding]:
         tables = _tables(database)
         yield tables
         if tables.verdict is Verdict.GOOD:
+            yield from _losses(database)
             yield from _nodes(database)
             yield from _bucket(database)
     finally:
@@ -108,17 +111,16 @@ def _settings(database: PostgresDatabase) -> Iterator[Finding]:
 
 
 def _replication(database: PostgresDatabase) -> Iterator[Finding]:
-    standbys = _ask(database, "SELECT count(*) FROM pg_stat_replication")
-    synchronous = _ask(database, "SELECT current_setting('synchronous_standby_names')")
-    if synchronous:
-        yield Finding(Verdict.GOOD, f"synchronous standbys: {synchronous}")
-    elif standbys:
+    found = read_replication(database)
+    if found.may_lose:
         yield Finding(
             Verdict.BAD,
-            f"{standbys} standbys, none of them synchronous: a fail-over loses what was"
+            f"{found.standbys} standbys, none of them synchronous: a fail-over loses what was"
             " acknowledged last",
             "Set synchronous_standby_names, to 'ANY 1 (*)' for example.",
         )
+    elif found.names:
+        yield Finding(Verdict.GOOD, f"synchronous standbys: {found.names}")
     else:
         yield Finding(
             Verdict.DOUBTFUL,
@@ -175,6 +177,15 @@ def _tables(database: PostgresDatabase) -> Finding:
         "no cluster yet, and the role may not make one",
         "GRANT CREATE ON DATABASE to the role, or let its owner run `magnetar cluster init`.",
     )
+
+
+def _losses(database: PostgresDatabase) -> Iterator[Finding]:
+    if loss := read_history(database).loss:
+        yield Finding(
+            Verdict.BAD,
+            f"the cluster has halted: {loss}",
+            "Bring back the server that has it; or `magnetar cluster repair --accept-loss`.",
+        )
 
 
 def _nodes(database: PostgresDatabase) -> Iterator[Finding]:

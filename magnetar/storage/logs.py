@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -260,6 +260,13 @@ class Logs:
     #: What moves to a bucket, once `begin_as` was called; None: there is none.
     bulk: Bulk | None = None
 
+    async def delete_remains(self, topic_ids: Collection[UUID]) -> set[UUID]:
+        """Delete what is left of deleted topics in a shared store; return of which anything was.
+
+        Raises StoreUnavailable. What is left in files goes by a start.
+        """
+        return set()
+
     def begin_as(self, node_id: int, incarnation: int) -> None:
         """Write as this incarnation of a node; its number is the leader epoch. Call it before a log
         is opened."""
@@ -286,6 +293,10 @@ class Logs:
     def is_leased(self) -> bool:
         """Whether no other node can lead these partitions: always, where the logs are here."""
         return True
+
+    def proof(self) -> Callable[[], bool]:
+        """Return what tells whether a commit has returned that began after this call."""
+        return lambda: True
 
     async def proven(self) -> None:
         """Return when this node has led its partitions at some moment after the call."""

@@ -238,7 +238,7 @@ class PostgresDatabase:
                 connection.execute("INSERT INTO schema_version VALUES (0)")
                 # -1: the first start counts up to epoch 0.
                 connection.execute(
-                    "INSERT INTO cluster VALUES (1, %s, -1, 0, 0, %s)",
+                    "INSERT INTO cluster VALUES (1, %s, -1, 0, 0, %s, 0, '')",
                     (new_cluster_id, secrets.token_bytes(32)),
                 )
             connection.execute("UPDATE schema_version SET version = %s", (len(MIGRATIONS),))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
+from uuid import UUID
 
 from logstore.disk.durability import Durability
 from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
 from logstore.remote.bulk_store import BulkStore
+from logstore.remote.commit_sizes import taking_turns
 from logstore.remote.commit_store import CommitStore
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.offload import Bulk, Offload, Sweep
@@ -52,7 +54,12 @@ class RemoteLogs(Logs):
         store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
-            None, Durability.FSYNC, on_failure=on_failure, executor=executor, medium=commits
+            None,
+            Durability.FSYNC,
+            on_failure=on_failure,
+            executor=executor,
+            medium=commits,
+            choose=taking_turns,
         )
         self._remote = RemoteDirectory(
             store,
@@ -79,6 +86,9 @@ class RemoteLogs(Logs):
         """
         return self._remote.is_leased
 
+    def proof(self) -> Callable[[], bool]:
+        return self._remote.proof()
+
     async def proven(self) -> None:
         """Return when a commit has returned that began after the call.
 
@@ -86,6 +96,12 @@ class RemoteLogs(Logs):
         is for good. Raises StorageFailure.
         """
         await self._group_commit.settle()
+
+    async def delete_remains(self, topic_ids: Collection[UUID]) -> set[UUID]:
+        found = await self._store.remains(topic_ids)
+        if found:
+            await self._store.delete(found)
+        return {key.topic_id for key in found}
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
         settings = super().settings(topic, config)

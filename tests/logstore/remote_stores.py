@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -17,7 +17,8 @@ from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_commits import changes_of
 from logstore.remote.store_reads import StoreReads
-from logstore.sync.group_commit import GroupCommit, Performed
+from logstore.sync.group_commit import GroupCommit
+from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync, SyncExecutor
 from tests.logstore.partitions import SteppedPartition, complete
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
@@ -35,7 +36,14 @@ class SteppedCommits:
         self._executor = executor
         self._number = database.nodes[NODE].number
 
-    def perform(self, syncs: Sequence[Sync], done: Performed, *, settles: bool) -> None:
+    def perform(
+        self,
+        syncs: Sequence[Sync],
+        done: Performed,
+        _make_room: Callable[[], None],
+        *,
+        settles: bool,
+    ) -> None:
         self._number += 1
         commit = Commit(self._number, self._number - 1, changes_of(syncs))
         self._executor.submit(partial(self._commit, commit), done)

@@ -35,32 +35,15 @@ def _taken_unfenced(real: Any) -> Any:
     return take_over
 
 
-def _landed_is_proven(real: Any) -> Any:
-    """Return a commit that is acknowledged once the store has shown that it has landed."""
+def _landed_is_proven(_: Any) -> Any:
+    """Return a proof that asks for none: what has had its effect is acknowledged."""
 
-    async def make_durable(self: Any, changes: Any) -> None:
-        wanted = self._number + 1
-        last_landed = self._last_landed
+    async def prove(self: Any, one: Any) -> None:
+        self._store._rows.proven = one.commit.number
+        one.make_room_once()
+        self._note_proven()
 
-        class Proven(Exception):
-            pass
-
-        async def proven() -> int:
-            last: int = await last_landed()
-            if last >= wanted:
-                self._last, self._lease_until_ms = last, self._now_ms() + 5_000
-                raise Proven
-            return last
-
-        self._last_landed = proven
-        try:
-            await real(self, changes)
-        except Proven:
-            pass
-        finally:
-            self._last_landed = last_landed
-
-    return make_durable
+    return prove
 
 
 def _without_work(real: Any) -> Any:
@@ -106,9 +89,9 @@ CLUSTER_FAULTS = (
         faulty.always(0),
     ),
     Fault(
-        "later-commit-not-awaited",
-        "logstore.remote.store_commits:StoreCommits._make_durable",
-        "A commit of unknown outcome is acknowledged when the store shows it.",
+        "proof-not-awaited",
+        "logstore.remote.store_commits:StoreCommits._prove",
+        "A commit is acknowledged before it is proven that a standby has it.",
         _landed_is_proven,
     ),
     Fault(

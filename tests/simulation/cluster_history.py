@@ -65,8 +65,8 @@ class ClusterNemesis:
             # The others take over what it led.
             await asyncio.sleep(_AWAY_S)
         elif chance < 0.7 and machine.process is not None:
-            # The longest of them find themselves fenced.
-            machine.process.stop_for(self.random.choice((0.2, 1.0, 5.2, _AWAY_S)))
+            # After the longest it finds itself fenced, with requests and commits of before.
+            machine.process.stop_for(self.random.choice((0.2, 1.0, 5.2, _AWAY_S, _AWAY_S)))
         elif chance < 0.78 and machine.store is not None:
             store = machine.store
             store.is_cut = True
@@ -83,6 +83,9 @@ class ClusterNemesis:
         """Stop the node cleanly, and start it again."""
         if not self.machine.is_up:
             return
+        if self.machine.store is not None and self.random.random() < 0.5:
+            # What it hands over has commits under way.
+            self.machine.store.slow_s = 0.3
         stopping = self.machine.stop()
         while self.machine.is_alive:
             await asyncio.sleep(0.01)

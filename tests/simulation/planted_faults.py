@@ -412,11 +412,6 @@ UNFOUND = {
         "storage without a journal, power that goes between the syncs of two files, and a client"
         " that dies before it asks for its end again"
     ),
-    "take-over-not-fenced": (
-        "a former leader that wakes between two looks at the catalog, a second apart, and appends"
-        " to a partition whose new leader has appended too. It was found at seed 2 before nodes"
-        " waited three seconds after the catalog was away; since then not in 80"
-    ),
     "hand-over-not-awaited": (
         "a commit that lands between the moment when the catalog names the next leader and the one"
         " when that has loaded the log: some milliseconds"

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 HASH_SEED = "0"
@@ -34,8 +35,9 @@ FAMILIES = {
     "ailing": "the disk fills, fails and rots",
     "secured": "clients log in and need rights, and some try to get in",
 }
-#: A history that takes longer is ended, and told as stuck.
+#: A history that uses more of a processor is ended, and told as stuck; so is one that waits.
 SECONDS_MAX = 60.0
+_WAITING_MAX_S = 900.0
 
 
 def main() -> int:
@@ -176,11 +178,20 @@ def _gather(running: dict[int, _Running]) -> Iterator[Told]:
             else:
                 yield Told(one.seed, ["stuck: the process ended without a verdict"])
     for reading, one in list(running.items()):
-        if time.monotonic() - one.began_s > SECONDS_MAX:
+        waited_s = time.monotonic() - one.began_s
+        if _used_s(one.process_id) > SECONDS_MAX or waited_s > _WAITING_MAX_S:
             os.kill(one.process_id, 9)
             del running[reading]
             _end(reading, one)
-            yield Told(one.seed, [f"stuck: no verdict after {SECONDS_MAX:g} s"])
+            yield Told(one.seed, [f"stuck: no verdict after {waited_s:.0f} s"])
+
+
+def _used_s(process_id: int) -> float:
+    """Return the processor time of a process: the machine may be busy with others."""
+    stat = Path(f"/proc/{process_id}/stat").read_text()
+    # The second field, the command in parentheses, may hold spaces; the 14th and 15th are ticks.
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _end(reading: int, one: _Running) -> None:

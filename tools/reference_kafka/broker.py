@@ -77,15 +77,21 @@ class ReferenceKafka:
         options: tuple[str, ...] = SERVER_OPTIONS,
         listeners: Mapping[str, int] | None = None,
         storage_tool: StorageTool | None = None,
+        joins: ReferenceKafka | None = None,
     ) -> None:
         """`listeners`: the ports of listeners beside PLAINTEXT, by the name of their protocol.
         `storage_tool`: what formats the directory; None: a JVM that does nothing else.
+        `joins`: the first node of its cluster, which is the controller too.
         """
         self._listeners = {"PLAINTEXT": port, **(listeners or {})}
         self.port = port
         self.directory = directory
         self.log_directory = directory / "log"
-        self._controller_port = free_port()
+        self._joins = joins
+        self._controller_port: int = free_port() if joins is None else joins._controller_port
+        # A leading zero byte: an id that begins with `-` would be taken for an option.
+        made = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        self._cluster_id: str = made if joins is None else joins._cluster_id
         self._settings = dict(settings or {})
         self._options = options
         self._storage_tool = storage_tool or _run_storage_tool
@@ -160,12 +166,13 @@ class ReferenceKafka:
     def _defaults(self) -> dict[str, str]:
         host = "127.0.0.1"
         addresses = ",".join(f"{name}://{host}:{port}" for name, port in self._listeners.items())
+        controller = f",CONTROLLER://{host}:{self._controller_port}" if self._joins is None else ""
         protocols = ",".join(f"{name}:{name}" for name in self._listeners)
         return {
-            "process.roles": "broker,controller",
+            "process.roles": "broker,controller" if self._joins is None else "broker",
             "node.id": "1",
             "controller.quorum.bootstrap.servers": f"{host}:{self._controller_port}",
-            "listeners": f"{addresses},CONTROLLER://{host}:{self._controller_port}",
+            "listeners": f"{addresses}{controller}",
             "advertised.listeners": addresses,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
@@ -180,10 +187,9 @@ class ReferenceKafka:
         }
 
     def _format(self, properties: Path) -> None:
-        # A leading zero byte: an id that begins with `-` would be taken for an option.
-        cluster_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-        arguments = ("format", "-t", cluster_id, "-c", str(properties), "--standalone")
-        status, said = self._storage_tool(*arguments)
+        arguments = ("format", "-t", self._cluster_id, "-c", str(properties))
+        role = "--standalone" if self._joins is None else "--no-initial-controllers"
+        status, said = self._storage_tool(*arguments, role)
         if status != 0:
             raise ReferenceUnavailable(f"kafka-storage format failed:\n{said[-2000:]}")
 

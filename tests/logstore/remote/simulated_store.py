@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from random import Random
+from uuid import UUID
 
 from logstore.remote.commit_store import (
     LEASE_MS,
@@ -23,6 +24,7 @@ from logstore.remote.commit_store import (
     Chunk,
     Commit,
     Fenced,
+    Forgotten,
     LogKey,
     LogStart,
     Move,
@@ -77,6 +79,8 @@ class SimulatedDatabase:
         self._now_ms = now_ms
         self.nodes: dict[int, _Node] = {}
         self._logs: dict[LogKey, _Log] = {}
+        #: How often the room of what was removed was made free.
+        self.reclaimed = 0
         # How to take back what no standby has yet, the newest last.
         self._undo: list[Callable[[], None]] = []
 
@@ -97,6 +101,14 @@ class SimulatedDatabase:
         """Let a standby take over, which has all that was acknowledged, and nothing else."""
         while self._undo:
             self._undo.pop()()
+
+    def prove(self, node_id: int, incarnation: int, number: int) -> bool:
+        """Let a standby have everything, if that commit is there; return whether it is."""
+        node = self.nodes.get(node_id)
+        if node is None or node.incarnation != incarnation or node.number < number:
+            return False
+        self.confirm()
+        return True
 
     def commit(self, node_id: int, incarnation: int, commit: Commit) -> bool:
         """Do what the fenced statement does; return whether it had effect."""
@@ -251,12 +263,18 @@ class SimulatedStore:
         self._mishap_probability = mishap_probability
         #: What happens to the next requests, the first one first.
         self.mishaps: deque[Mishap] = deque()
+        #: How much longer each commit takes before it has its effect.
+        self.slow_s = 0.0
+        #: What happens to the next proofs, which have connections of their own.
+        self.proof_mishaps: deque[Mishap] = deque()
+        self.proven = 0
         #: Whether the network lets nothing through.
         self.is_cut = False
         self._is_connected = False
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         self._node_id, self._incarnation = node_id, incarnation
+        self.proven = 0
 
     async def connect(self) -> None:
         await self._delay()
@@ -266,6 +284,8 @@ class SimulatedStore:
 
     async def commit(self, commit: Commit) -> None:
         await self._delay()
+        if self.slow_s:
+            await asyncio.sleep(self.slow_s)
         apply = partial(self._database.commit, self._node_id, self._incarnation, commit)
         mishap = self._mishap()
         if mishap is Mishap.REPLY_LOST:
@@ -277,14 +297,28 @@ class SimulatedStore:
             raise OutcomeUnknown(f"commit {commit.number}: {mishap.name}")
         if not apply():
             raise Fenced(f"commit {commit.number} of incarnation {self._incarnation}")
-        self._database.confirm()
         await self._delay()
+
+    async def prove(self, number: int) -> None:
+        await self._delay()
+        mishap = self._chance(self.proof_mishaps)
+        if mishap in (Mishap.REQUEST_LOST, Mishap.LATE):
+            raise OutcomeUnknown(f"a proof of commit {number}: {mishap.name}")
+        if not self._database.prove(self._node_id, self._incarnation, number):
+            raise OutcomeUnknown(f"commit {number} is not there")
+        await self._delay()
+        if mishap is Mishap.REPLY_LOST:
+            raise OutcomeUnknown(f"a proof of commit {number}: {mishap.name}")
+        self.proven = max(self.proven, number)
 
     async def last_commit(self) -> int:
         await self._ask()
         node = self._database.nodes.get(self._node_id)
-        if node is None or node.incarnation != self._incarnation:
-            raise Fenced(f"incarnation {self._incarnation} of node {self._node_id}")
+        own = f"incarnation {self._incarnation} of node {self._node_id}"
+        if node is None or node.incarnation < self._incarnation:
+            raise Forgotten(own)
+        if node.incarnation > self._incarnation:
+            raise Fenced(own)
         return node.number
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
@@ -301,6 +335,14 @@ class SimulatedStore:
         await self._ask()
         self._database.delete(keys)
 
+    async def reclaim(self) -> None:
+        await self._ask()
+        self._database.reclaimed += 1
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        await self._ask()
+        return [key for key in sorted(self._database.keys()) if key.topic_id in topic_ids]
+
     async def references(self) -> Sequence[bytes]:
         await self._ask()
         return self._database.references()
@@ -316,16 +358,20 @@ class SimulatedStore:
 
     def _mishap(self) -> Mishap:
         """Return what happens to this request. A mishap costs the connection."""
-        mishap = Mishap.NONE
-        if self.is_cut or not self._is_connected:
-            mishap = Mishap.REQUEST_LOST
-        elif self.mishaps:
-            mishap = self.mishaps.popleft()
-        elif self._random is not None and self._random.random() < self._mishap_probability:
-            mishap = self._random.choice([*Mishap][1:])
+        mishap = self._chance(self.mishaps) if self._is_connected else Mishap.REQUEST_LOST
         if mishap is not Mishap.NONE:
             self._is_connected = False
         return mishap
+
+    def _chance(self, planned: deque[Mishap]) -> Mishap:
+        if self.is_cut:
+            return Mishap.REQUEST_LOST
+        if planned:
+            return planned.popleft()
+        if self._random is not None and self._random.random() < self._mishap_probability:
+            chosen: Mishap = self._random.choice([*Mishap][1:])
+            return chosen
+        return Mishap.NONE
 
     async def _delay(self) -> None:
         if self._random is not None:

@@ -14,9 +14,11 @@ from logstore.remote.commit_store import (
     Commit,
     CommitStore,
     Fenced,
+    Forgotten,
     LogKey,
     LogStart,
     Move,
+    OutcomeUnknown,
     StoredLog,
     StoredSegment,
     Swap,
@@ -140,6 +142,25 @@ async def test_a_commit_behind_another_than_the_last_one_has_no_effect(
     assert await store.last_commit() == 5
 
 
+async def test_a_proof_is_of_a_commit_that_is_there(place: Place) -> None:
+    store = await place.start(5)
+    assert store.proven == 0
+    await store.commit(Commit(1, 0))
+    await store.commit(Commit(2, 1))
+    await store.prove(2)
+    assert store.proven == 2
+    with pytest.raises(OutcomeUnknown):
+        await store.prove(3)
+    later = await place.start(6)
+    with pytest.raises(OutcomeUnknown):
+        await store.prove(1)
+    with pytest.raises(OutcomeUnknown):
+        await later.prove(1)
+    assert later.proven == 0
+    await store.close()
+    await later.close()
+
+
 async def test_an_earlier_incarnation_is_fenced_and_reads_on(place: Place) -> None:
     earlier = await place.start(5)
     await write(earlier, Changes([chunk(0)]))
@@ -152,6 +173,20 @@ async def test_an_earlier_incarnation_is_fenced_and_reads_on(place: Place) -> No
     await write(later, Changes([chunk(4, b"later")]))
     assert [*(await load(earlier)).chunks] == [chunk(0), chunk(4, b"later")]
     await earlier.close()
+    await later.close()
+
+
+async def test_an_incarnation_that_is_not_there_any_more_was_forgotten(place: Place) -> None:
+    await (await place.start(5)).close()
+    # As where a standby was promoted that lacked the last start.
+    later = await place.store(6)
+    with pytest.raises(Forgotten):
+        await later.last_commit()
+    with pytest.raises(Fenced):
+        await later.commit(Commit(1, 0, Changes([chunk(0)])))
+    later.begin_as(2, 5)
+    with pytest.raises(Forgotten):
+        await later.last_commit()
     await later.close()
 
 
@@ -263,6 +298,13 @@ async def test_a_move_takes_the_place_of_chunks_and_of_nothing_else(store: Commi
     assert [*await store.references()] == []
 
 
+async def test_reclaiming_changes_nothing_that_is_read(store: CommitStore) -> None:
+    await write(store, Changes([chunk(0), chunk(4)]))
+    await write(store, Changes(starts=[LogStart(KEY, 4, 4)]))
+    await store.reclaim()
+    assert [*(await load(store)).chunks] == [chunk(4)]
+
+
 async def test_a_deleted_log_leaves_nothing(store: CommitStore) -> None:
     changes = Changes(
         [chunk(0), chunk(0, key=OTHER)],
@@ -275,3 +317,18 @@ async def test_a_deleted_log_leaves_nothing(store: CommitStore) -> None:
     log = await load(store)
     assert (log.start_offset, [*log.chunks], [*log.segments]) == (0, [], [])
     assert not log.attachments and len((await load(store, OTHER)).chunks) == 1
+
+
+async def test_what_is_left_of_a_topic_is_found_in_every_table(store: CommitStore) -> None:
+    topic_id, other = UUID(int=11), UUID(int=12)
+    keys = [LogKey(topic_id, index) for index in range(4)]
+    changes = Changes(
+        [chunk(0, key=keys[0]), chunk(4, key=keys[0]), chunk(0, key=LogKey(other, 0))],
+        [segment(0, 4)._replace(key=keys[1])],
+        [LogStart(keys[2], 1)],
+        [AttachmentChange(keys[3], "a", b"1")],
+    )
+    await write(store, changes)
+    assert sorted(await store.remains({topic_id, UUID(int=13)})) == keys
+    await store.delete(await store.remains({topic_id}))
+    assert [*await store.remains({topic_id, other})] == [LogKey(other, 0)]

@@ -15,7 +15,7 @@ from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
-from logstore.remote.commit_store import Changes, Commit
+from logstore.remote.commit_store import Commit
 from logstore.remote.hot_batches import batches_of
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits
@@ -192,27 +192,20 @@ def test_a_store_without_its_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert _is_found(range(100))
 
 
-def test_a_commit_that_is_believed_before_a_later_one_is_found(
+def test_a_commit_that_is_believed_before_it_is_proven_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asking = StoreCommits._last_landed
+    async def believing(store: SimulatedStore, number: int) -> None:
+        store.proven = max(store.proven, number)
 
-    class _Landed(Exception):
-        pass
+    monkeypatch.setattr(SimulatedStore, "prove", believing)
+    assert _is_found(range(100))
 
-    async def last_landed(commits: StoreCommits) -> int:
-        last = await asking(commits)
-        if last == commits._number:
-            commits._last = last
-            raise _Landed
-        return last
 
-    make_durable = StoreCommits._make_durable
+def test_a_proof_of_another_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prove(database: SimulatedDatabase, node_id: int, incarnation: int, number: int) -> bool:
+        database.confirm()
+        return True
 
-    async def believing(commits: StoreCommits, changes: Changes) -> None:
-        with suppress(_Landed):
-            await make_durable(commits, changes)
-
-    monkeypatch.setattr(StoreCommits, "_last_landed", last_landed)
-    monkeypatch.setattr(StoreCommits, "_make_durable", believing)
+    monkeypatch.setattr(SimulatedDatabase, "prove", prove)
     assert _is_found(range(100))

@@ -18,6 +18,7 @@ from logstore.remote.object_store import (
     StoredObject,
 )
 from tests.logstore.simulated_objects import SimulatedObjects
+from tools.tcp_proxy import TcpProxy
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +157,27 @@ async def test_a_server_that_fails_is_asked_again_and_then_told(
         with pytest.raises(ObjectsUnavailable, match="cannot write wal/1"):
             await Bucket("s3://test").put("wal/1", b"x")
     assert len(requests) > 1
+
+
+async def test_a_write_whose_answer_is_lost_is_there_once_and_whole(
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = TcpProxy(int(s3_endpoint.rpartition(":")[2]))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    bucket = Bucket("s3://test/lost")
+    proxy.lose_answers()
+    write = asyncio.create_task(bucket.put("wal/1", b"whole"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    direct = Bucket("s3://test/lost")
+    async with asyncio.timeout(30):
+        while not await listed(direct, "wal"):
+            await asyncio.sleep(0.01)
+        assert not write.done()
+        proxy.heal()
+        await write
+    assert [each.key for each in await listed(bucket, "wal")] == ["wal/1"]
+    assert await bucket.read("wal/1", 0, 5) == b"whole"
+    proxy.close()

@@ -125,6 +125,19 @@ async def test_enough_chunks_become_one_object(world: World) -> None:
     await world.check()
 
 
+async def test_the_room_of_what_moved_is_made_free_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offload, "RECLAIM_BYTES", 6_000)
+    counts = []
+    for _ in range(4):
+        world.append(10)
+        assert await world.carried_out()
+        await world.offload.reclaim()
+        counts.append(world.stepped.database.reclaimed)
+    assert counts == [0, 1, 1, 2]
+
+
 async def test_few_chunks_wait_ten_minutes(world: World) -> None:
     world.append(2)
     assert not await world.carried_out(1_000)

@@ -14,6 +14,8 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
+from logstore.remote import postgres_statements as sql
+from logstore.remote.commit_store import PROOFS_MAX, Changes, Chunk, Commit, LogKey, Move
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits
@@ -114,6 +116,57 @@ async def test_nothing_acknowledged_is_lost(postgres_url: str) -> None:
     assert sum(node.unknown for node in nodes) > INCARNATIONS
     for node in [*nodes, last]:
         await node.end()
+    await admin.close()
+
+
+async def test_with_a_standby_commits_do_not_wait_and_proofs_do(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "HAS_STANDBY", "SELECT true")
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    store = PostgresStore(postgres_url)
+    store.begin_as(1, 1)
+    await store.connect()
+    await store.commit(Commit(1, 0))
+    connection = store._connection
+    assert connection is not None
+    assert (store.proven, await connection.fetchval("SHOW synchronous_commit")) == (0, "off")
+    await asyncio.gather(*(store.prove(1) for _ in range(PROOFS_MAX)))
+    assert store.proven == 1
+    settings = [await one.fetchval("SHOW synchronous_commit") for one, _ in store._provers]
+    assert settings == ["on"] * PROOFS_MAX
+    # What is not on the disk was not waited for on a standby either.
+    for number in range(2, 12):
+        await store.commit(Commit(number, number - 1))
+        written = await connection.fetchval("SELECT pg_current_wal_insert_lsn()")
+        await store.prove(number)
+        assert await connection.fetchval("SELECT pg_current_wal_flush_lsn() >= $1", written)
+    await store.close()
+
+
+async def test_what_moved_away_leaves_room_for_what_comes(postgres_url: str) -> None:
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    admin = await asyncpg.connect(postgres_url)
+    store = PostgresStore(postgres_url)
+    store.begin_as(1, 1)
+    await store.connect()
+    sizes: list[int] = []
+    key, number = LogKey(UUID(int=1), 0), 0
+    for _ in range(6):
+        begin = number
+        for _ in range(20):
+            number += 1
+            data = Chunk(key, number, number + 1, bytes(100_000))
+            await store.commit(Commit(number, number - 1, Changes([data])))
+        moves = [Move(key, begin, number + 1, [])]
+        number += 1
+        await store.commit(Commit(number, number - 1, Changes(moves=moves)))
+        await store.reclaim()
+        sizes.append(await admin.fetchval("SELECT pg_total_relation_size('magnetar.chunks')"))
+    assert sizes[-1] <= 1.2 * sizes[0], sizes
+    await store.close()
     await admin.close()
 
 

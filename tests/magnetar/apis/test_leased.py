@@ -71,5 +71,5 @@ async def test_a_database_that_does_not_answer_is_a_refusal_that_clients_retry(
     handle = handler_of(OffsetFetchRequest, HeldLease(), answered)
     with pytest.raises(KafkaError) as raised:
         await handle(None, None, None)
-    assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert not answered

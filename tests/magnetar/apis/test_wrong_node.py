@@ -18,6 +18,7 @@ from tests.magnetar.nodes_in_one import NodesInOne
 from wire import types
 from wire.error_code import ErrorCode
 from wire.message import Message
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.schema import Field, fields_of
 
 OF_GROUPS = (
@@ -76,6 +77,21 @@ async def test_the_wrong_node_says_so_and_the_right_one_does_not(nodes: NodesInO
     assert {name for name, _ in wrong} == CODES.keys()
     right = await answers(nodes, 1)
     assert {key: codes for key, codes in right.items() if CODES[key[0]] in codes} == {}
+
+
+async def test_librdkafka_asks_for_offsets_until_its_heartbeats_find_the_right_node(
+    nodes: NodesInOne,
+) -> None:
+    client = await nodes.client(0)
+    told = ApiVersionsRequest(
+        client_software_name="confluent-kafka-python",
+        client_software_version="2.16.0-librdkafka-2.16.0",
+    )
+    await client.ask(told, 4, ApiVersionsResponse)
+    wrong = await answers(nodes, 0)
+    fetches = [codes for (name, _), codes in wrong.items() if name == "OffsetFetch"]
+    assert fetches == [{ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}] * 10
+    assert wrong["Heartbeat", 4] == {ErrorCode.NOT_COORDINATOR}
 
 
 def words(nodes: NodesInOne) -> Mapping[str, Any]:

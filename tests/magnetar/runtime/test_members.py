@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from logstore.remote.commit_store import NodeFenced
+from logstore.remote.commit_store import CommitsLost, NodeFenced
 from magnetar.runtime import members as looks
-from magnetar.runtime.members import PEERS, Members, MemberWatch
+from magnetar.runtime.known_history import KnownHistory
+from magnetar.runtime.members import PEERS, LookedAt, Members, MemberWatch
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import Presence
+from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
 
 
@@ -33,17 +33,20 @@ class Looks:
         self.failed: list[BaseException] = []
         self._seen = asyncio.Event()
         own = (1, self.incarnation)
-        self.watch = MemberWatch(lambda: self._open(directory), own, self.members, self._on_seen)
+        looked_at = LookedAt(KnownHistory(directory), lambda: lambda: True)
+        self.watch = MemberWatch(
+            lambda: self._open(directory), own, self.members, looked_at, self._on_seen
+        )
         self.watch.start(self._fail)
 
     def _open(self, directory: Path) -> Catalog:
         looks = self
 
         class Watched(Catalog):
-            def change_count(self) -> int:
+            def members(self) -> list[NodeRow]:
                 if looks.is_away:
                     raise CatalogUnavailable("away")
-                return super().change_count()
+                return super().members()
 
         return Watched(directory, is_shared=True)
 
@@ -91,7 +94,7 @@ async def test_a_catalog_that_was_away_is_not_steady_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr(looks, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(looks, "_now_s", lambda: now_s)
     world = Looks(tmp_path, monkeypatch)
     await world.look()
     now_s = 110.0
@@ -117,4 +120,33 @@ async def test_a_node_that_was_started_once_more_ends(
     while not world.failed:
         await world.look()
     assert isinstance(world.failed[0], NodeFenced)
+    await world.stop()
+
+
+async def test_a_node_whose_database_has_stepped_back_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Looks(tmp_path, monkeypatch)
+    world.catalog.start_node(2, presence(9192))
+    for _ in range(3):
+        await world.look()
+    # A standby that had not got the start of the other node.
+    with world.catalog.database.transaction("lose") as database:
+        database.execute("DELETE FROM nodes WHERE node_id = 2")
+    while not world.failed:
+        await world.look()
+    assert isinstance(world.failed[0], CommitsLost)
+    assert "start 1 of node 2" in str(world.failed[0])
+    await world.stop()
+
+
+async def test_a_node_whose_start_was_lost_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Looks(tmp_path, monkeypatch)
+    with world.catalog.database.transaction("lose") as database:
+        database.execute("UPDATE nodes SET incarnation = incarnation - 1")
+    while not world.failed:
+        await world.look()
+    assert isinstance(world.failed[0], CommitsLost)
     await world.stop()

@@ -15,6 +15,7 @@ from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.cluster_checks import Finding, Verdict, check
 from magnetar.storage.cluster_objects import agreed_objects, objects_url
 from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.history import halt
 from magnetar.storage.postgres_database import PostgresDatabase
 from tests.magnetar.storage.test_shared_catalog import row
 
@@ -98,3 +99,11 @@ def test_the_first_bucket_is_the_clusters(postgres_url: str) -> None:
         with pytest.raises(ConfigError, match="keeps its objects at s3://a/b"):
             agreed_objects(catalog, "s3://another")
         assert objects_url(catalog) == "s3://a/b"
+
+
+def test_a_cluster_that_has_halted_is_told_with_the_way_out(postgres_url: str) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        halt(catalog.database, "commit 7 of node 1")
+    told = found(postgres_url, "has halted")
+    assert told.verdict is Verdict.BAD
+    assert "commit 7 of node 1" in told.what and "--accept-loss" in told.mend

@@ -120,7 +120,7 @@ class ClusterCatalog(Catalog):
         with self._database.statements("see leases") as database:
             for node_id, node in self._logs.nodes.items():
                 database.execute(
-                    "UPDATE nodes SET lease_until = max(lease_until, ?)"
+                    "UPDATE nodes SET lease_until = max(lease_until, ?), commit_seq = ?"
                     " WHERE node_id = ? AND incarnation = ?",
-                    (node.lease_until_ms, node_id, node.incarnation),
+                    (node.lease_until_ms, node.number, node_id, node.incarnation),
                 )

@@ -1,0 +1,95 @@
+"""How long a client waits: a producer that sends a record to each partition by turns, all the time.
+
+What it measures has librdkafka's own waits in it, set as low as a client may.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from compat_tests.admin import create_topic
+
+PARTITIONS = 6
+_EVERY_S = 0.05
+
+
+class Sent(NamedTuple):
+    """One record: when it was sent, and how long its acknowledgement took."""
+
+    at_s: float
+    waited_s: float
+
+
+class Probe(threading.Thread):
+    """Runs from `start` until `end`."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self._servers, self._topic = bootstrap, topic
+        self._ends = threading.Event()
+        self._waiting: dict[int, float] = {}
+        self._acknowledged: list[Sent] = []
+        #: What producers were told in place of an acknowledgement.
+        self.errors: list[str] = []
+        self._lock = threading.Lock()
+        create_topic(bootstrap, topic, PARTITIONS)
+
+    def run(self) -> None:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "retry.backoff.ms": 20,
+                "retry.backoff.max.ms": 100,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "delivery.timeout.ms": 300_000,
+                "log_level": 0,
+            }
+        )
+        number = 0
+        while not self._ends.wait(_EVERY_S):
+            self._send(producer, number)
+            number += 1
+            producer.poll(0)
+        producer.flush(30)
+
+    def end(self) -> None:
+        """Send nothing more."""
+        self._ends.set()
+        self.join(40)
+
+    def longest(self, begin_s: float, end_s: float) -> float:
+        """Return the longest wait of what was sent between two moments, so far."""
+        now_s = time.monotonic()
+        with self._lock:
+            waited = [each.waited_s for each in self._acknowledged if begin_s <= each.at_s < end_s]
+            waited += [now_s - at_s for at_s in self._waiting.values() if begin_s <= at_s < end_s]
+        return max(waited, default=0.0)
+
+    def is_served_since(self, moment_s: float) -> bool:
+        """Whether every partition has acknowledged something that was sent after a moment."""
+        with self._lock:
+            later = sum(each.at_s >= moment_s for each in self._acknowledged)
+            waiting = sum(1 for at_s in self._waiting.values() if at_s < moment_s)
+        return later >= 2 * PARTITIONS and not waiting
+
+    def _send(self, producer: Producer, number: int) -> None:
+        at_s = time.monotonic()
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            with self._lock:
+                del self._waiting[number]
+                if error is None:
+                    self._acknowledged.append(Sent(at_s, time.monotonic() - at_s))
+                else:
+                    self.errors.append(str(error))
+
+        with self._lock:
+            self._waiting[number] = at_s
+        producer.produce(self._topic, str(number), partition=number % PARTITIONS, on_delivery=told)

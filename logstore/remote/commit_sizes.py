@@ -1,0 +1,34 @@
+"""Which logs ride a commit: large ones take turns, so that small ones wait for little.
+
+A commit of many megabytes takes long, and what is appended meanwhile waits for its end. So a commit
+has all small logs, and of the large ones as many as fit into a MiB, but one at least. The others
+ride the next ones, in the order in which they came. What has to survive together (a decision with
+its markers) is never large here: it rides the next commit, with everything that its log has before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from logstore.remote.remote_ledger import RemoteLedger
+from logstore.sync.group_commit import CommittedLedger
+
+#: A log that has so much to write, or more, may have to wait for its turn.
+LARGE_BYTES = 128 << 10
+#: Of all large logs in one commit.
+COMMIT_BYTES = 1 << 20
+
+
+def taking_turns(dirty: Iterable[CommittedLedger]) -> Sequence[CommittedLedger]:
+    """Return those that the next commit covers. `dirty`: the longest waiting first."""
+    chosen: list[CommittedLedger] = []
+    room_bytes = COMMIT_BYTES
+    for ledger in dirty:
+        assert isinstance(ledger, RemoteLedger), "a store has all logs of a node"
+        size_bytes = ledger.deferrable_bytes
+        if size_bytes < LARGE_BYTES:
+            chosen.append(ledger)
+        elif size_bytes <= room_bytes or room_bytes == COMMIT_BYTES:
+            chosen.append(ledger)
+            room_bytes -= size_bytes
+    return chosen

@@ -1,0 +1,93 @@
+"""A database that has forgotten something is found out, and the cluster halts until that is
+accepted: in SQLite and in PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.history import (
+    ClusterHalted,
+    History,
+    accept_loss,
+    forgotten,
+    halt,
+    read_history,
+)
+from tests.magnetar.storage.test_shared_catalog import PRESENCE, Open, open_catalog
+
+__all__ = ["open_catalog"]
+
+KNOWN = History("cluster", 1, 5, 20, 3000, {1: (4, 10), 2: (5, 0)})
+
+
+def of(catalog: Catalog) -> History:
+    return read_history(catalog.database)
+
+
+def test_what_a_cluster_does_moves_its_history_on(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    seen = [of(catalog)]
+    catalog.start_node(1, PRESENCE)
+    seen.append(of(catalog))
+    catalog.start_node(1, PRESENCE)
+    seen.append(of(catalog))
+    catalog.allocate_producer_ids(10)
+    seen.append(of(catalog))
+    assert [each.commits for each in seen[:3]] == [{}, {1: (0, 0)}, {1: (1, 0)}]
+    for earlier, later in zip(seen, seen[1:], strict=False):
+        assert not forgotten(earlier, later)
+        assert forgotten(later, earlier)
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (KNOWN._replace(commits={1: (4, 9), 2: (5, 0)}), "commit 9 is the last one of node 1"),
+        (KNOWN._replace(commits={1: (3, 99), 2: (5, 0)}), "start 4 of node 1"),
+        (KNOWN._replace(commits={1: (4, 10)}), "start 5 of node 2"),
+        (KNOWN._replace(starts=4), "4 starts, and had 5"),
+        (KNOWN._replace(changes=19), "19 changes of the catalog"),
+        (KNOWN._replace(next_producer_id=2000), "2000 producer ids"),
+        (KNOWN._replace(repairs=0), "a loss was accepted"),
+    ],
+)
+def test_each_step_back_is_told(now: History, said: str) -> None:
+    assert said in forgotten(KNOWN, now)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        KNOWN,
+        # Taken over, and started anew: the numbers of commits begin again.
+        KNOWN._replace(starts=6, commits={1: (6, 0), 2: (5, 1), 3: (6, 0)}),
+        KNOWN._replace(repairs=2, starts=0),
+        KNOWN._replace(cluster_id="other", starts=0),
+    ],
+)
+def test_what_is_no_step_back_is_not_told(now: History) -> None:
+    assert not forgotten(KNOWN, now)
+
+
+def test_no_node_starts_in_a_halted_cluster_until_the_loss_is_accepted(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    incarnation = catalog.start_node(1, PRESENCE)
+    before = of(catalog)
+    assert accept_loss(catalog.database) == ""
+    assert of(catalog) == before
+    halt(catalog.database, "commit 7")
+    halt(open_catalog().database, "another one, told later")
+    with pytest.raises(ClusterHalted, match="commit 7"):
+        catalog.start_node(2, PRESENCE)
+    assert of(catalog).commits == before.commits
+
+    assert accept_loss(catalog.database) == "commit 7"
+    after = of(catalog)
+    assert (after.loss, after.repairs) == ("", 1)
+    # Whatever still runs is fenced, and no number that was lost is given out again.
+    assert after.commits[1][0] > incarnation + 1000
+    assert after.next_producer_id > before.next_producer_id + 1000
+    assert [row.is_live for row in catalog.members()] == [False]
+    assert catalog.start_node(2, PRESENCE) > after.starts
+    assert not forgotten(before, of(catalog))
