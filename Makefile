@@ -12,7 +12,7 @@ MINUTES ?= 60
 PYTHONS ?= python3.12 python3.13 python3.14
 NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py groups.py transaction_tools.py)
 
-.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
+.PHONY: help install serve test check types rules unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -32,15 +32,20 @@ serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DAT
 test: check unit compat nodes ## Everything that CI runs.
 
 check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
+
+types: install
+	$(BIN)/mypy
+
+rules: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.dependency_audit
 	$(BIN)/pytest -q tests/test_tidy.py
 
-unit: install reference ## The tests of the packages.
-	$(BIN)/pytest -q -n 2 --durations 15 tests
+unit: install reference ## The tests of the packages, but for the rules of `check`.
+	$(BIN)/pytest -q -n 2 --durations 15 --ignore tests/test_tidy.py tests
 
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
 	$(BIN)/pytest -q -n 5 --dist loadscope -p no:randomly --durations 25 compat_tests

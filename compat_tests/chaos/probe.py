@@ -36,9 +36,9 @@ class Probe(threading.Thread):
         #: What producers were told in place of an acknowledgement.
         self.errors: list[str] = []
         self._lock = threading.Lock()
+        create_topic(bootstrap, topic, PARTITIONS)
 
     def run(self) -> None:
-        create_topic(self._servers, self._topic, PARTITIONS)
         producer = Producer(
             {
                 "bootstrap.servers": self._servers,

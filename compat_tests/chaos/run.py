@@ -21,8 +21,10 @@ def chaos(broker: ClusterBroker, duration_s: float, report: Report) -> Verdict:
     seed = time.time_ns() % 2**31
     report(f"the faults' seed is {seed}")
     faults = Faults(broker, report, seed)
+    soak = Soak(broker, _CLIENTS, report, _PAUSE_MS)
+    soak.make_topics()
     with faults.raging(duration_s):
-        verdict = Soak(broker, _CLIENTS, report, _PAUSE_MS).run(duration_s)
+        verdict = soak.run(duration_s)
     size = f"the database has {broker.database.size_mb():.0f} MB"
     return Verdict(
         [*verdict.faults, *faults.faults], "\n".join([verdict.summary, faults.told(), size])

@@ -85,12 +85,20 @@ class Soak:
         self.writers = [Participant(job, report) for job in jobs]
         self.copiers = [Participant(job, report) for job in copiers(everywhere, self.name)]
         self.faults: list[str] = []
+        self._has_topics = False
         self._disturber = Disturber(broker, [*self.writers, *self.copiers], disturbances)
 
-    def run(self, duration_s: float) -> Verdict:
+    def make_topics(self) -> None:
+        """Make the topics. `run` does so too, but perhaps while something disturbs the broker."""
+        self._has_topics = True
         create_topic(self.broker.bootstrap, entries_topic(self.name), ENTRIES_PARTITIONS)
         for group in range(GROUPS):
             create_topic(self.broker.bootstrap, copies_topic(self.name, group), COPIES_PARTITIONS)
+
+    def run(self, duration_s: float) -> Verdict:
+        """Disturb and judge; return what came of it."""
+        if not self._has_topics:
+            self.make_topics()
         try:
             for each in (*self.writers, *self.copiers):
                 each.start()

@@ -71,9 +71,10 @@ ADD_SEGMENT = "INSERT INTO segments VALUES ($1, $2, $3, $4, $5, $6)"
 ADD_CHUNK = "INSERT INTO chunks VALUES ($1, $2, $3, $4, $5)"
 
 #: A transaction of its own, which sees the commit and waits for the standby: what it has seen is on
-#: the standby too then. Without a number of its own a transaction would wait for nothing.
+#: the standby too then. It writes to the server's log: one that has written nothing waits for
+#: nothing, whether it has a number or not.
 PROVE = """
-SELECT pg_current_xact_id()::text FROM nodes
+SELECT pg_logical_emit_message(true, 'magnetar', ''::text)::text FROM nodes
 WHERE node_id = $1 AND incarnation = $2 AND commit_seq >= $3"""
 HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true), '') <> ''"
 #: What the next commits of a connection wait for: nothing, since proofs follow.

@@ -120,7 +120,10 @@ class _Commit:
             ended.exception()  # Marked as seen: no other commit may be waiting for this one.
 
     def abandon(self) -> None:
-        """Do nothing more about the decision: another node, or the next start, goes on from it."""
+        """Do nothing more about the decision, nor about those that go before it: another node, or
+        the next start, goes on from them."""
+        for one in self.after:
+            one.abandon()
         self.is_abandoned = True
         if self.task is not None:
             self.task.cancel()
@@ -388,8 +391,7 @@ class Commits:
         self.owed.pop(transactional_id, None)
         commit = self.under_way.pop(transactional_id, None)
         if commit is not None:
-            for one in (commit, *commit.after):
-                one.abandon()
+            commit.abandon()
         for waiter in self._waiters.pop(transactional_id, ()):
             waiter(shard_missing(transactional_id, is_coming=False))
 

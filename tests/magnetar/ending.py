@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 
 from coordinator.transactions.metadata import TRANSACTION_VERSION_1, ProducerIdentity
+from magnetar.apis.registry import Handled
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.transactions import Transactions
 from wire.message import Message
@@ -35,8 +37,10 @@ async def end(
     return ProducerIdentity(response.producer_id, response.producer_epoch)
 
 
-async def when_made(response: Message | DelayedResponse | None) -> Message | None:
+async def when_made(response: Handled) -> Message | None:
     """Return a handler's response once it is made, as a connection would."""
+    if isinstance(response, Coroutine):
+        response = await response
     if not isinstance(response, DelayedResponse):
         return response
     over = asyncio.Event()

@@ -19,7 +19,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
-from magnetar.apis.registry import Handled, load_apis
+from magnetar.apis.registry import load_apis
 from magnetar.broker import Broker
 from magnetar.config.listeners import Listener
 from magnetar.config.load import Given, load
@@ -201,6 +201,8 @@ class World:
                 self.healed[remedy.value] = self.healed.get(remedy.value, 0) + count
         if hasattr(broker, "transactions"):
             broker.transactions.store.expiry.cancel()
+            for commit in broker.transactions.store.commits.under_way.values():
+                commit.abandon()
             if (timer := broker.transactions.store.commits._timer) is not None:
                 timer.cancel()
         if hasattr(broker, "groups"):
@@ -271,7 +273,7 @@ class World:
             _NO_CONNECTION,
         )
         try:
-            return await _response(api.handler(self.broker.services, request, context))
+            return await when_made(api.handler(self.broker.services, request, context))
         except KafkaError as refusal:
             return api.refuse(request, version, refusal)
 
@@ -279,13 +281,6 @@ class World:
         with suppress(PowerLost):
             await self.end_process()
         self.catalog.close()
-
-
-async def _response(handled: Handled) -> Message | None:
-    """Return the response of a handler once it is there, as a connection would."""
-    if isinstance(handled, Coroutine):
-        handled = await handled
-    return await when_made(handled)
 
 
 class _Unconnected:

@@ -272,13 +272,19 @@ async def test_a_failing_request_ends_its_connection_and_not_the_node(cluster: C
 
 
 async def test_a_failing_disk_of_a_peer_ends_the_peer(cluster: Cluster) -> None:
+    failed = asyncio.Event()
+
     async def failing() -> Message:
+        failed.set()
         raise OSError("no space left")
 
-    one = await cluster.start(1, call_timeout_s=0.05)
+    one = await cluster.start(1)
     await cluster.start(2, perform=lambda _: failing())
+    asked = asyncio.ensure_future(one.call(2, changed(1), 0))
+    await failed.wait()
+    one.close()
     with pytest.raises(PeerUnreachable):
-        await one.call(2, changed(1), 0)
+        await asked
     assert [str(failure) for failure in cluster.failures] == ["no space left"]
     cluster.failures.clear()
 

@@ -10,7 +10,6 @@ import pytest
 from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
 from magnetar.runtime.holds_told import HoldsTold
 from magnetar.runtime.peer_messages import HeldTopic, HoldsToldRequest
-from tests.magnetar.ending import end
 from tests.magnetar.transaction_world import A0, World
 from wire.message import Message
 
@@ -86,7 +85,7 @@ async def test_a_transaction_that_ends_before_its_add_is_durable_is_told_to_no_l
     identity = await node.world.init()
     adding = node.add(identity, A0, B0)
     await asyncio.sleep(0)
-    ending = asyncio.ensure_future(end(node.world.coordinator, "tx", identity, commit=True))
+    ending = asyncio.ensure_future(node.world.end("tx", identity, commit=True))
     await node.world.answered(ending)
     await node.world.answered(adding)
     assert not node.cluster.said
