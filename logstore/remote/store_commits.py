@@ -57,6 +57,7 @@ class _Unproven:
         self._make_room: Callable[[], None] | None = make_room
         #: It renewed the lease at this time or later.
         self.sent_at_ms = 0
+        self.had_effect = False
 
     def make_room_once(self) -> None:
         """Let the next commit begin."""
@@ -89,6 +90,7 @@ class StoreCommits:
         self._unproven: deque[_Unproven] = deque()
         self._proofs = asyncio.Semaphore(PROOFS_MAX)
         self._recovering = asyncio.Lock()
+        self._recoveries = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._lease_until_ms = 0
         #: When the last commit that is proven was sent, by `now_ms`.
@@ -138,12 +140,16 @@ class StoreCommits:
 
     async def _write(self, one: _Unproven) -> None:
         """Return when the commit has had its effect. Raises NodeFenced, CommitsLost."""
-        one.sent_at_ms = self._now_ms()
-        try:
-            await self._send(one)
-        except (OutcomeUnknown, Fenced) as trouble:
-            self._on_trouble(str(trouble))
-            await self._recover()
+        async with self._recovering:
+            recoveries = self._recoveries
+        # Else a recovery has sent it, and the next commit may be under way already.
+        if not one.had_effect:
+            one.sent_at_ms = self._now_ms()
+            try:
+                await self._send(one)
+            except (OutcomeUnknown, Fenced) as trouble:
+                self._on_trouble(str(trouble))
+                await self._recover(recoveries)
         self._had_effect = max(self._had_effect, one.commit.number)
 
     async def _prove(self, one: _Unproven) -> None:
@@ -157,11 +163,12 @@ class StoreCommits:
                 # What the cleaner replaces is seen, in the store and here, in one step.
                 if not (changes.swaps or changes.moves):
                     one.make_room_once()
+                recoveries = self._recoveries
                 try:
                     await self._store.prove(self._had_effect)
                 except OutcomeUnknown as trouble:
                     self._on_trouble(str(trouble))
-                    await self._recover()
+                    await self._recover(recoveries)
             self._note_proven()
 
     def _note_proven(self) -> None:
@@ -173,13 +180,14 @@ class StoreCommits:
             self._lease_until_ms = one.sent_at_ms + LEASE_MS - LEASE_MARGIN_MS
             one.done(None)
 
-    async def _recover(self) -> None:
+    async def _recover(self, recoveries: int) -> None:
         """Let every commit that is not proven have its effect, again if need be, in their order.
 
-        Raises NodeFenced, CommitsLost.
+        Once for all that fails together: `recoveries` is how many there were when it began. Raises
+        NodeFenced, CommitsLost.
         """
         async with self._recovering:
-            while True:
+            while recoveries == self._recoveries:
                 last = await self._last_landed()
                 try:
                     for one in [*self._unproven]:
@@ -188,13 +196,14 @@ class StoreCommits:
                 except (OutcomeUnknown, Fenced) as trouble:
                     self._on_trouble(str(trouble))
                 else:
-                    return
+                    self._recoveries += 1
 
     async def _send(self, one: _Unproven) -> None:
         sent_at_ms = self._now_ms()
         await self._store.commit(one.commit)
         # Not where it was refused: an earlier copy may have had its effect then.
         one.sent_at_ms = sent_at_ms
+        one.had_effect = True
 
     def _fail(self, failure: StorageFailure) -> None:
         """Tell of what has ended all commits, once."""

@@ -268,6 +268,10 @@ class SimulatedStore:
         #: What happens to the next proofs, which have connections of their own.
         self.proof_mishaps: deque[Mishap] = deque()
         self.proven = 0
+        #: Whether a commit that has returned has to be proven yet.
+        self.has_standby = True
+        self._session = 1  # of the connection for commits
+        self._committing = 0  # the session in which a commit is under way
         #: Whether the network lets nothing through.
         self.is_cut = False
         self._is_connected = False
@@ -281,8 +285,19 @@ class SimulatedStore:
         if self.is_cut:
             raise StoreUnavailable("the network is cut")
         self._is_connected = True
+        self._session += 1
 
     async def commit(self, commit: Commit) -> None:
+        session = self._session
+        assert self._committing != session, "one at a time on a connection"
+        self._committing = session
+        try:
+            await self._commit(commit)
+        finally:
+            if self._committing == session:
+                self._committing = 0
+
+    async def _commit(self, commit: Commit) -> None:
         await self._delay()
         if self.slow_s:
             await asyncio.sleep(self.slow_s)
@@ -297,7 +312,11 @@ class SimulatedStore:
             raise OutcomeUnknown(f"commit {commit.number}: {mishap.name}")
         if not apply():
             raise Fenced(f"commit {commit.number} of incarnation {self._incarnation}")
+        if not self.has_standby:
+            self._database.confirm()
         await self._delay()
+        if not self.has_standby:
+            self.proven = max(self.proven, commit.number)
 
     async def prove(self, number: int) -> None:
         await self._delay()

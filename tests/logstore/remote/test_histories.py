@@ -72,6 +72,7 @@ class _Node:
             random=world.random,
             mishap_probability=mishap_probability,
         )
+        store.has_standby = world.random.random() < 0.7
         commits = StoreCommits(store, now_ms=world.now_ms)
         self._group_commit = GroupCommit(
             None, Durability.FSYNC, on_failure=lambda failure: None, medium=commits

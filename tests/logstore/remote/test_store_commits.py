@@ -39,6 +39,8 @@ class World:
         )
         self.offset = 0
         self.rooms = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
 
     async def commit(self, *mishaps: Mishap) -> None:
         """Commit one chunk more, and return as group commit is told. Raises its failure."""
@@ -49,15 +51,20 @@ class World:
 
     async def perform(self, syncs: Sequence[RemoteSync]) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        has_room = asyncio.Event()
+        before, self._has_room = self._has_room, has_room
+        await before.wait()
+
+        def make_room() -> None:
+            self.rooms += 1
+            has_room.set()
 
         def tell(error: OSError | StorageFailure | None) -> None:
+            has_room.set()
             done.set_result(None) if error is None else done.set_exception(error)
 
-        self.commits.perform(syncs, tell, self.make_room, settles=False)
+        self.commits.perform(syncs, tell, make_room, settles=False)
         await done
-
-    def make_room(self) -> None:
-        self.rooms += 1
 
     def stored(self, key: LogKey = KEY) -> list[int]:
         return [chunk.base_offset for chunk in self.database.load(Wanted(key, 0)).chunks]
@@ -126,6 +133,49 @@ async def test_the_next_commit_begins_before_the_proof_of_the_one_before(world: 
     assert not (first.done() or second.done())
     let_go.set()
     await asyncio.gather(first, second)
+
+
+async def test_what_fails_together_is_mended_once(world: World) -> None:
+    connects = 0
+    connect = world.store.connect
+
+    async def counted() -> None:
+        nonlocal connects
+        connects += 1
+        await asyncio.sleep(0.001)
+        await connect()
+
+    world.store.connect = counted  # type: ignore[method-assign]  # counted
+    world.store.proof_mishaps.extend([Mishap.REQUEST_LOST, Mishap.REQUEST_LOST])
+    first = asyncio.ensure_future(world.commit())
+    await asyncio.sleep(0)
+    await asyncio.gather(first, world.commit(Mishap.REQUEST_LOST), world.commit())
+    assert world.stored() == [0, 1, 2]
+    assert connects <= 3, "once for each mishap"
+
+
+async def test_what_a_recovery_has_sent_is_not_sent_beside_the_next_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, asking, begun = world.store, world.store.last_commit, asyncio.Event()
+
+    async def take_turns() -> None:
+        await asyncio.sleep(0)
+
+    async def ask_a_server_without_a_standby() -> int:
+        begun.set()
+        await asyncio.sleep(0.002)
+        store.has_standby = False
+        return await asking()
+
+    monkeypatch.setattr(store, "_delay", take_turns)
+    monkeypatch.setattr(store, "last_commit", ask_a_server_without_a_standby)
+    store.proof_mishaps.append(Mishap.REQUEST_LOST)
+    commits = [asyncio.ensure_future(world.commit()) for _ in range(3)]
+    await begun.wait()
+    # The second one waits for the recovery, which sends it; then the third one follows.
+    await asyncio.gather(*commits)
+    assert (world.stored(), len(world.troubles)) == ([0, 1, 2], 1)
 
 
 async def test_what_replaces_batches_is_not_overtaken(world: World) -> None:
