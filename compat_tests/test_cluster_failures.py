@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from compat_tests.brokers import MAGNETAR, SETTINGS
 from compat_tests.clusters import Cluster, Node
@@ -142,6 +143,9 @@ class Writing(threading.Thread):
 @contextmanager
 def writing(cluster: Cluster, topic: str) -> Iterator[Writing]:
     """Write meanwhile; then all of it is there, once."""
+    # A node that is still starting gets nothing of a new topic.
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    eventually(lambda: {*admin.list_topics(timeout=30).brokers} == {*cluster.nodes}, PATIENCE_S)
     make_topics(cluster, topic)
     eventually(lambda: {*leaders(cluster, topic)} == {*cluster.nodes}, PATIENCE_S)
     writer = Writing(cluster, topic)
