@@ -43,13 +43,13 @@ class Tasks:
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[object]] = set()
 
     def __bool__(self) -> bool:
         """Whether any task runs."""
         return bool(self._running)
 
-    def spawn(self, work: Coroutine[None, None, None]) -> None:
+    def spawn(self, work: Coroutine[None, None, object]) -> None:
         """Begin `work`. On the event loop."""
         task = asyncio.get_running_loop().create_task(work)
         # The event loop holds tasks weakly: without this one could vanish half way.
@@ -61,7 +61,7 @@ class Tasks:
         for task in self._running:
             task.cancel()
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
+    def _on_done(self, task: asyncio.Task[object]) -> None:
         self._running.discard(task)
         report(task, self._fail)
 
