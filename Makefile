@@ -12,7 +12,7 @@ MINUTES ?= 60
 PYTHONS ?= python3.12 python3.13 python3.14
 NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py groups.py transaction_tools.py)
 
-.PHONY: help install serve test check unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
+.PHONY: help install serve test check types rules unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -32,21 +32,26 @@ serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DAT
 test: check unit compat nodes ## Everything that CI runs.
 
 check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
+
+types: install
+	$(BIN)/mypy
+
+rules: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.dependency_audit
 	$(BIN)/pytest -q tests/test_tidy.py
 
-unit: install reference ## The tests of the packages.
-	$(BIN)/pytest -q -n 2 tests
+unit: install reference ## The tests of the packages, but for the rules of `check`.
+	$(BIN)/pytest -q -n 2 --durations 15 --ignore tests/test_tidy.py tests
 
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
-	$(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly compat_tests
+	$(BIN)/pytest -q -n 5 --dist loadscope -p no:randomly --durations 25 compat_tests
 
 nodes: install ## Of these, what nodes can affect most, against a magnetar of three nodes.
-	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 2 --dist loadscope -p no:randomly $(NODES_TESTS)
+	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly $(NODES_TESTS)
 
 reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
@@ -76,7 +81,7 @@ isolation: install ## Measure how long one client waits beside the worst that ot
 trace: install ## Print the way of a request through files and calls, measured: API="EndTxn v4"; without API, a table.
 	$(BIN)/python -m tools.trace $(API)
 
-soak: install reference ## Crash properties and the pipeline 20 times, transactions for 10 minutes, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
+soak: install reference ## Crash properties and the pipeline 20 times, all compat tests over three nodes, transactions for 10 minutes, over nodes for 20, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
 
 soakdisk: install reference ## Every client at once for half an hour, as root, on a disk of 2 GB that fills twice.

@@ -6,13 +6,19 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+
+import javax.tools.ToolProvider;
 
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -24,9 +30,11 @@ import org.apache.kafka.common.utils.Exit;
  * Runs Kafka's command line tools one after another in one JVM, whose start costs more than a tool.
  *
  * A line of standard input is a call: main class, standard input and arguments, each in base64,
- * separated by spaces. A line of standard output is its end: exit status, standard output and
- * standard error. Classes of tools are loaded anew for each call, so that nothing that one of them
- * keeps in a static field outlives it.
+ * separated by spaces. In place of a class stands a program of one file, by its path. A line of
+ * standard output is its end: exit status, standard output and standard error. Classes of tools are
+ * loaded anew for each call, so that nothing that one of them keeps in a static field outlives it.
+ *
+ * Argument: a directory for the classes of programs.
  */
 public final class ToolBox {
     /** Where a tool wanted to end the process. */
@@ -71,9 +79,12 @@ public final class ToolBox {
     /** What a tool wants to be done when the process ends: for many of them, to close its client. */
     private static final List<Thread> HOOKS = new ArrayList<>();
     private static final long HOOK_PATIENCE_MS = 30_000;
+    private static final String SOURCE = ".java";
+    private static Path programs;
     private static Integer status;
 
     public static void main(String[] args) throws IOException {
+        programs = Path.of(args[0]);
         BufferedReader calls =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         PrintStream answers = System.out;
@@ -105,20 +116,44 @@ public final class ToolBox {
     }
 
     private static void run(String tool, String[] arguments) {
-        ToolLoader loader = new ToolLoader(ToolBox.class.getClassLoader());
-        Thread.currentThread().setContextClassLoader(loader);
         try {
-            loader.loadClass(tool).getMethod("main", String[].class)
+            ClassLoader loader = loaderOf(tool);
+            Thread.currentThread().setContextClassLoader(loader);
+            loader.loadClass(nameOf(tool)).getMethod("main", String[].class)
                 .invoke(null, (Object) arguments);
         } catch (InvocationTargetException thrown) {
             if (!(thrown.getCause() instanceof Ended)) {
                 thrown.getCause().printStackTrace();
                 status = status == null ? 1 : status;
             }
-        } catch (ReflectiveOperationException wrong) {
+        } catch (ReflectiveOperationException | IOException wrong) {
             wrong.printStackTrace();
             status = 1;
         }
+    }
+
+    private static String nameOf(String tool) {
+        if (!tool.endsWith(SOURCE)) {
+            return tool;
+        }
+        String file = Path.of(tool).getFileName().toString();
+        return file.substring(0, file.length() - SOURCE.length());
+    }
+
+    private static ClassLoader loaderOf(String tool) throws IOException {
+        ClassLoader parent = ToolBox.class.getClassLoader();
+        if (!tool.endsWith(SOURCE)) {
+            return new ToolLoader(parent);
+        }
+        Path classes = programs.resolve(nameOf(tool));
+        if (!Files.exists(classes)) {
+            String[] compile = {"-cp", System.getProperty("java.class.path"), "-proc:none",
+                "-d", classes.toString(), tool};
+            if (ToolProvider.getSystemJavaCompiler().run(null, null, null, compile) != 0) {
+                throw new IOException(tool + " was not compiled");
+            }
+        }
+        return new URLClassLoader(new URL[] {classes.toUri().toURL()}, parent);
     }
 
     /** As at the end of a process, but for a hook that never ends. */

@@ -24,9 +24,10 @@ class Node:
         self.node_id = node_id
         self.port = free_port()
         self._directory = directory
+        self.data = directory / "data"
         self._command = [
             *(str(MAGNETAR), "serve", "--storage", url, "--node-id", str(node_id)),
-            *("--listen", f"127.0.0.1:{self.port}", "--data-dir", str(directory / "data")),
+            *("--listen", f"127.0.0.1:{self.port}", "--data-dir", str(self.data)),
             *(f"--set={name}={value}" for name, value in settings.items()),
         ]
         self._process: subprocess.Popen[bytes] | None = None

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests import tool_box
+from compat_tests.brokers import quick_start
 from compat_tests.client import TIMEOUT_S, Client, Isolation, Pair, Read, StuckClient, Writing
 from tools.reference_kafka import CLIENTS, REFERENCE, Jars, java_command
 
@@ -24,13 +25,18 @@ _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
 BOTH_CLIENTS = pytest.mark.parametrize(
     "clients", [REFERENCE, CLIENTS], ids=lambda jars: jars.version
 )
-_FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+def fast_start(clients: Jars = REFERENCE) -> tuple[str, ...]:
+    """Return the options of a JVM that lives for seconds."""
+    archive = quick_start() if clients is REFERENCE else ()
+    return ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *archive)
 
 
 def command(
     tool: str,
     *arguments: str,
-    options: Sequence[str] = _FAST_START,
+    options: Sequence[str] | None = None,
     clients: Jars = REFERENCE,
 ) -> list[str]:
     """Return the command of a tool: a class of Kafka's tools, or one of `kafka.admin` by name."""
@@ -39,10 +45,14 @@ def command(
 
 
 def _command(
-    main: str, arguments: Sequence[str], options: Sequence[str], clients: Jars = REFERENCE
+    main: str,
+    arguments: Sequence[str],
+    options: Sequence[str] | None,
+    clients: Jars = REFERENCE,
 ) -> list[str]:
+    chosen = fast_start(clients) if options is None else options
     quiet = f"-Dlog4j2.configurationFile={_QUIET}"
-    return java_command(main, *arguments, options=(*options, quiet), clients=clients)
+    return java_command(main, *arguments, options=(*chosen, quiet), clients=clients)
 
 
 def run(
@@ -50,7 +60,7 @@ def run(
     *arguments: str,
     stdin: str = "",
     timeout_s: float = 2 * TIMEOUT_S,
-    options: Sequence[str] = _FAST_START,
+    options: Sequence[str] | None = None,
     clients: Jars = REFERENCE,
 ) -> str:
     """Run a tool to its end and return its standard output; a non-zero exit is an error."""
@@ -61,14 +71,13 @@ def run_program(
     source: Path,
     *arguments: str,
     timeout_s: float = 2 * TIMEOUT_S,
-    options: Sequence[str] = _FAST_START,
-    clients: Jars = REFERENCE,
+    options: Sequence[str] | None = None,
 ) -> str:
     """Compile and run a program of one file beside Kafka's jars, to its end, as `run` does."""
-    return _run(_command(str(source), arguments, options, clients), "", timeout_s)
+    return _run(program(source, *arguments, options=options), "", timeout_s)
 
 
-def program(source: Path, *arguments: str, options: Sequence[str] = _FAST_START) -> list[str]:
+def program(source: Path, *arguments: str, options: Sequence[str] | None = None) -> list[str]:
     """Return the command that compiles and runs a program of one file beside Kafka's jars."""
     return _command(str(source), arguments, options)
 

@@ -19,7 +19,7 @@ _NOT_YET = {
 }
 
 
-def committed_offset(bootstrap: str, group: str, topic: str) -> int:
+def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
     """Return the group's stable committed offset, -1001 where there is none."""
     reader = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"}
@@ -28,7 +28,7 @@ def committed_offset(bootstrap: str, group: str, topic: str) -> int:
     try:
         while True:
             try:
-                (found,) = reader.committed([TopicPartition(topic, 0)], TIMEOUT_S)
+                (found,) = reader.committed([TopicPartition(topic, partition)], TIMEOUT_S)
                 return found.offset
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:

@@ -8,6 +8,7 @@ session costs more than most tests. Long units come first, so that workers end t
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,16 @@ _SPARK = "spark"
 _NOT_A_KIND = "kafka-python"
 #: Kafka's are longer, and those that start brokers of their own.
 _ORDER = ("", "kafka", "magnetar")
+#: What takes half a minute or more: programs of their own, brokers that are killed, browsers.
+_LONG = frozenset(
+    f"test_{name}.py"
+    for name in (
+        *("cluster", "cluster_objects", "command_line", "command_line_cluster", "compaction"),
+        *("connect", "console", "console_changes", "cookbook", "documented_examples"),
+        *("exactly_once_pipeline", "group_churn", "import", "large_topics", "newcomer"),
+        *("sink_crashes", "sink_drivers", "speculation", "streams"),
+    )
+)
 
 
 def unit_of(nodeid: str) -> str:
@@ -57,5 +68,7 @@ def _kind_of(test: str) -> str:
 def _rank(unit: str) -> int:
     if unit == _SPARK:
         return 0
-    kind = re.search(r"\[(.*)\]", unit)
-    return 1 + _ORDER.index(kind[1] if kind else "")
+    file, _, kind = unit.rstrip("]").partition("[")
+    if Path(file).name in _LONG:
+        return 1
+    return 2 + _ORDER.index(kind)

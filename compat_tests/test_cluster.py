@@ -6,6 +6,8 @@ by themselves: at once where a process dies, after its lease where a host does.
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import tempfile
 import threading
@@ -17,7 +19,10 @@ import pytest
 from confluent_kafka import KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from kafka.admin import KafkaAdminClient
+from kafka.admin import NewTopic as KafkaPythonTopic
 
+from compat_tests import tool_box
 from compat_tests.clusters import Cluster, running_cluster
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.waiting import eventually
@@ -209,3 +214,88 @@ def test_a_clean_stop_hands_over_and_clients_see_no_error(cluster: Cluster) -> N
         node.await_ready(said + 1)
     assert writer.flush(PATIENCE_S) == 0 and not refused
     assert sorted(map(int, read_all(cluster, "rolling", number))) == [*range(number)]
+
+
+def described(cluster: Cluster, *options: str) -> dict[str, tuple[str, str, str]]:
+    """Return leader, replicas and those in sync by partition, as kafka-topics.sh prints them."""
+    printed = tool_box.run(
+        "TopicCommand", "--bootstrap-server", cluster.bootstrap, "--describe", *options
+    )
+    found = re.findall(
+        r"Topic: (\S+)\s+Partition: (\d+)\s+Leader: (\S+)\s+Replicas: (\S*)\s+Isr: (\S*)", printed
+    )
+    return {f"{name}-{index}": tuple(each) for name, index, *each in found}
+
+
+def test_javas_tools_see_replicas_and_move_leaders(cluster: Cluster, tmp_path: Path) -> None:
+    server = ("--bootstrap-server", cluster.bootstrap)
+    creation = (*server, "--create", "--topic", "three", "--partitions", "6")
+    tool_box.run("TopicCommand", *creation, "--replication-factor", "3")
+    refused = tool_box.call(
+        "TopicCommand", *(*server, "--create", "--topic", "four", "--replication-factor", "4")
+    )
+    assert "only 3 broker(s) are registered" in refused.output
+    for leader, replicas, in_sync in described(cluster, "--topic", "three").values():
+        assert replicas.split(",")[0] == leader and sorted(replicas) == sorted("1,2,3")
+        assert sorted(in_sync) == sorted("1,2,3")
+    assert not described(cluster, "--under-replicated-partitions")
+    # What an administrator says is where each partition is to be.
+    wanted = tmp_path / "wanted.json"
+    lists = {"three-0": [3, 1], "three-1": [3, 2, 1], "__consumer_offsets-0": [3, 1, 2]}
+    moves = [
+        {"topic": name.rpartition("-")[0], "partition": int(name[-1]), "replicas": replicas}
+        for name, replicas in lists.items()
+    ]
+    wanted.write_text(json.dumps({"version": 1, "partitions": moves}))
+    file = ("--reassignment-json-file", str(wanted))
+    tool_box.run("reassign.ReassignPartitionsCommand", *server, *file, "--execute")
+    verified = tool_box.run("reassign.ReassignPartitionsCommand", *server, *file, "--verify")
+    for name in lists:
+        assert f"Reassignment of partition {name} is completed." in verified
+    assert described(cluster, "--topic", "three")["three-0"] == ("3", "3,1", "3,1")
+    election = ("--election-type", "preferred", "--all-topic-partitions")
+    tool_box.run("LeaderElectionCommand", *server, *election)
+    assert described(cluster, "--topic", "three")["three-1"] == ("3", "3,2,1", "3,2,1")
+
+
+def test_two_of_three_replicas_serve_and_the_third_leads_again(cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    config = {"min.insync.replicas": "2"}
+    new = NewTopic("insync", PARTITIONS, replica_assignment=[[2, 3, 1]] * PARTITIONS, config=config)
+    admin.create_topics([new])["insync"].result(PATIENCE_S)
+    assert leaders(cluster, "insync") == [2] * PARTITIONS
+    node = cluster.nodes[2]
+    node.kill_host()
+    writer = producer(cluster.bootstrap, acks="all", enable_idempotence=True)
+    refused: list[object] = []
+    for number in range(100):
+        writer.produce(
+            "insync",
+            str(number),
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
+    assert writer.flush(PATIENCE_S) == 0 and not refused
+    missing = described(cluster, "--under-replicated-partitions", "--topic", "insync")
+    assert {*missing.values()} == {("3", "2,3,1", "3,1")}
+    assert described(cluster, "--at-min-isr-partitions", "--topic", "insync") == missing
+    # As in Kafka, whose brokers stay registered: the restart of one refuses no new topic.
+    admin.create_topics([NewTopic("meanwhile", 3, 3)])["meanwhile"].result(PATIENCE_S)
+    said = node.output.count(" ready on ")
+    node.spawn()
+    node.await_ready(said + 1)
+    eventually(lambda: leaders(cluster, "insync") == [2] * PARTITIONS)
+    assert not described(cluster, "--under-replicated-partitions")
+    assert sorted(map(int, read_all(cluster, "insync", 100))) == [*range(100)]
+
+
+def test_kafka_pythons_admin_creates_replicas(cluster: Cluster) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
+    admin.create_topics([KafkaPythonTopic("replicated", 2, 2)])
+    (found,) = admin.describe_topics(["replicated"])
+    for one in found["partitions"]:
+        assert len(one["replica_nodes"]) == len(one["isr_nodes"]) == 2
+        assert one["leader_id"] in one["replica_nodes"]
+    admin.create_partitions({"replicated": 4})
+    (found,) = admin.describe_topics(["replicated"])
+    assert [len(one["replica_nodes"]) for one in found["partitions"]] == [2] * 4
+    admin.close()

@@ -24,6 +24,7 @@ from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
+from compat_tests.java import fast_start
 from tools.reference_kafka import java_command
 from tools.reference_kafka.broker import free_port
 
@@ -56,7 +57,7 @@ class Worker:
         settings = {**WORKER, "bootstrap.servers": broker.bootstrap, "listeners": listener}
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2-quiet.properties')}"
-        options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", quiet)
+        options = (*fast_start(), quiet)
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(

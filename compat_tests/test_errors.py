@@ -9,6 +9,7 @@ import struct
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from compat_tests import confluent_client
 from compat_tests.admin import create_topic, delete_topic
@@ -79,8 +80,13 @@ def test_an_offset_outside_the_log_is_out_of_range(broker: Broker, topic: MakeTo
 def test_a_wrong_leader_epoch_is_told_apart(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     with Connection(broker.bootstrap) as connection:
-        assert connection.fetch(orders, 0, leader_epoch=0).error_code == 0
-        assert connection.fetch(orders, 0, leader_epoch=9).error_code == UNKNOWN_LEADER_EPOCH
+        # Each node of a cluster counts its own starts.
+        asked = MetadataRequest[7](topics=[(orders,)], allow_auto_topic_creation=False)
+        (found,) = connection.call(asked, MetadataResponse).topics
+        epoch = found.partitions[0].leader_epoch
+        assert connection.fetch(orders, 0, leader_epoch=epoch).error_code == 0
+        later = connection.fetch(orders, 0, leader_epoch=epoch + 9)
+        assert later.error_code == UNKNOWN_LEADER_EPOCH
 
 
 def test_a_deleted_topic_is_gone_and_comes_back_empty(broker: Broker, topic: MakeTopic) -> None:

@@ -52,6 +52,7 @@ def test_the_verifiable_pair_agrees_and_its_group_is_deleted(
 ) -> None:
     orders, group = topic("orders"), name("group")
     server = ("--bootstrap-server", broker.bootstrap, "--topic", orders)
+    # It is done when its JVM ends.
     printed = java.run(
         "VerifiableProducer",
         *(*server, "--max-messages", "500", "--acks", "-1"),
@@ -59,7 +60,7 @@ def test_the_verifiable_pair_agrees_and_its_group_is_deleted(
     )
     sent = [json.loads(line) for line in printed.splitlines() if "producer_send_success" in line]
     assert [each["offset"] for each in sent] == list(range(500))
-    printed = java.run(
+    printed = tool_box.run(
         "VerifiableConsumer",
         *server,
         *("--group-id", group, "--group-protocol", protocol, "--max-messages", "500"),
@@ -71,7 +72,7 @@ def test_the_verifiable_pair_agrees_and_its_group_is_deleted(
     # The group is there, without members; the other one is not.
     missing = name("missing")
     deletion = ("--bootstrap-server", broker.bootstrap, "--delete")
-    printed = java.run(
+    printed = tool_box.run(
         "consumer.group.ConsumerGroupCommand",
         *(*deletion, "--group", group, "--group", missing),
         clients=clients,

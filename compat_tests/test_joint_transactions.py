@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaAdminClient
 
-from compat_tests import command_line, confluent_client, java, tool_box
+from compat_tests import command_line, confluent_client, tool_box
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
@@ -171,9 +171,8 @@ def test_kafkas_own_client_votes_decides_aborts_and_is_late(
 ) -> None:
     """Version 2: every vote bumps the epoch, with which the next transaction goes on."""
     source, sink = topic("source"), topic("sink")
-    found = java.run_program(
-        LOOP, "joint", broker.bootstrap, source, sink, name("java"), "12", timeout_s=4 * TIMEOUT_S
-    )
+    arguments = ("joint", broker.bootstrap, source, sink, name("java"), "12")
+    found = tool_box.run(str(LOOP), *arguments, timeout_s=4 * TIMEOUT_S)
     expected = [f"first-{number}" for number in range(12)] + ["decided", "alone"]
     assert found.strip().split(",") == expected
 

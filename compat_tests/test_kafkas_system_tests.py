@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from compat_tests import java
+from compat_tests import tool_box
 from compat_tests.admin import delete_topic
 from compat_tests.brokers import Broker
 from compat_tests.clients import CONFLUENT
@@ -36,7 +36,7 @@ def test_the_transactional_copier_copies_exactly_once(
     """It consumes, produces and commits offsets in transactions, and aborts one in three."""
     source, target = topic("source"), topic("target")
     send(producer(broker.bootstrap), source, [(None, b"%d" % n) for n in range(COUNT)])
-    said = java.run(
+    said = tool_box.run(
         "TransactionalMessageCopier",
         *("--broker-list", broker.bootstrap, "--transactional-id", name("copier")),
         *("--input-topic", source, "--output-topic", target, "--consumer-group", name("group")),
@@ -50,7 +50,7 @@ def test_the_transactional_copier_copies_exactly_once(
 def test_kafkas_client_finds_what_it_knows(broker: Broker, name: MakeName) -> None:
     """Offsets for times, cluster id, large records, topics, configs, ACLs, idempotence."""
     options = [word for each in SUPPORTED for word in (f"--{each}-supported", "true")]
-    said = java.run(
+    said = tool_box.run(
         "ClientCompatibilityTest",
         *("--bootstrap-server", broker.bootstrap, "--topic", name("checked")),
         *("--num-cluster-nodes", "1", "--expect-record-too-large-exception", "false"),

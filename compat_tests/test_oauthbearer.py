@@ -30,12 +30,19 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from compat_tests.brokers import KAFKA_OPTIONS, Broker, KafkaBroker, make_broker, started_when_asked
+from compat_tests.brokers import (
+    Broker,
+    KafkaBroker,
+    make_broker,
+    quick_start,
+    started_when_asked,
+)
+from compat_tests.java import fast_start
 from compat_tests.raw import Closed, Connection
 from compat_tests.token_server import AUDIENCE, CLIENT, ISSUER, LASTS_S, SECRET, TokenServer
 from magnetar.client import Client
 from magnetar.client.security import parse_security
-from tools.reference_kafka import ReferenceKafka, java_command
+from tools.reference_kafka import java_command
 
 TIMEOUT_S = 60.0
 PROTOCOL = "SASL_PLAINTEXT"
@@ -117,13 +124,10 @@ def brokers(
     def make(kind: str) -> Broker:
         directory = tmp_path_factory.mktemp(kind)
         settings = settings_for(issuer, tmp_path_factory.mktemp("secrets"))
-        broker = make_broker(kind, directory, settings, [PROTOCOL])
-        if isinstance(broker, KafkaBroker):
-            options = (*KAFKA_OPTIONS, f"{ALLOWED}={issuer.base}/jwks")
-            broker.use(
-                ReferenceKafka(broker.port, directory, broker.settings, options, broker.listeners)
-            )
-        return broker
+        if kind == "magnetar":
+            return make_broker(kind, directory, settings, [PROTOCOL])
+        options = (*quick_start(), f"{ALLOWED}={issuer.base}/jwks")
+        return KafkaBroker(directory, settings, [PROTOCOL], options)
 
     with started_when_asked(make) as get:
         yield get
@@ -382,8 +386,8 @@ def test_the_tools_are_let_in_or_refused_by_the_same_files(
     good = write_properties(tmp_path / "good.properties", good_url)
     program = [sys.executable, "-m", "magnetar", "topics", "list"]
     if tool == "kafka":
-        allowed = f"{ALLOWED}={endpoint},{url},{good_url}"
-        program = java_command("org.apache.kafka.tools.TopicCommand", "--list", options=[allowed])
+        options = (*fast_start(), f"{ALLOWED}={endpoint},{url},{good_url}")
+        program = java_command("org.apache.kafka.tools.TopicCommand", "--list", options=options)
     assert list_topics(program, secured, asked)[0] == 0
     assert list_topics(program, secured, good)[0] == 0
     status, told = list_topics(program, secured, unknown)

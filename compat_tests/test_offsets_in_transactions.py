@@ -10,7 +10,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as AioKafkaPartition
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from kafka import TopicPartition as KafkaPythonPartition
-from kafka.structs import OffsetAndMetadata
+from kafka.errors import CommitFailedError
+from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 from compat_tests import confluent_client, kafka_python_client
 from compat_tests.assignments import await_partitions
@@ -32,7 +33,7 @@ def joined(
 ) -> Consumer:
     """Return a consumer that has joined its group and been given the topic."""
     client = confluent_client.consumer(
-        bootstrap, group, isolation_level="read_committed", session_timeout_ms=6000, **settings
+        bootstrap, group, isolation_level="read_committed", **settings
     )
     client.subscribe([topic])
     await_partitions(client, partitions)
@@ -91,6 +92,30 @@ def test_kafka_python_offsets_follow_their_transaction(
     reader.close()
     assert committed_offset(broker.bootstrap, group, source) == (5 if commit else -1001)
     assert len(CONFLUENT.consume(broker.bootstrap, sink)) == (5 if commit else 0)
+
+
+def test_kafka_python_commits_refused_offsets_with_its_next_transaction(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    """As docs/clients.md says, with either broker: here they take the group back from 9 to 5."""
+    source, group = topic("source", partitions=2), name("group")
+    writer = kafka_python_client.producer(broker.bootstrap, transactional_id=name("txn"))
+    writer.init_transactions()
+    writer.begin_transaction()
+    refused = {KafkaPythonPartition(source, 0): OffsetAndMetadata(5, "", -1)}
+    with pytest.raises(CommitFailedError):
+        writer.send_offsets_to_transaction(refused, ConsumerGroupMetadata(group, 7, "long gone"))
+    writer.abort_transaction()
+    other = confluent_client.consumer(broker.bootstrap, group)
+    other.commit(offsets=[TopicPartition(source, 0, 9)], asynchronous=False)
+    other.close()
+    writer.begin_transaction()
+    later = {KafkaPythonPartition(source, 1): OffsetAndMetadata(3, "", -1)}
+    writer.send_offsets_to_transaction(later, ConsumerGroupMetadata(group))
+    writer.commit_transaction()
+    writer.close()
+    assert committed_offset(broker.bootstrap, group, source, 1) == 3
+    assert committed_offset(broker.bootstrap, group, source, 0) == 5
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])

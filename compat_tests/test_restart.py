@@ -45,6 +45,7 @@ def _prepare(broker: Broker) -> Aftermath:
         # Kafka may answer before the offsets are there.
         assert committed_offset(broker.bootstrap, group, "source") == (7 if commit else -1001)
     end_staged = staged(broker.bootstrap, "source", "open-group", "open-group-txn")
+    staged(broker.bootstrap, "source", "orphaned-group", "orphaned-group-txn")
     with Connection(broker.bootstrap) as connection:
         idempotent = connection.producer(None)
         for n in range(6):
@@ -154,6 +155,18 @@ def test_a_pending_offset_is_still_pending_and_can_be_committed(aftermath: After
     assert code == UNSTABLE_OFFSET_COMMIT
     aftermath.end_staged(True)
     assert committed_offset(bootstrap, "open-group", "source") == 7
+
+
+def test_a_pending_offset_goes_with_its_producer_when_another_takes_over(
+    aftermath: Aftermath,
+) -> None:
+    """Unstable until then: no member begins before a transaction that may still be committed."""
+    bootstrap = aftermath.broker.bootstrap
+    with Connection(bootstrap) as connection:
+        code, _ = connection.committed_offset("orphaned-group", "source", require_stable=True)
+        assert code == UNSTABLE_OFFSET_COMMIT
+        connection.producer("orphaned-group-txn")
+    assert committed_offset(bootstrap, "orphaned-group", "source") == -1001
 
 
 def test_an_open_transaction_is_still_open_and_goes_on(aftermath: Aftermath) -> None:

@@ -23,6 +23,7 @@ from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S, StuckClient
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import consumer, producer, send
+from compat_tests.java import fast_start
 from tools.reference_kafka import java_command
 
 WORD_COUNT = Path(__file__).with_name("WordCount.java")
@@ -57,7 +58,7 @@ class Text:
 def application(broker: Broker, directory: Path) -> Iterator[None]:
     """Run the word count and end it in order."""
     quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2-quiet.properties')}"
-    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", quiet)
+    options = (*fast_start(), quiet)
     arguments = (broker.bootstrap, APPLICATION, TEXT, COUNTS, str(directory))
     process = subprocess.Popen(
         java_command(str(WORD_COUNT), *arguments, options=options),

@@ -9,18 +9,21 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient
 
-from compat_tests import tool_box
-from compat_tests.brokers import MAGNETAR, Broker
+from compat_tests import command_line, tool_box
+from compat_tests.brokers import MAGNETAR, Broker, make_broker, running
 from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 from compat_tests.conftest import MakeName, MakeTopic, StartBroker
 from compat_tests.raw import Connection, Identity, batch
+from compat_tests.secured import STANDARD_AUTHORIZER
 
 _HOUR_MS = 3_600_000
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def transactions_command(broker: Broker, *arguments: str) -> list[dict[str, str]]:
@@ -146,6 +149,54 @@ def test_kafkas_tool_aborts_data_of_transaction_version_2(
         assert not transactions_command(broker, "abort", *place)
         seen = connection.fetch(orders, 0, isolation=1)
         assert seen.last_stable_offset == seen.high_watermark == 2
+
+
+@pytest.mark.magnetar_only("test_authorization compares with Kafka whom it lets write markers")
+def test_kafkas_tool_aborts_on_every_node_for_whom_an_acl_allows_it(
+    tmp_path: Path, topic_on: MakeTopic
+) -> None:
+    """The marker goes to the partition's leader, as a peer's does, but is a client's."""
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'{_MODULE} required user_ada="pw" user_bob="pw";'
+        ),
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+    }
+    with running(make_broker("magnetar", tmp_path / "data", settings, ["SASL_PLAINTEXT"])) as own:
+        orders = topic_on(own, "orders", partitions=own.node_count)
+        readers = ("--allow-principal", "User:ada", "--allow-principal", "User:bob")
+        command_line.run(own, "acls", "add", *readers, "--operation", "READ", "--topic", orders)
+        allowed = ("--allow-principal", "User:ada", "--operation", "ALTER", "--cluster")
+        command_line.run(own, "acls", "add", *allowed)
+        for partition in range(own.node_count):
+            with Connection(own.bootstrap) as connection:
+                transactional_id = f"txn-{partition}"
+                identity = connection.producer(transactional_id)
+                assert connection.add_partitions(identity, orders, [partition]) == [0]
+                records = batch([b"a"], identity, 0)
+                written = connection.produce(
+                    orders, records, transactional_id=transactional_id, partition=partition
+                )
+                assert written.error_code == 0
+            place = ("--topic", orders, "--partition", str(partition), "--start-offset", "0")
+            with pytest.raises(AssertionError, match="cluster authorization error"):
+                abort_as(own, "bob", tmp_path, *place)
+            abort_as(own, "ada", tmp_path, *place)
+            (seen,) = transactions_command(own, "describe-producers", *place[:4])
+            assert seen["CurrentTransactionStartOffset"] == "None"
+
+
+def abort_as(broker: Broker, user: str, directory: Path, *place: str) -> None:
+    """Let Kafka's tool abort what is open there, logged in as `user`."""
+    login = directory / f"{user}.properties"
+    login.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={_MODULE} required username="{user}" password="pw";\n'
+    )
+    asked = ("--bootstrap-server", broker.address("SASL_PLAINTEXT"), "--command-config", str(login))
+    tool_box.run("TransactionsCommand", *asked, "abort", *place)
 
 
 def test_ours_lists_and_describes_what_is_open_and_what_it_holds_back(

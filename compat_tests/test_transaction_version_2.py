@@ -337,7 +337,7 @@ def test_an_end_of_version_1_leaves_nothing_to_retry(
 
 def loop(mode: str, *arguments: str, clients: Jars = REFERENCE) -> str:
     """Run TransactionLoop.java and return the values it found at the end, with commas."""
-    return java.run_program(LOOP, mode, *arguments, clients=clients).strip()
+    return tool_box.run(str(LOOP), mode, *arguments, clients=clients).strip()
 
 
 @java.BOTH_CLIENTS

@@ -1,6 +1,8 @@
-"""Kafka's command line tools in one JVM: a call costs a tenth of a start.
+"""Kafka's command line tools, and programs beside its clients, in one JVM: a call costs a tenth of
+a start.
 
-`call` is what the tests use; the JVM starts with the first one of a process and ends with it.
+`call` is what the tests use; the JVM starts with the first one of a process and ends with it. The
+newest client has a JVM of its own.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, NamedTuple
 
 from compat_tests.client import TIMEOUT_S, StuckClient
-from tools.reference_kafka import java_command
+from tools.reference_kafka import REFERENCE, Jars, java_command
 
 _TOOL_BOX = Path(__file__).with_name("ToolBox.java")
 _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
@@ -38,10 +41,13 @@ class Ended(NamedTuple):
 class ToolBox:
     """One JVM that runs tools, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, clients: Jars) -> None:
         quiet = f"-Dlog4j2.configurationFile={_QUIET}"
+        self._programs = TemporaryDirectory(prefix="tool-box-")
         self._process = subprocess.Popen(
-            java_command(str(_TOOL_BOX), options=(*_OPTIONS, quiet)),
+            java_command(
+                str(_TOOL_BOX), self._programs.name, options=(*_OPTIONS, quiet), clients=clients
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -73,28 +79,42 @@ class ToolBox:
         if self.is_running:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
+        self._programs.cleanup()
 
 
-def call(tool: str, *arguments: str, stdin: str = "", timeout_s: float = 2 * TIMEOUT_S) -> Ended:
-    """Run a tool: a class of Kafka's tools, one of `kafka.admin` or `kafka.tools` by name, or
-    READ_TO_END.
+def call(
+    tool: str,
+    *arguments: str,
+    stdin: str = "",
+    timeout_s: float = 2 * TIMEOUT_S,
+    clients: Jars = REFERENCE,
+) -> Ended:
+    """Run a tool: a class of Kafka's tools, one of `kafka.admin` or `kafka.tools` by name,
+    READ_TO_END, or a program of one file by its path.
     """
-    if not _box().is_running:
+    if not _box(clients).is_running:
         _box.cache_clear()
-    main = tool if tool.startswith("kafka.") or tool == READ_TO_END else _TOOLS + tool
-    return _box().call(main, arguments, stdin, timeout_s)
+    is_whole = tool.startswith("kafka.") or tool.endswith(".java") or tool == READ_TO_END
+    main = tool if is_whole else _TOOLS + tool
+    return _box(clients).call(main, arguments, stdin, timeout_s)
 
 
-def run(tool: str, *arguments: str, stdin: str = "") -> str:
+def run(
+    tool: str,
+    *arguments: str,
+    stdin: str = "",
+    timeout_s: float = 2 * TIMEOUT_S,
+    clients: Jars = REFERENCE,
+) -> str:
     """Run a tool and return its standard output; a status other than 0 is an error."""
-    ended = call(tool, *arguments, stdin=stdin)
+    ended = call(tool, *arguments, stdin=stdin, timeout_s=timeout_s, clients=clients)
     assert ended.status == 0, f"{tool} {arguments}: {ended}"
     return ended.output
 
 
 @cache
-def _box() -> ToolBox:
-    return ToolBox()
+def _box(clients: Jars) -> ToolBox:
+    return ToolBox(clients)
 
 
 def _read_line(stream: IO[bytes], timeout_s: float) -> bytes | None:

@@ -275,6 +275,7 @@ class Broker:
             storage=self.logs.storage,
             stop=self._stop_for_good,
             elsewhere=None if among is None else among.markers,
+            told=None if among is None else among.told,
         )
         await self._replay()
         self.healing = Healing(
@@ -284,8 +285,7 @@ class Broker:
             self.fail,
             self.transactions,
             participants,
-            None if among is None else among.producers,
-            None if among is None else among.holds,
+            *((None, None) if among is None else (among.producers, among.holds)),
         )
         await self.healing.start()
         if self.watch is not None:

@@ -85,6 +85,34 @@ def test_what_the_chart_starts_is_what_magnetar_serves() -> None:
     assert load([Given(name, value, "chart") for name, _, value in settings]).warnings == []
 
 
+def test_a_cluster_has_nodes_by_name_and_no_volume() -> None:
+    given = ("cluster.enabled=true", "cluster.storage.secret=db", "cluster.objects=s3://b/p")
+    words = [word for value in given for word in ("--set", value)]
+    assert "0 chart(s) failed" in run("lint", "--strict", *words, CHART)
+    made = [*yaml.safe_load_all(run("template", "orders", CHART, "--namespace", "events", *words))]
+    named = {
+        (each["kind"], each["metadata"]["name"]): each["spec"] for each in made if "spec" in each
+    }
+    nodes = named["StatefulSet", "orders-magnetar"]
+    assert "volumeClaimTemplates" not in nodes and nodes["replicas"] == 3
+    assert named["Service", nodes["serviceName"]]["clusterIP"] == "None"
+    assert named["PodDisruptionBudget", "orders-magnetar"]["maxUnavailable"] == 1
+    (container,) = nodes["template"]["spec"]["containers"]
+    served_with(container["args"][1:])
+    (advertised,) = [each for each in container["args"] if "advertised" in each]
+    assert advertised.endswith(f"$(POD_NAME).{nodes['serviceName']}.events.svc:9092")
+    names = [each["name"] for each in container["env"]]
+    assert names == ["POD_NAME", "MAGNETAR_STORAGE"]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in nodes["template"]["spec"]["volumes"]}
+    (properties,) = (each["data"]["server.properties"] for each in made if "data" in each)
+    settings = dict(line.split("=", 1) for line in properties.splitlines())
+    assert settings["cluster.storage"] == "${env:MAGNETAR_STORAGE}"
+    assert settings["cluster.objects"] == "s3://b/p" and "advertised.listeners" not in settings
+    known = [Given(name, value, "chart") for name, value in settings.items() if "env" not in value]
+    assert load([one for one in known if "providers" not in one.name]).warnings == []
+
+
 def paths_of(tree: Any, path: str = ".Values") -> Iterator[str]:
     """Yield each value that is no table, by its path."""
     if isinstance(tree, dict) and path not in TABLES:

@@ -142,6 +142,31 @@ def test_the_unit_of_systemd_starts_what_exists() -> None:
     assert f"/var/lib/{service['StateDirectory']}" in arguments
 
 
+def test_the_unit_of_a_node_starts_what_exists() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # names are case-sensitive
+    unit.read(PACKAGES / "magnetar-node.service")
+    service = unit["Service"]
+    assert service["Type"] == "notify"
+    _, command, serve, *arguments = shlex.split(service["ExecStart"])
+    assert (command, serve) == ("magnetar", "serve")
+    served_with(arguments)
+    assert f"/var/cache/{service['CacheDirectory']}" in arguments
+    name, _ = service["LoadCredential"].split(":")
+    assert f"${{CREDENTIALS_DIRECTORY}}/{name}" in arguments
+
+
+def test_the_compose_file_of_a_cluster_starts_what_exists() -> None:
+    services = yaml.safe_load((PACKAGES / "compose-cluster.yaml").read_text())["services"]
+    nodes = [service for name, service in services.items() if name.startswith("node-")]
+    assert len(nodes) == 3
+    for number, node in enumerate(nodes, 1):
+        serve, *arguments = node["command"]
+        assert serve == "serve" and f"--node-id={number}" in arguments
+        served_with(arguments)
+        assert node["hostname"] == f"node-{number}" and not node.get("volumes")
+
+
 def test_the_compose_file_and_the_image_start_what_exists() -> None:
     service = yaml.safe_load((PACKAGES / "compose.yaml").read_text())["services"]["magnetar"]
     serve, *arguments = service["command"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -39,11 +40,46 @@ def is_generated(text: str) -> bool:
     return GENERATED in text[:600]
 
 
-def sources() -> Iterator[tuple[Path, str]]:
-    for path in tracked("*.py"):
-        text = path.read_text()
-        if not is_generated(text):
-            yield path, text
+class Definition(NamedTuple):
+    """A function or a class; of a function, its lines without its docstring."""
+
+    line: int
+    name: str
+    is_class: bool
+    lines: int
+
+
+class Source(NamedTuple):
+    """A file that is not generated, and what the rules look at."""
+
+    path: Path
+    text: str
+    has_docstring: bool
+    definitions: tuple[Definition, ...]
+
+
+@cache
+def sources() -> list[Source]:
+    """Return the files, each parsed once: their trees would fill the memory."""
+    texts = ((path, path.read_text()) for path in tracked("*.py"))
+    return [parsed(path, text) for path, text in texts if not is_generated(text)]
+
+
+def parsed(path: Path, text: str) -> Source:
+    tree = ast.parse(text)
+    definitions = (
+        Definition(node.lineno, node.name, *described(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    )
+    has_docstring = ast.get_docstring(tree) is not None
+    return Source(path.relative_to(ROOT), text, has_docstring, tuple(definitions))
+
+
+def described(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> tuple[bool, int]:
+    if isinstance(node, ast.ClassDef):
+        return True, 0
+    return False, length_without_docstring(node)
 
 
 def length_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -54,12 +90,6 @@ def length_without_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> in
     return lines
 
 
-def functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
 def report(findings: list[str]) -> None:
     if findings:
         pytest.fail("\n".join(findings), pytrace=False)
@@ -67,23 +97,24 @@ def report(findings: list[str]) -> None:
 
 def test_files_and_functions_fit_the_mind() -> None:
     findings = []
-    for path, text in sources():
-        name = path.relative_to(ROOT)
-        if (lines := text.count("\n")) > FILE_LINES_MAX:
-            findings.append(f"{name}: {lines} lines, at most {FILE_LINES_MAX}")
-        for function in functions(text):
-            if (lines := length_without_docstring(function)) > FUNCTION_LINES_MAX:
-                findings.append(f"{name}:{function.lineno} {function.name}: {lines} lines")
+    for source in sources():
+        if (lines := source.text.count("\n")) > FILE_LINES_MAX:
+            findings.append(f"{source.path}: {lines} lines, at most {FILE_LINES_MAX}")
+        findings += [
+            f"{source.path}:{each.line} {each.name}: {each.lines} lines"
+            for each in source.definitions
+            if each.lines > FUNCTION_LINES_MAX
+        ]
     report(findings)
 
 
 def test_names_say_what_a_thing_is() -> None:
     report(
         [
-            f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-            for path, text in sources()
-            for node in ast.walk(ast.parse(text))
-            if isinstance(node, ast.ClassDef) and BANNED_NAME.search(node.name)
+            f"{source.path}:{each.line} {each.name}"
+            for source in sources()
+            for each in source.definitions
+            if each.is_class and BANNED_NAME.search(each.name)
         ]
     )
 
@@ -91,9 +122,9 @@ def test_names_say_what_a_thing_is() -> None:
 def test_every_module_says_what_it_owns() -> None:
     report(
         [
-            f"{path.relative_to(ROOT)}: no module docstring"
-            for path, text in sources()
-            if text.strip() and ast.get_docstring(ast.parse(text)) is None
+            f"{source.path}: no module docstring"
+            for source in sources()
+            if source.text.strip() and not source.has_docstring
         ]
     )
 
@@ -101,9 +132,9 @@ def test_every_module_says_what_it_owns() -> None:
 def test_an_ignored_rule_has_its_reason_beside_it() -> None:
     report(
         [
-            f"{path.relative_to(ROOT)}:{number} {line.strip()}"
-            for path, text in sources()
-            for number, line in enumerate(text.splitlines(), 1)
+            f"{source.path}:{number} {line.strip()}"
+            for source in sources()
+            for number, line in enumerate(source.text.splitlines(), 1)
             if REASONLESS_IGNORE.search(line)
         ]
     )

@@ -2,7 +2,8 @@
 
 - The crash properties on the simulated disk, and the exactly-once pipeline, `--times` each.
 - All compat tests against a magnetar of three nodes.
-- The long runs of `tools.soak_run`: transactions, a failing cluster, groups, topics, Spark's sink.
+- The long runs of `tools.soak_run`: transactions, also over nodes, a failing cluster,
+  groups, topics, Spark's sink.
 - 100 000 random histories of a consumer group.
 - A cluster whose bucket fails, 200 MB in each partition (`tools.soak_bucket`).
 - The examples in Spark at full size, one of which audits two million records.
@@ -33,7 +34,14 @@ _HISTORIES = "tests/coordinator/groups/test_consumer_histories.py"
 #: An ordinary run has 300 histories.
 _HISTORIES_TIMES = {"MAGNETAR_SOAK": "334"}
 #: Of `--minutes`, for each long run.
-_SHARES = {"transactions": 1.0, "cluster": 2.0, "groups": 0.5, "topics": 1.0, "sink": 2.0}
+_SHARES = {
+    "transactions": 1.0,
+    "nodes": 2.0,
+    "cluster": 2.0,
+    "groups": 0.5,
+    "topics": 1.0,
+    "sink": 2.0,
+}
 _SPARK_EXAMPLES = ("ledger", "sessionize", "audit", "backfill")
 _OUTPUT_SHOWN = 8000
 
@@ -70,8 +78,8 @@ def crash_properties() -> Outcome:
 
 
 def pipeline() -> Outcome:
-    """Word counts, exactly once, while the workers and the broker are killed."""
-    return run("pipeline", ["compat_tests.pipeline.demo"])
+    """Word counts, exactly once, while the workers and the broker are killed, and workers stop."""
+    return run("pipeline", ["compat_tests.pipeline.demo", "--pauses"])
 
 
 def long_run(name: str, minutes: float) -> Outcome:
@@ -79,10 +87,10 @@ def long_run(name: str, minutes: float) -> Outcome:
     return run(name, ["tools.soak_run", name, "--minutes", str(minutes)])
 
 
-def nodes() -> Outcome:
+def compat_over_nodes() -> Outcome:
     """All compat tests against a magnetar of three nodes."""
     arguments = ["pytest", "-q", "-n", "2", "--dist", "loadscope", "-p", "no:randomly"]
-    return run("nodes", [*arguments, "compat_tests"], {"MAGNETAR_WORKERS": "3"})
+    return run("compat over nodes", [*arguments, "compat_tests"], {"MAGNETAR_WORKERS": "3"})
 
 
 def group_histories() -> Outcome:
@@ -109,7 +117,8 @@ def _planned(
             yield number, crash_properties
         if only in (None, "pipeline"):
             yield number, pipeline
-    for name, perform in {"nodes": nodes, "histories": group_histories, "bucket": bucket}.items():
+    once = {"compat": compat_over_nodes, "histories": group_histories, "bucket": bucket}
+    for name, perform in once.items():
         if only in (None, name):
             yield 1, perform
     for name, share in _SHARES.items():
@@ -131,11 +140,11 @@ def main() -> int:
         "--minutes",
         type=float,
         default=10.0,
-        help="of transactions and topics; half of it for groups, twice for cluster and sink",
+        help="of transactions and topics; half of it for groups, twice for nodes, cluster and sink",
     )
     parser.add_argument(
         "--only",
-        choices=("crash", "pipeline", "nodes", "histories", "bucket", *_SHARES, "examples"),
+        choices=("crash", "pipeline", "compat", "histories", "bucket", *_SHARES, "examples"),
     )
     arguments = parser.parse_args()
     outcomes = []

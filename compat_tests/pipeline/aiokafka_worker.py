@@ -17,6 +17,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka import TopicPartition as AdminTopicPartition
 from confluent_kafka.admin import AdminClient
@@ -111,8 +112,9 @@ class Worker:
         try:
             for output in batch.outputs(self.job):
                 await self.producer.send(output.topic, output.value, output.key, output.partition)
+            signature = self.job.signature("not told", self.client_id)
             positions = {
-                TopicPartition(self.job.text_topic, partition): offset
+                TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(offset, signature)
                 for partition, offset in batch.next_offsets().items()
             }
             await self.producer.send_offsets_to_transaction(positions, self.job.group)

@@ -6,6 +6,7 @@ transactions must drop it, so the callbacks here do more than print.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -105,8 +106,9 @@ class Worker:
             self.producer.begin_transaction()
             for output in batch.outputs(self.job):
                 self.producer.produce(output.topic, output.value, output.key, output.partition)
+            signature = self._signature()
             positions = [
-                TopicPartition(self.job.text_topic, partition, offset)
+                TopicPartition(self.job.text_topic, partition, offset, signature)
                 for partition, offset in batch.next_offsets().items()
             ]
             self.producer.send_offsets_to_transaction(positions, self.membership, _CALL_TIMEOUT_S)
@@ -122,6 +124,12 @@ class Worker:
             self.producer.abort_transaction(_CALL_TIMEOUT_S)
             self._rewind()
         tell("aborted" if aborts else "committed", records=batch.record_count)
+
+    def _signature(self) -> str:
+        """Sign as the membership has it: `CGMDv2:`, generation, group NUL, member NUL, instance."""
+        said = bytes(self.membership).partition(b":")[2]
+        generation_id = int.from_bytes(said[:4], sys.byteorder, signed=True)
+        return self.job.signature(generation_id, said[4:].split(b"\0")[1].decode())
 
     def _rewind(self) -> None:
         """Go back to what is committed: nothing read since was counted."""

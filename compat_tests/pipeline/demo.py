@@ -2,12 +2,14 @@
 killed.
 
 Starts a broker of its own in a temporary directory. Exit status 0: the counts are exactly true.
+Otherwise the directory stays, and the verdict says which transactions counted an input again.
 `--picture FILE` keeps what the terminal showed as an SVG, which the README shows.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 import time
@@ -49,10 +51,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="make demo")
     parser.add_argument("--broker", choices=("magnetar", "kafka"), default="magnetar")
     parser.add_argument("--words", type=int, default=None, help="stop the text after so many words")
+    parser.add_argument(
+        "--pauses", action="store_true", help="let workers stand still, too, beyond their sessions"
+    )
     parser.add_argument("--picture", type=Path, help="write the terminal's picture, an SVG, here")
     arguments = parser.parse_args()
     console = Console(record=True, width=128, highlight=False, markup=False)
-    status = _count(console, arguments.broker, arguments.words)
+    plan = Plan(words_max=arguments.words, pauses=arguments.pauses)
+    status = _count(console, arguments.broker, plan)
     if arguments.picture is not None:
         arguments.picture.parent.mkdir(parents=True, exist_ok=True)
         console.save_svg(str(arguments.picture), title="make demo", code_format=_PICTURE)
@@ -60,24 +66,30 @@ def main() -> int:
     return status
 
 
-def _count(console: Console, kind: str, words_max: int | None) -> int:
+def _count(console: Console, kind: str, plan: Plan) -> int:
     started_at = time.monotonic()
 
     def report(line: str) -> None:
         style = "bold red" if line.startswith("kill -9") else None
         console.print(f"{time.monotonic() - started_at:5.1f} s  {line}", style=style)
 
-    with tempfile.TemporaryDirectory(prefix="magnetar-demo-") as directory:
-        broker = make_broker(kind, Path(directory))
-        try:
-            with running(broker):
-                report(f"{broker.kind} serves {broker.bootstrap}")
-                verdict, killed = run_pipeline(broker, Plan(words_max=words_max), report)
-        except (BrokerFailed, Unfinished) as error:
-            report(f"FAILED: {error}\nthe broker's last words:\n{broker.output()[-2000:]}")
-            return 1
+    directory = Path(tempfile.mkdtemp(prefix="magnetar-demo-"))
+    broker = make_broker(kind, directory)
+    try:
+        with running(broker):
+            report(f"{broker.kind} serves {broker.bootstrap}")
+            verdict, killed = run_pipeline(broker, plan, report)
+    except (BrokerFailed, Unfinished) as error:
+        report(f"FAILED: {error}\nthe broker's last words:\n{broker.output()[-2000:]}")
+        report(f"its directory is kept: {directory}")
+        return 1
     report(f"killed on the way: {killed}")
-    return _conclude(console, verdict)
+    status = _conclude(console, verdict)
+    if status == 0:
+        shutil.rmtree(directory)
+    else:
+        report(f"the broker's directory is kept: {directory}")
+    return status
 
 
 def _conclude(console: Console, verdict: Verdict) -> int:

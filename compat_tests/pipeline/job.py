@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -56,6 +57,11 @@ class Job:
     @staticmethod
     def from_json(text: str) -> Job:
         return Job(**json.loads(text))
+
+    def signature(self, generation_id: int | str, member_id: str) -> str:
+        """Return the metadata of a transaction's offsets: who commits them, as which member."""
+        process = f"{self.worker}, process {os.getpid()}"
+        return f"{process}, generation {generation_id}, member {member_id!r}"
 
     def aborts(self) -> bool:
         """Throw the dice for the next transaction."""

@@ -8,7 +8,6 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import KafkaError, KafkaTimeoutError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests.pipeline.job import Batch, Job
@@ -85,27 +84,28 @@ class Worker:
                 tell("idle")
 
     def _count(self, batch: Batch) -> None:
+        """Count in one transaction. Any error ends this process, and the next one aborts.
+
+        Above all a refusal of the offsets: this producer would send them again, beside those of
+        its next transaction, which then commits offsets of inputs that it did not count.
+        """
         self.producer.begin_transaction()
-        try:
-            for output in batch.outputs(self.job):
-                self.producer.send(output.topic, output.value, output.key, None, output.partition)
-            self.producer.flush(_FLUSH_TIMEOUT_S)
-            positions = {
-                TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(offset, "", -1)
-                for partition, offset in batch.next_offsets().items()
-            }
-            self.producer.send_offsets_to_transaction(positions, self.membership)
-            aborts = self.job.aborts()
-            if not aborts:
-                self.producer.commit_transaction()
-        except (ProducerFencedError, KafkaTimeoutError):
-            raise
-        except KafkaError as error:
-            tell("refused", why=repr(error))
-            aborts = True
+        for output in batch.outputs(self.job):
+            self.producer.send(output.topic, output.value, output.key, None, output.partition)
+        self.producer.flush(_FLUSH_TIMEOUT_S)
+        member = self.membership
+        signature = self.job.signature(member.generation_id, member.member_id)
+        positions = {
+            TopicPartition(self.job.text_topic, partition): OffsetAndMetadata(offset, signature, -1)
+            for partition, offset in batch.next_offsets().items()
+        }
+        self.producer.send_offsets_to_transaction(positions, member)
+        aborts = self.job.aborts()
         if aborts:
             self.producer.abort_transaction()
             self._rewind()
+        else:
+            self.producer.commit_transaction()
         tell("aborted" if aborts else "committed", records=batch.record_count)
 
     def _rewind(self) -> None:

@@ -14,21 +14,27 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.pipeline.corpus import count_words, records
+from compat_tests.pipeline.evidence import evidence
 from compat_tests.pipeline.job import INPUT_PARTITIONS, OUTPUT_PARTITIONS, WORKERS, Job
-from compat_tests.pipeline.supervisor import Report, Team
+from compat_tests.pipeline.supervisor import Report, Supervised, Team
 from compat_tests.pipeline.verdict import Truth, Verdict, judge
 
 BROKER = "broker"
+#: At least and at most. A session has 3 s, and a worker that is silent for 7 s is killed.
+_PAUSE_S = (0.5, 6.0)
+_BETWEEN_PAUSES_S = (0.2, 2.0)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`kills` happen in random order, spread over the progress of the run."""
+    """`kills` happen in random order, spread over the progress of the run. With `pauses` workers
+    also stand still now and then, mostly for longer than their sessions."""
 
     words_max: int | None = None
     kills: tuple[str, ...] = (*WORKERS, BROKER, BROKER)
     batch_records: int = 200
     deadline_s: float = 240.0
+    pauses: bool = False
 
 
 class Unfinished(AssertionError):
@@ -110,6 +116,7 @@ class Pipeline:
         progress = Progress(self.job, self.truth, self._produced)
         deadline = time.monotonic() + self.plan.deadline_s
         told = 0.0
+        pauses = Pauses(team)
         while (counted := progress.counted()) < 1.0 or kills:
             if self._failure is not None:
                 raise self._failure
@@ -119,6 +126,8 @@ class Pipeline:
                 time.sleep(random.random() * 0.2)
                 self._kill(team, kills.pop(0))
             team.keep_running()
+            if self.plan.pauses:
+                pauses.tick()
             if time.monotonic() - told > 1.0:
                 told = time.monotonic()
                 self.report(_status(counted, team))
@@ -135,6 +144,29 @@ class Pipeline:
             self.report(f"broker is back after {(time.monotonic() - started_at) * 1000:.0f} ms")
         else:
             team.workers[victim].kill()
+
+
+class Pauses:
+    """Stops one worker after another (SIGSTOP). It goes on as a member that the group gave up."""
+
+    def __init__(self, team: Team) -> None:
+        self._workers = list(team.workers.values())
+        self._paused: Supervised | None = None
+        self._due = 0.0
+
+    def tick(self) -> None:
+        """Do what is due: stop one, or let it go on."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        if self._paused is None:
+            self._paused = random.choice(self._workers)
+            self._paused.pause()
+            self._due = now + random.uniform(*_PAUSE_S)
+        else:
+            self._paused.resume()
+            self._paused = None
+            self._due = now + random.uniform(*_BETWEEN_PAUSES_S)
 
 
 class Progress:
@@ -181,7 +213,16 @@ def _status(counted: float, team: Team) -> str:
 
 
 def run_pipeline(broker: Broker, plan: Plan, report: Callable[[str], None]) -> tuple[Verdict, str]:
-    """Run once; return the verdict, and a line that says what the run went through."""
+    """Run once; return the verdict, and a line that says what the run went through.
+
+    After a wrong verdict stops the broker, and reports what its files tell.
+    """
     pipeline = Pipeline(broker, plan, report)
     verdict = pipeline.run()
+    if verdict.faults:
+        broker.stop()
+        report(f"what the broker's files, {broker.log_directory}, tell of that:")
+        again, never = verdict.counted_again, verdict.never_counted
+        for line in evidence(broker, pipeline.job, again, never):
+            report(line)
     return verdict, ", ".join(pipeline.killed)

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from compat_tests.pipeline.job import OUTPUT_PARTITIONS, Job
 
 _READ_TIMEOUT_S = 60.0
+Input = tuple[int, int]
 
 
 @dataclass
@@ -34,6 +35,9 @@ class Verdict:
     inputs: int
     aborted_records: int
     faults: tuple[str, ...]
+    #: (partition, offset) of the inputs that were counted more than once, and of those that never.
+    counted_again: tuple[Input, ...] = ()
+    never_counted: tuple[Input, ...] = ()
 
 
 def judge(job: Job, truth: Truth) -> Verdict:
@@ -42,7 +46,7 @@ def judge(job: Job, truth: Truth) -> Verdict:
     committed = read_all(job.bootstrap, job.counts_topic, OUTPUT_PARTITIONS, "read_committed")
     for _, _, key, value in committed:
         counted[key.decode()] += int(value)
-    inputs: Counter[tuple[int, int]] = Counter()
+    inputs: Counter[Input] = Counter()
     for *_, value in read_all(job.bootstrap, job.inputs_topic, 1, "read_committed"):
         for partition, offsets in json.loads(value).items():
             inputs.update((int(partition), offset) for offset in offsets)
@@ -53,15 +57,28 @@ def judge(job: Job, truth: Truth) -> Verdict:
         inputs=len(inputs),
         aborted_records=len(written) - len(committed),
         faults=(*_input_faults(inputs, truth), *_word_faults(counted, truth)),
+        counted_again=_counted_again(inputs),
+        never_counted=_never_counted(inputs, truth),
     )
 
 
-def _input_faults(inputs: Counter[tuple[int, int]], truth: Truth) -> list[str]:
-    expected = {(p, offset) for p, count in truth.inputs.items() for offset in range(count)}
+def _counted_again(inputs: Counter[Input]) -> tuple[Input, ...]:
+    return tuple(sorted(each for each, times in inputs.items() if times > 1))
+
+
+def _never_counted(inputs: Counter[Input], truth: Truth) -> tuple[Input, ...]:
+    return tuple(sorted(_expected(truth) - inputs.keys()))
+
+
+def _expected(truth: Truth) -> set[Input]:
+    return {(p, offset) for p, count in truth.inputs.items() for offset in range(count)}
+
+
+def _input_faults(inputs: Counter[Input], truth: Truth) -> list[str]:
     groups = {
-        "never counted": sorted(expected - inputs.keys()),
-        "counted more than once": sorted(each for each, times in inputs.items() if times > 1),
-        "counted but never produced": sorted(inputs.keys() - expected),
+        "never counted": _never_counted(inputs, truth),
+        "counted more than once": _counted_again(inputs),
+        "counted but never produced": sorted(inputs.keys() - _expected(truth)),
     }
     return [
         f"{len(found)} inputs {what}, the first is text-{found[0][0]} at {found[0][1]}"

@@ -126,6 +126,8 @@ class Worker:
             except (Closed, OSError):
                 if (lost := self._connections.pop(address, None)) is not None:
                     lost.close()
+                # In a cluster another node leads what a dead one led; else it is asked in its turn.
+                self._homes[about] += 1
                 time.sleep(0.1)
                 continue
             if len(self._addresses) == 1 or code_of(answer) not in _ELSEWHERE:

@@ -9,8 +9,9 @@ bump and decision as one record too.
 from __future__ import annotations
 
 from enum import IntEnum, auto
-from typing import Any
+from typing import Any, Protocol
 
+from coordinator.decision import AnswerT, Decision
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
     PRODUCER_EPOCH_MAX,
@@ -121,6 +122,19 @@ def prepare_bumped(
         last_producer_epoch=last_producer_epoch,
         **changes,
     )
+
+
+class Decide(Protocol[AnswerT]):
+    """A rule about one transactional id.
+
+    It is asked with the state of the id, and with a producer id that no client was ever given; -1
+    where `takes_producer_id` says that none is needed. The producer id is used up where the
+    decision's record carries it.
+    """
+
+    def __call__(
+        self, txn: TransactionMetadata | None, *, fresh_producer_id: int
+    ) -> Decision[TransactionMetadata, AnswerT]: ...
 
 
 def takes_producer_id(txn: TransactionMetadata | None) -> bool:

@@ -3,7 +3,7 @@
 A partition knows an open transaction, or pending acks of one, as (producer id, producer epoch) and
 nothing more. Compared with what the coordinator knows of that producer id:
 
-    decided, markers due (PREPARE_*)      left alone: that is `work_due`'s, looked at again after
+    decided, markers due (PREPARE_*)      left alone: `work_due` brings the marker
     a vote, undecided (VOTED)             left alone: its parent or its time will decide
     epoch of the current producer         its current transaction: left alone while held; adopted
                                           (added, ONGOING) where its add was lost in a crash
@@ -19,7 +19,7 @@ duplicate of aborted bytes and answer success. The client ends it, or the timeou
 epoch. Data of the ended transaction's own epoch, where an end bumps it (transaction version 2, a
 timeout, a fence), was appended in a step whose add was lost: no client was told that it is there,
 and it shares its transaction's outcome. Every other epoch is fenced: no producer can send its
-batches again, none of them was committed, or their marker would be there. So the abort harms
+batches again. None of them was committed: a commit would have left its marker. So the abort harms
 no client and frees all readers.
 
 Nothing may be decided from a state that a power loss could take back: the caller waits until what
@@ -96,8 +96,8 @@ def heal(
         return _DECIDED
     if txn.state is State.VOTED:
         return _UNDECIDED
-    # The current epoch before the last ended one: under version 1 both are equal, and data of an
-    # equal epoch is of the transaction that came after (see above).
+    # The current epoch is compared first. Under version 1 the last ended epoch is equal to it, and
+    # open data of that epoch belongs to the later transaction (see above).
     if data == txn.identity:
         is_held = txn.state is State.ONGOING and partition in txn.partitions
         return _HELD if is_held else _ADD_LOST
@@ -107,10 +107,10 @@ def heal(
 
 
 def last_ended(txn: TransactionMetadata) -> ProducerIdentity | None:
-    """Return whose data the transaction that ended last carries; None where no outcome is kept.
+    """Return the producer of the data in the last ended transaction; None where no outcome is kept.
 
-    The TxnId says it for every way in which an end changes the identity: an epoch bumped by the
-    end (transaction version 2), by a timeout or a fence, or a rotated producer id.
+    The TxnId names that producer, whatever the end made of its identity: the epoch may have been
+    bumped by the end (transaction version 2), by a timeout or by a fence, the producer id rotated.
     """
     if txn.state not in _ENDED_AS or txn.txn_id is None:
         return None

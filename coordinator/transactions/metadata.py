@@ -92,7 +92,7 @@ class TopicPartition(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """Who a producer says it is: equal ids with a higher epoch fence the lower ones."""
+    """Who a producer says it is. Of one producer id, a higher epoch fences the lower ones."""
 
     producer_id: int
     producer_epoch: int
@@ -125,7 +125,7 @@ class TxnId:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> TxnId:
-        """Return the id that `to_bytes` made the 16 bytes of `value` of."""
+        """Return the id whose `to_bytes` are the 16 bytes of `value`."""
         bits = int.from_bytes(value, "big")
         return cls(
             coordinator_partition=bits >> 112,
@@ -157,10 +157,11 @@ class TransactionMetadata(NamedTuple):
     txn_id: TxnId | None = None
     """The current or last transaction; None before the first."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch that the current one was bumped from with its owner still the owner: by an EndTxn
-    of version 2, by the timeout, or at its wish; -1: another incarnation fenced it, or there was no
-    bump. In PREPARE_* and COMPLETE_* it is, where it is not -1, the epoch of the transaction that
-    ended, under `producer_id` or, once rotated, `previous_producer_id`."""
+    """The epoch before the last bump, where that bump fenced no other incarnation: an EndTxn of
+    version 2 did it, the timeout, or the producer's own InitProducerId. -1: another incarnation
+    fenced the producer, or there was no bump. Where PREPARE_* and COMPLETE_* have one, it is the
+    epoch of the transaction that ended. Its producer id is `producer_id`, or
+    `previous_producer_id` once that was rotated."""
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before its epochs ran out and it was rotated."""
     next_producer_id: int = NO_PRODUCER_ID
@@ -194,7 +195,8 @@ class TransactionMetadata(NamedTuple):
         return self.producer_epoch >= PRODUCER_EPOCH_MAX
 
 
-#: As `_replace`, which takes twice as long and is asked three times per transaction.
+#: For `transition`, through which each transaction passes three times: `_replace` takes twice as
+#: long.
 _PLACES = {name: place for place, name in enumerate(TransactionMetadata._fields)}
 _STATE, _UPDATED_AT_MS = _PLACES["state"], _PLACES["updated_at_ms"]
 
@@ -202,8 +204,10 @@ _STATE, _UPDATED_AT_MS = _PLACES["state"], _PLACES["updated_at_ms"]
 def transition(
     txn: TransactionMetadata, state: State, now_ms: int, **changes: Any
 ) -> TransactionMetadata:
-    """Return `txn` in `state` as of `now_ms`, with `changes`. An illegal step is a broken rule of
-    ours."""
+    """Return `txn` in `state` as of `now_ms`, with `changes`.
+
+    A step that `PREDECESSORS` does not have is a bug: AssertionError.
+    """
     if txn.state not in PREDECESSORS[state]:
         raise AssertionError(f"{txn.transactional_id}: {txn.state.name} -> {state.name}")
     values: list[Any] = [*txn]

@@ -67,14 +67,21 @@ class RememberedHolds:
         asked.remove(question)
         if not asked:
             del self._asked[producer_id]
-        valid = set(held) - question.void
-        if not valid:
+        self.told(producer_id, epoch, set(held) - question.void)
+
+    def told(self, producer_id: int, producer_epoch: int, held: set[TopicPartition]) -> None:
+        """Remember what a coordinator has said by itself.
+
+        `held` as in `answered`. Call it in order with the coordinator's markers: what was said
+        before a marker, and is heard after it, is about a transaction that has ended.
+        """
+        if not held:
             return
         known = self._held.get(producer_id)
-        if known is None or known[0] < epoch:
-            self._held[producer_id] = (epoch, valid)
-        elif known[0] == epoch:
-            known[1].update(valid)
+        if known is None or known[0] < producer_epoch:
+            self._held[producer_id] = (producer_epoch, held)
+        elif known[0] == producer_epoch:
+            known[1].update(held)
 
     def on_marker(self, producer_id: int, partition: TopicPartition) -> None:
         """A marker of the producer is in `partition`: its transaction is over there."""

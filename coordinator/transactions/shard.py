@@ -3,8 +3,8 @@ all of them.
 
 A shard changes only by `apply`, which is fed the records in log order: live right after the append,
 at the start from the log. So the live state is the replayed state. The shards tell the index of
-every change, so it is as much a fold of the logs as they are; it is bounded by them too: at most
-three producer ids for each transactional id.
+every change, so the index is a fold of the logs too. It holds at most three producer ids for each
+transactional id.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TransactionIndex:
         return self._transactional_ids.get(producer_id)
 
     def on_change(self, old: TransactionMetadata | None, new: TransactionMetadata | None) -> None:
-        """Account for a value that took another's place; None: there is none."""
+        """Account for `new` in the place of `old`; None where there is no value."""
         if new is not None and new.state is State.ONGOING:
             self._open[new.transactional_id] = new
         elif old is not None:

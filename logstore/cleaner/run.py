@@ -5,7 +5,7 @@ until the map is full or nothing cleanable is left. The second reads the whole l
 groups of segments. Each group becomes one segment, which takes the group's place before the next
 group begins. So a run that is given up in between has cleaned less, and does no harm.
 
-Reading and writing happen where `run` puts them; decisions about the log, on the event loop.
+Reading and writing happen where `run` puts them. The event loop decides about the log.
 Source: Kafka's Cleaner.
 """
 
@@ -98,9 +98,9 @@ class Cleaning:
                 list(log.producers.values()),
             )
         )
-        # A record must not go because of a later one that a crash could take away: so everything is
-        # durable first. And whatever happens from here on, recovery finds a snapshot of a state
-        # that it could no longer replay from the cleaned log.
+        # Everything is made durable first: a record must not go because of a later one that a crash
+        # could take away. The snapshot is made durable too, because recovery can no longer replay
+        # that state from the cleaned log.
         await log.secure_state()
         for group in grouped(found.segments, log.config, end_offset):
             await self._clean_group(group, cleaner, done)

@@ -68,13 +68,14 @@ class Snapshots:
 
         The snapshots that an unclean stop has left may be unsynced. If a segment were trimmed and
         power lost before the next snapshot, the state of that segment would be gone. So one is
-        written at once where there are segments to trim.
+        written at once where there are segments to trim, or some that are about to be deleted.
         """
-        self._written = snapshot_offsets(self._ledger, SUFFIX)
-        self._written_for_kafka = snapshot_offsets(self._ledger, KAFKA_SUFFIX)
-        if was_clean:
+        ledger = self._ledger
+        self._written = snapshot_offsets(ledger, SUFFIX)
+        self._written_for_kafka = snapshot_offsets(ledger, KAFKA_SUFFIX)
+        if was_clean and not ledger.trimmed:
             self.resume(self._written, self._written_for_kafka)
-        elif len(self._ledger.segments.base_offsets) > 1:
+        elif ledger.trimmed or len(ledger.segments.base_offsets) > 1:
             yield from self.securing(state)
 
     @property

@@ -112,11 +112,17 @@ def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
 def replay(ledger: Ledger, state: PartitionState, steady_ms: int) -> None:
     """Fold every batch from `state.end_offset` to the ledger's end."""
     for header, batch in ledger.batches.iterate(state.end_offset):
-        if header.is_control:
-            _replay_control(state, header, batch, steady_ms)
-        else:
-            state.on_batch(header, steady_ms)
+        _replay_batch(state, header, batch, steady_ms)
     state.end_offset = max(state.end_offset, ledger.end_offset)
+
+
+def _replay_batch(
+    state: PartitionState, header: BatchHeader, batch: memoryview, steady_ms: int
+) -> None:
+    if header.is_control:
+        _replay_control(state, header, batch, steady_ms)
+    else:
+        state.on_batch(header, steady_ms)
 
 
 def _replay_control(
@@ -141,18 +147,44 @@ def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
 
 
 def _newest_state(ledger: Ledger, steady_ms: int) -> PartitionState:
-    """Return the newest snapshot that holds against the log, or the empty state at its first batch.
+    """Return the newest snapshot that holds against the log, or the state at its first batch.
 
     Kafka's only where there is none of ours, however old: it remembers one batch per producer. The
     first batch may lie below the start offset. A segment's end had its snapshot before the segment
-    was trimmed, so no transaction that began there is lost, and no producer last heard of there.
+    was deleted, so no transaction that began there is lost, and no producer last heard of there.
     """
     first_offset = next(iter(ledger.segments.base_offsets), ledger.start_offset)
+    state = _newest_snapshot(ledger, first_offset, ledger.end_offset, steady_ms)
+    return _state_before(ledger, first_offset, steady_ms) if state is None else state
+
+
+def _state_before(ledger: Ledger, first_offset: int, steady_ms: int) -> PartitionState:
+    """Return the state at the log's first batch, of which no snapshot tells.
+
+    Empty, unless the segments before it are still there: the start offset was at a roll, and the
+    process ended before that roll's snapshot had its name.
+    """
+    trimmed_offset = next((segment.base_offset for segment in ledger.trimmed), first_offset)
+    state = _newest_snapshot(ledger, trimmed_offset, first_offset - 1, steady_ms)
+    if state is None:
+        state = PartitionState(trimmed_offset)
+    for segment in ledger.trimmed:
+        for header, batch in segment.whole_batches():
+            if header.base_offset >= state.end_offset:
+                _replay_batch(state, header, batch, steady_ms)
+    state.end_offset = first_offset
+    return state
+
+
+def _newest_snapshot(
+    ledger: Ledger, first_offset: int, last_offset: int, steady_ms: int
+) -> PartitionState | None:
+    """Return the newest snapshot in a range of offsets that holds against the log, if any."""
     candidates = [
         (offset, suffix == SUFFIX)
         for suffix in (SUFFIX, KAFKA_SUFFIX)
         for offset in reversed(snapshot_offsets(ledger, suffix))
-        if offset >= first_offset
+        if first_offset <= offset <= last_offset
     ]
     for offset, is_own in candidates:
         try:
@@ -163,7 +195,7 @@ def _newest_state(ledger: Ledger, steady_ms: int) -> PartitionState:
         except CorruptIndex:
             # Older snapshots need the same index. Only a replay of the log does without.
             break
-    return PartitionState(first_offset)
+    return None
 
 
 def _state_at(ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool) -> PartitionState:

@@ -7,7 +7,8 @@ ever waits for an object store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from uuid import UUID
 
 from logstore.remote.commit_store import (
     Chunk,
@@ -89,6 +90,10 @@ class BulkStore:
     async def reclaim(self) -> None:
         """As `CommitStore.reclaim`."""
         await self._rows.reclaim()
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """As `CommitStore.remains`."""
+        return await self._rows.remains(topic_ids)
 
     async def references(self) -> Sequence[bytes]:
         """As `CommitStore.references`."""

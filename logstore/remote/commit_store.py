@@ -16,7 +16,7 @@ calls come from the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -215,6 +215,9 @@ class CommitStore(Protocol):
 
     async def reclaim(self) -> None:
         """Let the room of removed chunks be used again. Raises StoreUnavailable."""
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""
 
     async def references(self) -> Sequence[bytes]:
         """Return the data of every chunk, of any log, that is a reference to an object.

@@ -137,7 +137,12 @@ RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
 #: Reads all rows, but of each only the first bytes.
 REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"
 
+_TABLES = ("chunks", "segments", "attachments", "logs")
 DELETE = tuple(
     f"DELETE FROM {table} USING {_WANTED} WHERE topic_id = w.t AND partition = w.p"
-    for table in ("chunks", "segments", "attachments", "logs")
+    for table in _TABLES
+)
+CLEAR = "TRUNCATE " + ", ".join(_TABLES)
+REMAINS = " UNION ".join(
+    f"SELECT topic_id, partition FROM {table} WHERE topic_id = ANY($1::uuid[])" for table in _TABLES
 )

@@ -11,9 +11,10 @@ of psycopg: docs/decisions/0060-commit-store.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -250,10 +251,33 @@ class PostgresStore:
         async with self._reading() as reader:
             await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
 
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        async with self._reading() as reader:
+            rows = await reader.fetch(sql.REMAINS, [*topic_ids])
+        return [LogKey(*row) for row in rows]
+
     async def references(self) -> Sequence[bytes]:
         async with self._reading() as reader:
             rows = await reader.fetch(sql.REFERENCES, REFERENCE)
         return [data for (data,) in rows]
+
+    async def fill(self, changes: Changes) -> None:
+        """Write what an import brings, without a fence: no node lives. Raises StoreUnavailable."""
+        rows = {
+            "chunks": [(*one.key, *one[1:]) for one in changes.chunks],
+            "segments": [(*one.key, *one[1:]) for one in changes.segments],
+            "logs": [(*one.key, one.start_offset) for one in changes.starts],
+            "attachments": [(*one.key, one.name, one.data) for one in changes.attachments],
+        }
+        async with self._reading() as writer, writer.transaction():
+            for table, records in rows.items():
+                if records:
+                    await writer.copy_records_to_table(table, records=records)
+
+    async def clear(self) -> None:
+        """Delete everything of every log. Raises StoreUnavailable."""
+        async with self._reading() as writer:
+            await writer.execute(sql.CLEAR)
 
     async def close(self) -> None:
         self._give_up()

@@ -83,6 +83,9 @@ class RemoteSync(Sync):
 class RemoteLedger(CommittedLedger):
     """A log that one node leads. Perform `opening` before anything else, nothing after `close`."""
 
+    #: The commit that makes a roll durable has its snapshot too, or comes before any trim up to it.
+    trimmed = ()
+
     def __init__(
         self,
         key: LogKey,

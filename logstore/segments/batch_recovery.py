@@ -3,7 +3,9 @@
 Everything below the recovery point was durable, indexes included, and is trusted. Past it nothing
 is: any part may be missing, zero or torn, any file may be absent. So, in this order:
 
-1. Segments wholly below the start offset are deleted: a trim may have come back after power loss.
+1. Segments wholly below the start offset are no part of the log: a trim may have come back after
+   power loss. They are deleted last, by the caller, for they may hold the only trace of a producer:
+   the process may have ended between a roll and the sync of its snapshot.
 2. Batches past the recovery point are scanned: CRC, magic, and offsets without a gap (compaction
    leaves gaps, but only in segments that another one follows). All that was ever durable is a
    prefix, so the first invalid batch ends the log: the segment is truncated there, later segments
@@ -52,6 +54,8 @@ class Recovered:
 
     end_offset: int
     segments: list[Segment] = field(default_factory=list)
+    #: Those wholly below the start offset, ascending. The caller deletes them.
+    trimmed: list[Segment] = field(default_factory=list)
     #: What the log's directory holds, besides segments and leftovers; None: there is none.
     names: list[str] | None = None
     #: That of the last batch; -1 in an empty log.
@@ -98,7 +102,8 @@ class Recovery:
         if finish_swaps(self.files, self.directory, names):
             names = self.files.list(self.directory)
         result.names = names
-        segments = self._drop_trimmed(self._find_segments(names))
+        segments = self._find_segments(names)
+        result.trimmed, segments = self._part(segments)
         # A clean log needs its end only, and a scan if that is not where the last batch ends.
         if self.clean and segments and self._measure(segments[-1], result):
             self._tell(segments, result)
@@ -106,10 +111,11 @@ class Recovery:
             result.leader_epoch = -1
             segments = yield from self._recover(segments, result)
         if segments and segments[-1].next_offset < self.start_offset:
-            for segment in segments:
+            # What came after is lost: a producer known by these would be refused what follows.
+            for segment in [*result.trimmed, *segments]:
                 segment.delete()
             self.files.sync_directory(self.directory)
-            segments = []
+            segments, result.trimmed = [], []
         result.segments = segments
         if result.leader_epoch < 0:
             result.leader_epoch = self._last_leader_epoch(segments)
@@ -132,12 +138,10 @@ class Recovery:
             segment.next_offset = later.base_offset
         return segments
 
-    def _drop_trimmed(self, segments: list[Segment]) -> list[Segment]:
-        keep = 0
-        while keep + 1 < len(segments) and segments[keep + 1].base_offset <= self.start_offset:
-            segments[keep].delete()
-            keep += 1
-        return segments[keep:]
+    def _part(self, segments: list[Segment]) -> tuple[list[Segment], list[Segment]]:
+        """Return the segments that lie wholly below the start offset, and the others."""
+        first = sum(segment.base_offset <= self.start_offset for segment in segments[1:])
+        return segments[:first], segments[first:]
 
     def _measure(self, last: Segment, result: Recovered) -> bool:
         """Find the last segment's end without a CRC scan. False: it does not end with a batch."""

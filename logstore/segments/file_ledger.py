@@ -67,6 +67,7 @@ class FileLedger(CommittedLedger):
         self.before_cut: Callable[[Recovered], None] = _ignore
         #: Moved by opening, by syncs and by securing only.
         self.recovery_point = recovery_point
+        self.trimmed: Sequence[Segment] = ()
         self._files = files
         self._directory = directory
         self._was_clean = clean
@@ -127,7 +128,7 @@ class FileLedger(CommittedLedger):
             raise LedgerFenced(f"epoch {epoch}, but epoch {recovered.leader_epoch} has written")
         self._names.has_directory = recovered.names is not None
         self._small_files.remember(recovered.names or ())
-        self.recovered = recovered
+        self.recovered, self.trimmed = recovered, recovered.trimmed
         self.segments.begin(recovered.segments)
         self._begin_at(recovered.end_offset)
 
@@ -143,6 +144,10 @@ class FileLedger(CommittedLedger):
 
     def opened(self) -> None:
         self._small_files.forget()
+        with self._group_commit.storing(self._directory):
+            for segment in self.trimmed:
+                segment.delete()
+        self.trimmed = ()
 
     # Appending
 

@@ -223,6 +223,15 @@ class Segments(Protocol):
         """
 
 
+class TrimmedSegment(Protocol):
+    """A segment wholly below the start offset, which the last process has not deleted."""
+
+    base_offset: int
+
+    def whole_batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield the batches, each with its data or, of a large one, the beginning of that."""
+
+
 class Attachments(Protocol):
     """Small files beside a ledger's batches, by name."""
 
@@ -336,6 +345,13 @@ class Lifetime(Protocol):
     def recovery_point(self) -> int:
         """Everything below is durable and indexed: worth a checkpoint, recovery may begin here."""
 
+    @property
+    def trimmed(self) -> Sequence[TrimmedSegment]:
+        """What opening has found below the start offset, ascending, until `opened`.
+
+        None of it is in `batches` or `segments`, and perhaps no snapshot tells of it.
+        """
+
     def opening(self, epoch: int) -> Procedure[None]:
         """Fence every lower epoch, then recover the tail. At its end all that is left is durable.
 
@@ -343,7 +359,8 @@ class Lifetime(Protocol):
         """
 
     def opened(self) -> None:
-        """Forget what served opening alone: its caller has read all attachments that it needs."""
+        """Forget what served opening alone, and delete `trimmed`: its caller has read all that it
+        needs of attachments and segments, and made durable what these alone told."""
 
     def securing(self) -> Procedure[None]:
         """Make everything durable, so that `recovery_point` is the end. `close` must follow with

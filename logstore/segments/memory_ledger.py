@@ -28,6 +28,9 @@ from wire.records import BatchHeader
 class MemoryLedger(CommittedLedger):
     """Batches in a list, attachments in a dictionary."""
 
+    #: A trim deletes segments in its own step.
+    trimmed = ()
+
     def __init__(
         self, group_commit: GroupCommit, *, segment_bytes: int = 2**30, start_offset: int = 0
     ) -> None:

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from logstore.disk.files import File, FileSystem
+from logstore.segments.batch_walk import WholeBatch, walk
 from logstore.segments.ledger import SegmentLimits
 from logstore.segments.names import (
     LOG_SUFFIX,
@@ -248,6 +249,12 @@ class Segment:
         """Yield (position, header) of every batch from the one at `position` on."""
         for at, header, _ in scan(self.file, position, self.size, whole=False):
             yield at, header
+
+    def whole_batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield what can be read of a segment whose file may be damaged, as `TrimmedSegment`."""
+        for found in walk(self.file, self.base_offset, self.next_offset):
+            if isinstance(found, WholeBatch):
+                yield found.header, found.data
 
     @property
     def max_timestamp_known(self) -> int | None:

@@ -4,9 +4,9 @@ Versions 0-5.  2: a fenced epoch is PRODUCER_FENCED, before: INVALID_PRODUCER_EP
 flexible.  4: between brokers: many transactions at once, each to add or only to verify (KIP-890):
 a partition that is not held is TRANSACTION_ABORTABLE.  5: an add may answer that too.
 
-All or nothing: where one partition does not exist it is UNKNOWN_TOPIC_OR_PARTITION, one of the
-coordinators' topics TOPIC_AUTHORIZATION_FAILED up to version 3; the others are
-OPERATION_NOT_ATTEMPTED, and nothing is added.
+All or nothing: where one partition is refused, nothing is added, and the other partitions are
+OPERATION_NOT_ATTEMPTED. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION. Up to
+version 3 a partition of the coordinators' topics is TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

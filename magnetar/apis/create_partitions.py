@@ -11,7 +11,6 @@ and loses groups and transactions by it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
@@ -19,8 +18,9 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.replicas import Replicas, check_alike, check_assignment
 from magnetar.storage.topic import Topic
-from magnetar.storage.topic_counts import check_replicas, check_total
+from magnetar.storage.topic_counts import ONE_DISK, check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_partitions import (
@@ -55,16 +55,14 @@ async def create_partitions(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             # Before the assignments, which are compared with the partitions that the topic lacks.
             topic = services.topics.check_growth(name, asked.count)
-            leaders = _leaders(services.nodes.ids, topic, asked)
+            assigned = _assigned(services, topic, asked)
             services.quotas.charge_mutation(
                 context,
                 asked.count - len(topic.partitions),
                 is_strict=context.version >= _STRICT_SINCE,
             )
             if not request.validate_only:
-                await services.topics.grow(
-                    name, asked.count, () if services.nodes.is_alone else leaders
-                )
+                await services.topics.grow(name, asked.count, assigned)
         results.append(result)
     return CreatePartitionsResponse(results=results)
 
@@ -81,10 +79,10 @@ def _check_total(services: Services, asked: list[CreatePartitionsTopic]) -> None
     check_total(total)
 
 
-def _leaders(node_ids: Sequence[int], topic: Topic, asked: CreatePartitionsTopic) -> list[int]:
-    """Return the node of each new partition; none where the request leaves the choice.
+def _assigned(services: Services, topic: Topic, asked: CreatePartitionsTopic) -> list[Replicas]:
+    """Return the replicas of each new partition; none where the request leaves the choice.
 
-    Raises INVALID_REPLICA_ASSIGNMENT unless each new partition is given its replica, or none is.
+    Raises INVALID_REPLICA_ASSIGNMENT unless each new partition is given replicas, or none is.
     """
     if asked.assignments is None:
         return []
@@ -95,4 +93,10 @@ def _leaders(node_ids: Sequence[int], topic: Topic, asked: CreatePartitionsTopic
             f"Attempted to add {added} additional partition(s), but {len(asked.assignments)}"
             " assignment(s) were specified.",
         )
-    return [check_replicas(node_ids, each.broker_ids) for each in asked.assignments]
+    one_disk = "" if services.topics.placement.moves else ONE_DISK
+    assigned = [
+        check_assignment(each.broker_ids, services.nodes.known, one_disk=one_disk)
+        for each in asked.assignments
+    ]
+    check_alike(assigned, topic.replication_factor)
+    return assigned

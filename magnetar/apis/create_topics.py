@@ -3,9 +3,10 @@
 Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible; the response has the settings
 of the created topic (KIP-525).  6: THROTTLING_QUOTA_EXCEEDED.  7: the response has its topic id.
 
-Each topic stands alone and is durable when it is answered. All data is on one disk, so replication
-factors above 1 are INVALID_REPLICATION_FACTOR, as in a Kafka of one broker. Replicas on brokers
-that do not exist are INVALID_REPLICA_ASSIGNMENT.
+Each topic stands alone and is durable when it is answered. A cluster has as many replicas as it has
+nodes, which live or have lived. Where all data is on one disk there is one, as in a Kafka of one
+broker. More are INVALID_REPLICATION_FACTOR; replicas on brokers that do not exist, or that are all
+gone, are INVALID_REPLICA_ASSIGNMENT.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.replicas import Replicas, check_alike, check_assignment
 from magnetar.storage.topic import Topic
-from magnetar.storage.topic_counts import BROKER_DEFAULT, check_replicas, check_total
+from magnetar.storage.topic_counts import BROKER_DEFAULT, ONE_DISK, check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_topics import (
@@ -90,13 +92,13 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
 async def _create(
     services: Services, context: RequestContext, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
-    partition_count, replication_factor, leaders = _counts(services, asked)
+    partition_count, replication_factor, assigned = _counts(services, asked)
     # A client that is told "already exists" goes on to use the topic.
     await services.topics.until_made(asked.name)
     configs = {config.name: config.value for config in asked.configs}
     # `validate_only` and a creation share every check, so that they refuse the same.
     row = services.topics.check_creation(
-        asked.name, partition_count, replication_factor, configs, leaders
+        asked.name, partition_count, replication_factor, configs, assigned
     )
     # As in Kafka: what is only checked counts too.
     services.quotas.charge_mutation(
@@ -122,9 +124,9 @@ def _created(
     )
 
 
-def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[int]]:
-    """Return partition count, replication factor and leaders, from the assignment where one is
-    given; no leaders where none is, or where there is one node."""
+def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[Replicas]]:
+    """Return partition count, replication factor and replicas, from the assignment where one is
+    given; no replicas where none is."""
     if not asked.assignments:
         return asked.num_partitions, asked.replication_factor, []
     if asked.num_partitions != BROKER_DEFAULT or asked.replication_factor != BROKER_DEFAULT:
@@ -139,13 +141,17 @@ def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[i
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Partitions must be numbered from 0 without gaps.",
         )
-    nodes = services.nodes
-    leaders = {
-        assignment.partition_index: check_replicas(nodes.ids, assignment.broker_ids)
-        for assignment in asked.assignments
+    one_disk = "" if services.topics.placement.moves else ONE_DISK
+    assigned = {
+        one.partition_index: check_assignment(
+            one.broker_ids, services.nodes.known, one_disk=one_disk
+        )
+        for one in asked.assignments
     }
-    # Each partition has one replica: `check_replicas` lets one node pass, once.
-    return len(indexes), 1, [] if nodes.is_alone else [leaders[index] for index in indexes]
+    in_order = [assigned[index] for index in indexes]
+    factor = len(in_order[0])
+    check_alike(in_order, factor)
+    return len(indexes), factor, in_order
 
 
 def _configs(services: Services, own: dict[str, str]) -> list[CreatableTopicConfigs]:

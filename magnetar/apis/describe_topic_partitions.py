@@ -10,7 +10,7 @@ there are more, the response ends with a cursor, from which the next request goe
 from __future__ import annotations
 
 from magnetar.apis.authorization import allowed_operations, may, require
-from magnetar.apis.leaders import tell_leaderless
+from magnetar.apis.leaders import tell_replicas
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -109,7 +109,7 @@ def _describe(
         _partition(index, one, leader_id(one, services.node.id))
         for index, one in enumerate(partitions, first_partition)
     ]
-    tell_leaderless(services, described.partitions)
+    tell_replicas(services, topic, described.partitions)
     return described
 
 

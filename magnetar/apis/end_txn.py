@@ -19,7 +19,7 @@ from coordinator.transactions.metadata import (
 )
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
-from magnetar.apis.registry import handles
+from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import END_TXN_BUMPS_SINCE, END_TXN_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -33,19 +33,21 @@ from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
     refuse=mirror(EndTxnResponse, fenced_since=END_TXN_FENCED_SINCE),
     needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
 )
-async def end_txn(
-    services: Services, request: EndTxnRequest, context: RequestContext
-) -> EndTxnResponse:
+def end_txn(services: Services, request: EndTxnRequest, context: RequestContext) -> Handled:
     # KIP-890: the version of the request says which transaction version its producer speaks.
     bumps_epoch = context.version >= END_TXN_BUMPS_SINCE
-    next_producer = await services.transactions.end(
+    return services.transactions.end(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
+        _with_next_producer if bumps_epoch else _without_producer,
         commit=request.committed,
-        transaction_version=(TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1),
+        transaction_version=TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1,
     )
-    if not bumps_epoch:
-        return EndTxnResponse()
-    return EndTxnResponse(
-        producer_id=next_producer.producer_id, producer_epoch=next_producer.producer_epoch
-    )
+
+
+def _with_next_producer(producer: ProducerIdentity) -> EndTxnResponse:
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _without_producer(_producer: ProducerIdentity) -> EndTxnResponse:
+    return EndTxnResponse()

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.storage.replicas import told
+from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.messages import describe_topic_partitions, fetch, metadata, produce
 
@@ -31,22 +33,35 @@ def endpoints(
     ]
 
 
-def tell_leaderless(
+def tell_replicas(
     services: Services,
+    topic: Topic,
     partitions: Iterable[
         metadata.MetadataResponsePartition
         | describe_topic_partitions.DescribeTopicPartitionsResponsePartition
     ],
 ) -> None:
-    """Say of partitions whose leader is gone that they have none: clients ask again soon.
+    """Tell the replicas of a cluster's partitions, and which of them live.
 
-    Another node takes them over. Nodes of one machine start again, so their clients wait for them.
+    A partition whose leader is gone has none: clients ask again soon, and another node takes it
+    over by then. Nodes of one machine start again, so their clients wait for them, and each
+    partition has its leader as the one replica.
     """
-    if not services.topics.placement.moves:
+    placement = services.topics.placement
+    if not placement.moves:
         return
-    live = {*services.nodes.ids}
+    nodes = placement.nodes
+    live = {*nodes.live}
     for one in partitions:
-        if one.leader_id not in live:
+        index, leader = one.partition_index, one.leader_id
+        one.replica_nodes = [
+            *told(
+                *(topic.id, index, leader, topic.replication_factor, nodes),
+                topic.assigned.get(index, ()),
+            )
+        ]
+        one.isr_nodes = [node_id for node_id in one.replica_nodes if node_id in live]
+        one.offline_replicas = [node_id for node_id in one.replica_nodes if node_id not in live]
+        if leader not in live:
             one.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-            one.offline_replicas = [one.leader_id]
-            one.leader_id, one.isr_nodes = -1, []
+            one.leader_id = -1

@@ -13,7 +13,7 @@ advertises.
 from __future__ import annotations
 
 from magnetar.apis.authorization import allowed_operations, cluster_operations, may, require
-from magnetar.apis.leaders import tell_leaderless
+from magnetar.apis.leaders import tell_replicas
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -147,7 +147,7 @@ async def _describe(
     services: Services, topic: Topic, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
     own_id = services.node.id
-    # One list for all partitions of a node: there is one replica of each.
+    # One list for all partitions of a node: there is one replica of each, but in a cluster.
     nodes: dict[int, list[int]] = {}
     described = MetadataResponseTopic(
         name=topic.name,
@@ -164,7 +164,7 @@ async def _describe(
             async for index, one in services.turns.each(tuple(enumerate(topic.partitions)))
         ],
     )
-    tell_leaderless(services, described.partitions)
+    tell_replicas(services, topic, described.partitions)
     if request.include_topic_authorized_operations:
         described.topic_authorized_operations = allowed_operations(
             services, context, Resource.TOPIC, topic.name

@@ -87,7 +87,7 @@ def produce(services: Services, request: ProduceRequest, context: RequestContext
     appending = _Appending(services, request, context)
     steps, checks, connection = appending.steps(), services.batch_checks, context.connection
     wait = None
-    if not checks.is_before(connection):
+    if connection not in checks.queues:
         wait = next(steps, None)
         if wait is None:
             return appending.respond()

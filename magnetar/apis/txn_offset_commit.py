@@ -70,7 +70,7 @@ def txn_offset_commit(
     asking = _Asking(services, request, context, elsewhere)
     steps, checks, connection = asking.steps(), services.batch_checks, context.connection
     wait = None
-    if not checks.is_before(connection):
+    if connection not in checks.queues:
         wait = next(steps, None)
         if wait is None:
             return asking.respond()

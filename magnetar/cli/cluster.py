@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from magnetar.cli.cluster_copy import export, import_
 from magnetar.cli.cluster_storage import doctor, init, repair, status
 from magnetar.cli.commands import Connect, asks_brokers, complete_topics, json_output, print_json
 from magnetar.cli.readable import ABSENT, fields, size, table
@@ -27,7 +28,7 @@ def cluster(connect: Connect, as_json: bool) -> None:
         _show(connect, as_json)
 
 
-for _command in (init, status, doctor, repair):
+for _command in (init, status, doctor, repair, import_, export):
     cluster.add_command(_command)
 
 

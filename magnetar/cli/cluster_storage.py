@@ -24,7 +24,7 @@ storage = click.option(
 )
 
 
-def _reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
+def reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
     """Turn what a catalog raises into one line on standard error, and exit code 1."""
 
     @functools.wraps(command)
@@ -50,7 +50,7 @@ def _open(url: str) -> Catalog:
 
 @click.command("init", short_help="Make the tables of a cluster.")
 @storage
-@_reports_catalog
+@reports_catalog
 def init(url: str) -> None:
     """Make the tables of a cluster in a database, in the schema magnetar, or bring them up to
     date. The first node does so too; use this where its role may not make tables.
@@ -62,7 +62,7 @@ def init(url: str) -> None:
 @click.command("status", short_help="Show the nodes of a cluster, from its database.")
 @storage
 @json_output
-@_reports_catalog
+@reports_catalog
 def status(url: str, as_json: bool) -> None:
     """Show the nodes of a cluster as its database has them, also where none of them runs: which
     live, how many partitions each leads, and where clients and other nodes reach it.
@@ -89,7 +89,7 @@ def status(url: str, as_json: bool) -> None:
 @click.command("doctor", short_help="Look for what breaks a cluster's promises.")
 @storage
 @json_output
-@_reports_catalog
+@reports_catalog
 def doctor(url: str, as_json: bool) -> None:
     """Look for what breaks the promises of a cluster: how its database is set up, replicated and
     reached, clocks, nodes that are gone; and say how to mend it. The exit code is 1 after an error.
@@ -118,7 +118,7 @@ def doctor(url: str, as_json: bool) -> None:
     is_flag=True,
     help="Go on without what the database has lost. It is gone for good then.",
 )
-@_reports_catalog
+@reports_catalog
 def repair(url: str, accept_loss: bool) -> None:
     """Say what the database of a cluster has lost of what was acknowledged, after a fail-over to a
     standby that was behind, and let the nodes serve again.

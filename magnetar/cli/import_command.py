@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from magnetar.cli.commands import fail, json_output, print_json
+from magnetar.cli.progress import progress_bar
 from magnetar.cli.readable import ABSENT, size, table
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def import_command(
     choice = Choice(only, except_, abort_open, configs)
     try:
         outcome = import_directories(
-            sources, data_dir, choice, link=link, dry_run=dry_run, progress=_progress
+            sources, data_dir, choice, link=link, dry_run=dry_run, progress=progress_bar
         )
     except (ImportRefused, CatalogFailure) as refusal:
         fail(str(refusal))
@@ -116,17 +115,6 @@ def import_command(
         print_json([_to_json(outcome, dry_run)])
     else:
         _print(outcome, data_dir, dry_run)
-
-
-@contextmanager
-def _progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar of `total` bytes, if standard error is a terminal; yield what advances the bar."""
-    # A log file would hold a line for each step of the bar.
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
-        yield bar.update
 
 
 def _print(outcome: Outcome, data_dir: Path, dry_run: bool) -> None:

@@ -152,7 +152,7 @@ class BrokerConfig(
         1, minimum=1, maximum=32767, since="0.8", doc="Replication factor where none is named."
     )
     min_insync_replicas = integer(
-        1, minimum=1, since="0.9", doc="Shown and stored: one node holds every replica.", acts=False
+        1, minimum=1, since="0.9", doc="Shown and stored: replicas hold no copies.", acts=False
     )
     auto_create_topics_enable = boolean(
         True, since="0.8", doc="Whether asking for a topic's metadata may create the topic."
@@ -386,8 +386,7 @@ class BrokerConfig(
         maximum=32767,
         type=ConfigType.SHORT,
         since="0.11",
-        doc="Shown: one node holds every replica.",
-        acts=False,
+        doc="Of its topic in a cluster, as far as there are nodes. Elsewhere it is 1.",
     )
     transaction_state_log_segment_bytes = integer(
         104857600, minimum=1, since="0.11", doc="Segment size of __transaction_state."
@@ -491,8 +490,7 @@ class BrokerConfig(
         maximum=32767,
         type=ConfigType.SHORT,
         since="0.8.1",
-        doc="Shown: one node holds every replica.",
-        acts=False,
+        doc="Of its topic in a cluster, as far as there are nodes. Elsewhere it is 1.",
     )
     offsets_topic_segment_bytes = integer(
         104857600, minimum=1, since="0.8.1", doc="Segment size of __consumer_offsets."

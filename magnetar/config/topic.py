@@ -34,7 +34,7 @@ _STORED = {
         remote.log.copy.disable boolean false 3.9
         remote.log.delete.on.disable boolean false 3.9
     """,
-    "one node holds every replica": """
+    "replicas hold no copies": """
         min.insync.replicas int>=1 1 0.9 min.insync.replicas
         unclean.leader.election.enable boolean false 0.8.2 unclean.leader.election.enable
     """,

@@ -219,7 +219,7 @@ def _led(row: TopicRow, nodes: Sequence[int]) -> TopicRow:
     """
     if not nodes:
         return row
-    leaders = Placement(nodes[0], nodes).of_new(row.id, 0, row.partition_count)
+    leaders, _ = Placement(nodes[0], nodes).of_new(row.id, 0, row.partition_count)
     return row._replace(leaders=tuple(Elsewhere(node_id, 0) for node_id in leaders))
 
 

@@ -12,10 +12,15 @@ from magnetar.peers.node_peers import NodePeers
 from magnetar.peers.tables import PeerApi, PeerApis
 from magnetar.runtime import holds_elsewhere, marker_messages
 from magnetar.runtime.holds_elsewhere import HoldsElsewhere
+from magnetar.runtime.holds_told import HoldsTold
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.participants import LocalParticipants
-from magnetar.runtime.peer_messages import CatalogChangedRequest, FindProducersRequest
+from magnetar.runtime.peer_messages import (
+    CatalogChangedRequest,
+    FindProducersRequest,
+    HoldsToldRequest,
+)
 from magnetar.runtime.peer_requests import PeerRequests
 from magnetar.runtime.producers_elsewhere import ProducersElsewhere
 from magnetar.runtime.transactions import Transactions
@@ -44,6 +49,7 @@ class AmongPeers:
         self._participants = participants
         self._clock = clock
         self.holds = HoldsElsewhere(nodes, peers, held)
+        self.told = HoldsTold(nodes, peers, moves=topics.placement.moves)
         self.markers = MarkersElsewhere(nodes, peers, participants, clock)
         self.producers = ProducersElsewhere(peers, lambda: _coordinators(topics))
         topics.on_deleted.append(lambda topic: held.forget_topic(topic.name))
@@ -60,7 +66,7 @@ class AmongPeers:
         requests = PeerRequests(
             transactions, self._participants, self._clock, self._nodes.see_changes
         )
-        await self._peers.listen(_apis(requests), fail)
+        await self._peers.listen(_apis(requests, self.holds), fail)
 
     def stop(self) -> None:
         """Ask and answer no more."""
@@ -77,13 +83,14 @@ def _coordinators(topics: Topics) -> list[int | None]:
     return [one.node_id if isinstance(one, Elsewhere) else None for one in topic.partitions]
 
 
-def _apis(requests: PeerRequests) -> PeerApis:
+def _apis(requests: PeerRequests, holds: HoldsElsewhere) -> PeerApis:
     """Return what peers may ask."""
     return {
         api.request_class.api_key: api
         for api in (
             PeerApi(CatalogChangedRequest, 0, requests.catalog_changed),
             PeerApi(FindProducersRequest, 0, requests.find_producers),
+            PeerApi(HoldsToldRequest, 0, holds.told),
             PeerApi(AddPartitionsToTxnRequest, holds_elsewhere.VERSION, requests.add_partitions),
             PeerApi(WriteTxnMarkersRequest, marker_messages.VERSION, requests.write_markers),
         )

@@ -37,6 +37,11 @@ from magnetar.runtime.peers import PeerUnreachable
 from wire.errors import WireError
 from wire.message import Message
 
+#: The correlation id of what has no answer.
+_UNANSWERED = -1
+#: A peer that has so much to read is told nothing more.
+_UNREAD_BYTES_MAX = 1 << 20
+
 
 class Own(NamedTuple):
     """Who this node is among its peers."""
@@ -162,6 +167,15 @@ class DialledPeer(asyncio.Protocol):
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._look)
         return answer
+
+    def tell(self, request: Message, version: int) -> None:
+        """Send what has no answer. It may be lost; else it arrives in order with all calls."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        # A peer that reads nothing: what waits for an answer gives the connection up.
+        if transport.get_write_buffer_size() <= _UNREAD_BYTES_MAX:
+            transport.write(encode_request(request, version, _UNANSWERED))
 
     def abort(self) -> None:
         """End the connection at once. Calls without an answer raise PeerUnreachable."""

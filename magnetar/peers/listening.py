@@ -194,6 +194,8 @@ class ListenedPeer(asyncio.Protocol):
             return
         if isinstance(answer, Message):
             self._send(answer, version, correlation_id)
+        elif answer is None:
+            return
         elif isinstance(answer, DelayedResponse):
             self._peers.delayed.begin(answer, partial(self._finish, answer, asked))
         else:

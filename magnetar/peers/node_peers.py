@@ -75,6 +75,15 @@ class NodePeers:
             return self._dial_and_call(node_id, request, version)
         return dialled.call(request, version)
 
+    def tell(self, node_id: int, request: Message, version: int) -> None:
+        """Tell a peer what it need not know, where there is a connection. It may be lost.
+
+        What arrives takes effect in order with what `call` has sent.
+        """
+        dialled = self._dialled.get(node_id)
+        if dialled is not None:
+            dialled.tell(request, version)
+
     async def _dial_and_call(self, node_id: int, request: Message, version: int) -> Message:
         dialled = await self._dial(node_id)
         return await dialled.call(request, version)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 from magnetar.runtime.delayed_response import DelayedResponse
 from wire.message import Message
 
-#: The answer to a peer's request, now or later.
-Performed: TypeAlias = Message | DelayedResponse | Awaitable[Message]
+#: The answer to a peer's request, now or later. None: it has no answer.
+Performed: TypeAlias = Message | DelayedResponse | Awaitable[Message] | None
 
 
 class PeerApi(NamedTuple):

@@ -50,12 +50,9 @@ class BatchChecks:
     def __init__(self, whole_work: WholeWork, turns: Turns) -> None:
         self._whole_work = whole_work
         self._turns = turns
-        #: Of each connection that has a request here: those that have not begun again.
-        self._queues: dict[Connection, deque[_Request]] = {}
-
-    def is_before(self, connection: Connection) -> bool:
-        """Return whether a request of the connection is here, so that the next one has to wait."""
-        return connection in self._queues
+        #: By connection: its requests here that have not begun again. A connection with a queue, be
+        #: it empty, has a request here: its next one has to wait.
+        self.queues: dict[Connection, deque[_Request]] = {}
 
     async def perform(
         self,
@@ -71,9 +68,9 @@ class BatchChecks:
         producer that asks for no answers may close it.
         """
         request = _Request(wait, steps, respond, asyncio.get_running_loop().create_future())
-        queue = self._queues.get(connection)
+        queue = self.queues.get(connection)
         if queue is None:
-            queue = self._queues[connection] = deque()
+            queue = self.queues[connection] = deque()
             self._whole_work.begin(self._work(connection, queue))
         queue.append(request)
         return await request.answer
@@ -99,7 +96,7 @@ class BatchChecks:
                 if queue and self._turns.is_over():
                     await self._turns.give_up()
         finally:
-            del self._queues[connection]
+            del self.queues[connection]
 
     async def _go_on(self, wait: Wait | None, steps: Steps) -> None:
         try:

@@ -22,6 +22,7 @@ from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.leadership import Leadership
 from magnetar.runtime.members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.nodes import Nodes
+from magnetar.runtime.remains import Remains
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.database import CatalogUnavailable
@@ -62,6 +63,7 @@ class ClusterNode:
         self._leading = asyncio.Lock()
         self._tasks: Tasks | None = None
         self._offloading: Offloading | None = None
+        self._remains: Remains | None = None
         #: The nodes that lived at the last look.
         self._seen: set[int] = set()
 
@@ -79,7 +81,7 @@ class ClusterNode:
         presence = self._joining.presence(listeners, self._config.broker_rack)
         self._incarnation = catalog.start_node(self._own_id, presence)
         self.members.see(catalog.members())
-        self._placement.see_live(self.members.live())
+        self._see()
         self._seen = {*self._placement.node_ids}
         self._make_internal(catalog)
         return self._incarnation
@@ -110,25 +112,31 @@ class ClusterNode:
             self._on_seen,
         )
         self._watch.start(fail)
+
+        def is_controller() -> bool:
+            return nodes.controller_id == self._own_id
+
+        self._remains = Remains(self._catalog, logs, is_controller, fail)
+        self._remains.start()
         if logs.bulk is not None:
             # Imported where a cluster has a bucket: the others start faster without.
             from magnetar.runtime.offloading import Offloading
 
-            self._offloading = Offloading(
-                topics, logs.bulk, clock, lambda: nodes.controller_id == self._own_id, fail
-            )
+            self._offloading = Offloading(topics, logs.bulk, clock, is_controller, fail)
             self._offloading.start()
         # Those that led more than their share until now look at theirs when they see this node.
 
     async def drain(self) -> None:
         """Let other nodes lead all that this one leads."""
+        if self._remains is not None:
+            await self._remains.stop()
         if self._offloading is not None:
             await self._offloading.stop()
         if self._leadership is None or self._tasks is None:
             return
         self._tasks.cancel()
         async with self._leading:
-            await self._leadership.drain(self.members.live())
+            await self._leadership.drain(self.members.heirs())
 
     async def leave(self) -> None:
         """Say that this node serves no more. Expects that all it has answered is durable."""
@@ -140,17 +148,20 @@ class ClusterNode:
         except CatalogUnavailable as away:
             _log.warning("the others wait for the end of the lease", reason=str(away))
 
+    def _see(self) -> None:
+        self._placement.see_nodes(self.members.live(), self.members.known())
+
     def _see_nodes(self) -> None:
         """Know of a node that has just started: it must hear of the next change."""
         assert self._catalog is not None
         self.members.see(self._catalog.members())
-        self._placement.see_live(self.members.live())
+        self._see()
 
     async def _on_seen(self, version: int) -> None:
         """Act on what the catalog says now: obey changes, take over, even out."""
         assert self._changes is not None and self._tasks is not None
         assert self._leadership is not None and self._watch is not None
-        self._placement.see_live(self.members.live())
+        self._see()
         live = {*self._placement.node_ids}
         before, self._seen = self._seen, live
         if before != live:
@@ -161,8 +172,11 @@ class ClusterNode:
             if row.incarnation >= 0:
                 took = partial(self._leadership.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._alone(took))
+        heirs = self.members.heirs()
         if live - before:
-            self._tasks.spawn(self._alone(partial(self._leadership.even_out, live)))
+            self._tasks.spawn(self._alone(partial(self._leadership.even_out, heirs)))
+        elif self._leadership.misplaced(heirs) and not self._leading.locked():
+            self._tasks.spawn(self._alone(partial(self._leadership.prefer, heirs)))
 
     async def _alone(self, work: Callable[[], Awaitable[object]]) -> None:
         """Change who leads what, unless the catalog does not answer: the next look tries again."""
@@ -176,9 +190,10 @@ class ClusterNode:
         """Make the coordinators' topics: nodes must agree on them from the first request."""
         known = {row.name for row in catalog.topics()}
         for name in sorted(INTERNAL - known):
-            counts = counts_of_new(name, BROKER_DEFAULT, BROKER_DEFAULT, self._config)
+            nodes_max = self._placement.replicas_max
+            counts = counts_of_new(name, BROKER_DEFAULT, BROKER_DEFAULT, self._config, nodes_max)
             topic_id, configs = uuid.uuid4(), internal_configs(name, self._config)
-            node_ids = self._placement.of_new(topic_id, 0, counts[0])
+            node_ids, _ = self._placement.of_new(topic_id, 0, counts[0])
             leaders = tuple(self._placement.at(node_id) for node_id in node_ids)
             row = TopicRow(topic_id, name, *counts, True, configs, leaders)
             try:

@@ -1,8 +1,10 @@
 """Commits: from the decision over a transaction to the moment when nothing of it is open.
 
 `coordinator.transactions.commit_plan` says what is appended in which step; this module appends,
-waits for the disk, and wakes the waiters. A commit may be an abort: it is one decision, carried out
-by a task of its own that no client's disconnect can stop.
+waits for the disk, and wakes the waiters. A commit may be an abort: it is one decision, and no
+client's disconnect can stop it. What a plan appends in its first step becomes durable together: the
+sync that makes it so shows the outcome in its own step. Only a commit that has more to do before
+its outcome is visible goes on in a task.
 
 A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
 then. COMPLETE_* is *owed* after that, where it was not the decision itself. Under version 2 it is
@@ -28,12 +30,15 @@ from coordinator.decision import Urgency
 from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
 from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TopicPartition
 from logstore.partition.log import PartitionLog
+from logstore.sync.group_commit import Waiter
 from magnetar.clock import Clock
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import AppendedMarker, Participants, owed_of
 from magnetar.storage.leaders import shard_missing
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.message import Message
 
 #: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
 #: answers anyway; InitProducerId asks its client to try again. Well below the clients' timeouts.
@@ -58,7 +63,8 @@ class _Commit:
 
     __slots__ = (
         "after",
-        "decided",
+        "ended",
+        "is_abandoned",
         "left",
         "log",
         "markers",
@@ -70,12 +76,7 @@ class _Commit:
     )
 
     def __init__(
-        self,
-        work: MarkerWork,
-        plan: Plan,
-        log: PartitionLog,
-        decided: asyncio.Future[None] | None,
-        after: Sequence[asyncio.Task[None]],
+        self, work: MarkerWork, plan: Plan, log: PartitionLog, after: Sequence[_Commit]
     ) -> None:
         self.work = work
         #: Its work, and that of each vote that it decides: the part for this node's partitions.
@@ -84,15 +85,49 @@ class _Commit:
         self.owed: Sequence[MarkerWork] = ()
         self.plan = plan
         self.log = log
-        #: Resolves when the decision is durable. None: it is already.
-        self.decided = decided
         #: Commits whose markers go before this one's COMPLETE_*.
         self.after = after
+        for one in after:
+            one.until_ended()
         #: Those appended that may not be durable yet.
         self.markers: list[AppendedMarker] = []
         #: Of partitions that have moved away before their marker was appended.
         self.left: list[tuple[MarkerWork, TopicPartition]] = []
+        #: What goes on with the commit after its first step, where there is more to do.
         self.task: asyncio.Task[None] | None = None
+        self.is_abandoned = False
+        #: Resolves when the outcome is visible. Made where this commit is waited for, not its id.
+        self.ended: asyncio.Future[None] | None = None
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether all markers are durable. Ask it once the decision is."""
+        if Part.MARKERS not in self.plan.first or self.owed or self.left:
+            return False
+        return all(log.reader.high_watermark >= end for _, _, log, end in self.markers)
+
+    def until_ended(self) -> asyncio.Future[None]:
+        """Return `ended`; it fails, or is cancelled, with the commit."""
+        if self.ended is None:
+            self.ended = asyncio.get_running_loop().create_future()
+        return self.ended
+
+    def fail(self, failure: Exception) -> None:
+        """Tell those who wait for this commit why its outcome is never visible."""
+        ended = self.until_ended()
+        if not ended.done():
+            ended.set_exception(failure)
+            ended.exception()  # Marked as seen: no other commit may be waiting for this one.
+
+    def abandon(self) -> None:
+        """Do nothing more about the decision, nor about those that go before it: another node, or
+        the next start, goes on from them."""
+        for one in self.after:
+            one.abandon()
+        self.is_abandoned = True
+        if self.task is not None:
+            self.task.cancel()
+        self.until_ended().cancel()
 
 
 class Commits:
@@ -116,15 +151,16 @@ class Commits:
         self._stop = stop
         #: By transactional id: its decision, or one of its markers, may not be durable yet.
         self.under_way: dict[str, _Commit] = {}
-        self._waiters: dict[str, list[asyncio.Future[bool]]] = {}
+        self._waiters: dict[str, list[Waiter]] = {}
         #: By transactional id: what is visible, and has its COMPLETE_* still to be appended.
         self.owed: dict[str, MarkerWork] = {}
         self._timer: asyncio.TimerHandle | None = None
         #: Held by the commit whose slice of markers the turn of the event loop has.
         self._slicing = asyncio.Lock()
         #: By transactional id: the end offset of a COMPLETE_* of version 1, until it is known to be
-        #: durable. In memory only: what a restart finds in the log is durable.
-        self._completed: dict[str, int] = {}
+        #: durable. In memory only: what a restart finds in the log is durable. Data for an id in
+        #: here needs `check_data_may_follow`.
+        self.completed: dict[str, int] = {}
 
     # --- a decision is carried out
 
@@ -141,41 +177,61 @@ class Commits:
         The last of `works` is visible only when the others are. Whatever is raised here ends the
         broker: what was appended must not become durable without all that it stands for.
         """
-        earlier: list[asyncio.Task[None]] = []
+        earlier: list[_Commit] = []
         for work in works:
             transactional_id = work.transactional_id
             after = [*earlier] if work is works[-1] else []
             if (known := self.under_way.get(transactional_id)) is not None:
-                assert known.task is not None
-                after = [*after, known.task]
-            commit = _Commit(work, plan, log, log.ledger.until_durable(end_offset), after)
+                after.append(known)
+            commit = _Commit(work, plan, log, after)
             if self._elsewhere is not None and plan is not Plan.ONE_RECORD:
                 commit.works, commit.owed = self._elsewhere.divided(commit.works)
             if Part.MARKERS in plan.first:
                 # In this step, so that no crash leaves a marker without the decision.
-                for markers in self._appending(commit, Part.MARKERS, now_ms):
+                for markers in self._participants.append(
+                    commit.works, Part.MARKERS, log.leader_epoch, now_ms, commit.left
+                ):
                     commit.markers += markers
-            commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit))
-            commit.task.add_done_callback(partial(self._on_ended, transactional_id))
             self.under_way[transactional_id] = commit
-            earlier.append(commit.task)
+            earlier.append(commit)
             if plan is Plan.ONE_RECORD:
                 self.note_completed(work, end_offset)
+            go_on = partial(self._on_decided, commit)
+            if not log.ledger.when_durable(end_offset, go_on):
+                go_on(None)
 
-    async def _carry_out(self, commit: _Commit) -> None:
-        if commit.decided is not None:
-            await commit.decided
-        # From here on the decision is durable: no crash can undo what the markers say.
+    def _on_decided(self, commit: _Commit, failure: Exception | None) -> None:
+        """Go on with a commit whose decision is durable: no crash can undo what its markers say.
+
+        Called in the step of the sync. A failure is raised later: told so, as waiters are, the rest
+        of that step is not over.
+        """
+        if commit.is_abandoned:
+            return
+        if failure is None and not commit.after and commit.is_durable:
+            self._show(commit)
+            return
+        commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit, failure))
+        commit.task.add_done_callback(partial(self._on_ended, commit))
+
+    async def _carry_out(self, commit: _Commit, failure: Exception | None) -> None:
+        if failure is not None:
+            raise failure
         await self._mark(commit)
-        if commit.after:
-            await asyncio.gather(*commit.after)
+        for earlier in commit.after:
+            await earlier.until_ended()
+        self._show(commit)
+
+    def _show(self, commit: _Commit) -> None:
+        """Wake those who wait for an outcome that every reader sees from this step on."""
+        if commit.ended is not None and not commit.ended.done():
+            commit.ended.set_result(None)
         transactional_id = commit.work.transactional_id
         if self.under_way.get(transactional_id) is not commit:
             return  # The id has gone on. All wait for its later commit, which waits for this one.
         del self.under_way[transactional_id]
         for waiter in self._waiters.pop(transactional_id, ()):
-            if not waiter.done():
-                waiter.set_result(True)
+            waiter(None)
         if Part.COMPLETE not in commit.plan.first:
             self._complete_soon(commit)
 
@@ -185,8 +241,7 @@ class Commits:
             await self._mark_in_slices(commit)
         elif commit.plan in _MARKED_LATER:
             # At once, however many: a redrive is over before the first client is served.
-            part = _MARKED_LATER[commit.plan]
-            for markers in self._appending(commit, part, self._clock.now_ms()):
+            for markers in self._appending(commit, _MARKED_LATER[commit.plan]):
                 commit.markers += markers
         await self._participants.durable(commit.markers)
         if self._elsewhere is not None and (commit.owed or commit.left):
@@ -199,7 +254,7 @@ class Commits:
 
         Some slices at most wait for the disk, so that no sync has more to tell than theirs.
         """
-        appending = self._appending(commit, Part.SLICES, self._clock.now_ms())
+        appending = self._appending(commit, Part.SLICES)
         waiting: deque[Sequence[AppendedMarker]] = deque()
         while True:
             # One slice in a turn over all commits: an abort may end hundreds of children.
@@ -213,24 +268,22 @@ class Commits:
                 await self._participants.durable(waiting.popleft())
         commit.markers = [*chain.from_iterable(waiting)]
 
-    def _appending(
-        self, commit: _Commit, part: Part, now_ms: int
-    ) -> Iterator[Sequence[AppendedMarker]]:
-        epoch = commit.log.leader_epoch
-        return self._participants.append(commit.works, part, epoch, now_ms, commit.left)
+    def _appending(self, commit: _Commit, part: Part) -> Iterator[Sequence[AppendedMarker]]:
+        return self._participants.append(
+            commit.works, part, commit.log.leader_epoch, self._clock.now_ms(), commit.left
+        )
 
-    def _on_ended(self, transactional_id: str, task: asyncio.Task[None]) -> None:
+    def _on_ended(self, commit: _Commit, task: asyncio.Task[None]) -> None:
         """Stop where a commit failed: its transaction is decided and due, which a restart finds.
 
         No client is told that a failed commit is visible.
         """
-        failure = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if failure is None:
-            return
-        for waiter in self._waiters.pop(transactional_id, ()):
-            if not waiter.done():
-                waiter.set_exception(failure)
-        if not task.cancelled():
+        if task.cancelled():
+            commit.abandon()
+        elif isinstance(failure := task.exception(), Exception):
+            commit.fail(failure)
+            for waiter in self._waiters.pop(commit.work.transactional_id, ()):
+                waiter(failure)
             self._stop(failure)
 
     # --- who waits
@@ -240,51 +293,82 @@ class Commits:
         if transactional_id not in self.under_way:
             return True
         loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[bool] = loop.create_future()
-        self._waiters.setdefault(transactional_id, []).append(waiter)
-        bound = loop.call_later(VISIBLE_TIMEOUT_MS / 1000, _give_up, waiter)
+        visible: asyncio.Future[bool] = loop.create_future()
+        self._waiters.setdefault(transactional_id, []).append(partial(_resolve, visible))
+        bound = loop.call_later(VISIBLE_TIMEOUT_MS / 1000, _give_up, visible)
         try:
-            return await waiter
+            return await visible
         finally:
             bound.cancel()
+
+    def when_visible(
+        self,
+        transactional_id: str,
+        log: PartitionLog,
+        end_offset: int,
+        make: Callable[[bool], Message],
+    ) -> Message | DelayedResponse:
+        """Return `make(False)`, for when all markers of the id are durable, and so is `log` before
+        `end_offset` (exclusive); `make(True)`, where the markers take longer than the bound.
+
+        Raises what failed the commit. COORDINATOR_NOT_AVAILABLE, on which a client asks again:
+        `log` takes longer than the bound.
+        """
+
+        def respond(is_late: bool) -> Message:
+            if delayed.failure is not None:
+                raise delayed.failure
+            if log.reader.high_watermark < end_offset:
+                if log.reader.is_gone:
+                    raise log.reader.gone
+                log.ledger.check_open()
+                raise KafkaError(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                    f"{transactional_id}: its end is not durable after {VISIBLE_TIMEOUT_MS} ms",
+                )
+            return make(is_late)
+
+        delayed = DelayedResponse(VISIBLE_TIMEOUT_MS / 1000, respond)
+        if transactional_id in self.under_way:
+            # What is visible is durable.
+            self._waiters.setdefault(transactional_id, []).append(delayed.on_durable)
+            delayed.waits = 1
+        else:
+            # A vote, and what a retry rests on, may not be durable yet.
+            delayed.wait_for(log.ledger, end_offset)
+        return delayed if delayed.waits else respond(False)
 
     async def all_own_visible(self, timeout_ms: int | None = None) -> None:
         """Return when all that is under way now is visible, or after the bound, if there is one.
 
         What other nodes owe a marker is not waited for: they may be starting, or stopping, too.
         """
-        tasks = [
-            commit.task
-            for commit in self.under_way.values()
-            if commit.task is not None and not commit.owed
-        ]
-        if tasks:
-            await asyncio.wait(tasks, timeout=None if timeout_ms is None else timeout_ms / 1000)
+        ends = [commit.until_ended() for commit in self.under_way.values() if not commit.owed]
+        if ends:
+            await asyncio.wait(ends, timeout=None if timeout_ms is None else timeout_ms / 1000)
 
     async def until_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
         """Return when data of the id's next transaction may be appended."""
-        end_offset = self._completed.get(transactional_id)
+        end_offset = self.completed.get(transactional_id)
         if end_offset is None:
             return
         if log.high_watermark < end_offset:
             await log.durable(end_offset)
-        if self._completed.get(transactional_id) == end_offset:
-            del self._completed[transactional_id]
+        if self.completed.get(transactional_id) == end_offset:
+            del self.completed[transactional_id]
 
     def check_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
         """Raise CONCURRENT_TRANSACTIONS where data of the next transaction may not be appended yet.
 
-        A client that waits for the answer to its AddPartitionsToTxn never meets it.
+        Ask it of ids that are in `completed`. A client that waits for the answer to its
+        AddPartitionsToTxn never meets the refusal.
         """
-        end_offset = self._completed.get(transactional_id)
-        if end_offset is None:
-            return
-        if log.high_watermark < end_offset:
+        if log.high_watermark < self.completed[transactional_id]:
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 f"{transactional_id}: the end of its last transaction is not durable yet",
             )
-        del self._completed[transactional_id]
+        del self.completed[transactional_id]
 
     # --- COMPLETE_*
 
@@ -292,11 +376,11 @@ class Commits:
         """Remember that COMPLETE_* of `work` is in the log before `end_offset` (exclusive)."""
         for one in (work, *work.votes):
             if one.transaction_version == TRANSACTION_VERSION_1:
-                self._completed[one.transactional_id] = end_offset
+                self.completed[one.transactional_id] = end_offset
 
     def forget(self, transactional_id: str) -> None:
         """The id has expired: nothing of it is waited for."""
-        self._completed.pop(transactional_id, None)
+        self.completed.pop(transactional_id, None)
 
     def abandon(self, transactional_id: str) -> None:
         """Another node coordinates the id, and goes on from its log. Waiters get NOT_COORDINATOR.
@@ -306,12 +390,10 @@ class Commits:
         self.forget(transactional_id)
         self.owed.pop(transactional_id, None)
         commit = self.under_way.pop(transactional_id, None)
-        if commit is not None and commit.task is not None:
-            for task in (commit.task, *commit.after):
-                task.cancel()
+        if commit is not None:
+            commit.abandon()
         for waiter in self._waiters.pop(transactional_id, ()):
-            if not waiter.done():
-                waiter.set_exception(shard_missing(transactional_id, is_coming=False))
+            waiter(shard_missing(transactional_id, is_coming=False))
 
     def _complete_soon(self, commit: _Commit) -> None:
         work = commit.work
@@ -346,13 +428,21 @@ class Commits:
         """End what is under way. What is left undone the next start finds due."""
         await self.all_own_visible(VISIBLE_TIMEOUT_MS)
         for commit in self.under_way.values():
-            if commit.task is not None:
-                commit.task.cancel()
+            commit.abandon()
         if self._timer is not None:
             self._timer.cancel()
         self.complete_all()
 
 
-def _give_up(waiter: asyncio.Future[bool]) -> None:
-    if not waiter.done():
-        waiter.set_result(False)
+def _give_up(visible: asyncio.Future[bool]) -> None:
+    if not visible.done():
+        visible.set_result(False)
+
+
+def _resolve(visible: asyncio.Future[bool], failure: Exception | None) -> None:
+    if visible.done():
+        return
+    if failure is None:
+        visible.set_result(True)
+    else:
+        visible.set_exception(failure)

@@ -69,6 +69,7 @@ class DelayedResponse:
     __slots__ = (
         "delayed",
         "ends_at_s",
+        "failure",
         "is_cancelled",
         "is_late",
         "is_over",
@@ -96,7 +97,7 @@ class DelayedResponse:
         self.timeout_s = timeout_s
         self.make = make
         self.on_cancel = on_cancel
-        #: How many ledgers the response waits for. Hand it over only if there are any.
+        #: How many things the response waits for. Hand it over only if there are any.
         self.waits = 0
         #: None before the wait begins and after its end.
         self.on_end: Callable[[], None] | None = None
@@ -104,14 +105,19 @@ class DelayedResponse:
         self.is_over = False
         self.is_late = False
         self.is_cancelled = False
+        #: What has failed last of all that the response waits for.
+        self.failure: Exception | None = None
 
     def wait_for(self, ledger: Awaited, end_offset: int) -> None:
         """Wait until everything below `end_offset` is durable, too. Raises as `when_durable`."""
-        if ledger.when_durable(end_offset, self._on_durable):
+        if ledger.when_durable(end_offset, self.on_durable):
             self.waits += 1
 
-    def _on_durable(self, failure: Exception | None) -> None:
+    def on_durable(self, failure: Exception | None) -> None:
+        """Account for the end of one of the `waits`."""
         self.waits -= 1
+        if failure is not None:
+            self.failure = failure
         if self.waits:
             return
         if self.on_end is None:

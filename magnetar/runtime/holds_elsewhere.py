@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.remembered_holds import RememberedHolds
+from magnetar.runtime.peer_messages import HoldsToldRequest
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -132,6 +133,17 @@ class HoldsElsewhere:
                 return
         # Markers arrive as fast as answers: the producer is being fenced.
         raise KafkaError(unreachable, f"{transactional_id} ends while it is asked about")
+
+    def told(self, request: HoldsToldRequest) -> None:
+        """Remember what a coordinator on another node says before it is asked."""
+        own_id, leader_of = self._coordinators.own_id, self._coordinators.leader_of
+        held = {
+            TopicPartition(topic.name, index)
+            for topic in request.topics
+            for index in topic.partitions
+            if leader_of(topic.name, index) == own_id
+        }
+        self._held.told(request.producer_id, request.producer_epoch, held)
 
     async def adopt(
         self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition

@@ -1,4 +1,4 @@
-"""What a node of a cluster does about who leads: takes over, hands over, evens out.
+"""What a node of a cluster does about who leads: takes over, hands over, prefers, evens out.
 
 Who leads is decided by the catalog (`magnetar.storage.leadership`). Nodes that do the same at the
 same moment get one answer: of several that take a dead node over, one does.
@@ -14,8 +14,9 @@ from typing import Protocol
 
 from magnetar.logging import get_logger
 from magnetar.storage.hand_over import LEADERSHIP, HandOver
-from magnetar.storage.leaders import leader_id
-from magnetar.storage.leadership import Led, Move, excess, in_steps, inheritance
+from magnetar.storage.leaders import Elsewhere, leader_id
+from magnetar.storage.leadership import Led, Move, excess, in_steps, inheritance, misplaced
+from magnetar.storage.replicas import Replicas
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.topics import Topics
 
@@ -23,7 +24,11 @@ _log = get_logger("nodes")
 
 
 class Fences(Protocol):
-    """The catalog, as far as dead nodes go."""
+    """The catalog, as far as nodes go that are dead, or leave."""
+
+    def begin_to_leave(self, node_id: int, incarnation: int) -> None:
+        """Let no other node give this incarnation anything to lead any more."""
+        ...
 
     def take_over(self, node_id: int, incarnation: int) -> bool:
         """As `magnetar.storage.leadership.take_over`."""
@@ -73,15 +78,45 @@ class Leadership:
         `live` are the nodes that have a lease. Nothing moves where there is no other.
         """
         others = [node_id for node_id in live if node_id != self._topics.placement.own_id]
-        return await self._perform(inheritance(self._led(), others)) if others else 0
+        if not others:
+            return 0
+        # First: others would give back at once what is assigned to this node.
+        await LEADERSHIP.run(partial(self._catalog.begin_to_leave, *self._hand_over.own))
+        return await self._perform(inheritance(self._led(), others, self._assigned()))
+
+    def misplaced(self, live: Collection[int]) -> list[Move]:
+        """Return what this node leads and another one is assigned to lead."""
+        return misplaced(self._topics.placement.own_id, self._assigned(), live)
+
+    async def prefer(self, live: Collection[int]) -> int:
+        """Hand over what another node is assigned to lead."""
+        return await self._perform(self.misplaced(live))
 
     async def even_out(self, live: Collection[int]) -> int:
-        """Hand over what this node leads beyond its share, to nodes that lead less than theirs."""
+        """Hand over what another node is assigned to lead, and what this node leads beyond its
+        share, to nodes that lead less than theirs.
+
+        What is assigned to nodes that live counts, and does not move for the sake of shares.
+        """
         own_id = self._topics.placement.own_id
+        if own_id not in live:
+            return 0  # It leaves, or its lease has ended: all of it goes.
+        preferred = await self.prefer(live)
         counts = Counter(
             leader_id(one, own_id) for topic in self._topics.all() for one in topic.partitions
         )
-        return await self._perform(excess(own_id, self._led(), counts, live))
+        held = {one for one, replicas in self._assigned().items() if {*replicas} & {*live}}
+        led = [one for one in self._led() if one not in held]
+        return preferred + await self._perform(excess(own_id, led, counts, live))
+
+    def _assigned(self) -> dict[Led, Replicas]:
+        """Return the assigned replicas of what this node leads."""
+        return {
+            Led(topic.id, index): replicas
+            for topic in self._topics.all()
+            for index, replicas in topic.assigned.items()
+            if index < len(topic.partitions) and not isinstance(topic.partitions[index], Elsewhere)
+        }
 
     def _led(self) -> list[Led]:
         return [Led(topic.id, log.partition) for topic in self._topics.all() for log in topic.local]

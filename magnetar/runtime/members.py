@@ -55,6 +55,14 @@ class Members:
         """Return the nodes whose leases are good, in order."""
         return [row.node_id for row in self._rows.values() if row.is_live]
 
+    def heirs(self) -> list[int]:
+        """Return the nodes that may be given something to lead, in order."""
+        return [row.node_id for row in self._rows.values() if row.is_live and not row.is_leaving]
+
+    def known(self) -> list[int]:
+        """Return the nodes that ever started, in order."""
+        return [row.node_id for row in self._rows.values() if row.incarnation >= 0]
+
     def dead(self) -> list[NodeRow]:
         """Return the nodes whose leases have ended."""
         return [row for row in self._rows.values() if not row.is_live]

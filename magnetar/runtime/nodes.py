@@ -17,6 +17,7 @@ from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.leaders import Elsewhere, leader_id
+from magnetar.storage.replicas import Known
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -68,6 +69,11 @@ class Nodes:
     def ids(self) -> Sequence[int]:
         """The nodes that serve, in order."""
         return self._placement.node_ids
+
+    @property
+    def known(self) -> Known:
+        """All nodes, of which replicas are chosen."""
+        return self._placement.nodes
 
     @property
     def controller_id(self) -> int:

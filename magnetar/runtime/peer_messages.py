@@ -58,6 +58,19 @@ class FindProducersResponse(Message, api_key=20_003, versions="0"):
     shards: list[int32] = []  # the partitions of __transaction_state that are loaded
 
 
+class HoldsToldRequest(Message, api_key=20_004, versions="0"):
+    """A coordinator's transaction holds partitions of the node, durably. It has no answer."""
+
+    producer_id: int64 = 0
+    producer_epoch: int16 = 0
+    topics: list[HeldTopic] = []
+
+
+class HeldTopic(Struct):
+    name: str = ""
+    partitions: list[int32] = []
+
+
 class FoundProducer(Struct):
     producer_id: int64 = 0
     coordinator_epoch: int32 = 0

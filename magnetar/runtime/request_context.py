@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from magnetar.config.listeners import Listener
@@ -38,46 +39,24 @@ class Connection(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
 class RequestContext:
-    """One request's header and arrival; `now_ms` is the wall clock's time of its arrival."""
+    """One request's header and arrival."""
 
-    __slots__ = (
-        "api_key",
-        "client_address",
-        "client_id",
-        "connection",
-        "correlation_id",
-        "held",
-        "now_ms",
-        "size_bytes",
-        "throttle_time_ms",
-        "version",
-    )
-
-    def __init__(
-        self,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        client_address: str,
-        now_ms: int,
-        connection: Connection,
-        size_bytes: int = 0,
-    ) -> None:
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.client_address = client_address
-        self.now_ms = now_ms
-        #: The memory that a large response holds until it is sent; None for a small one.
-        self.held: HeldResponse | None = None
-        self.connection = connection
-        #: The bytes of the request, its header included.
-        self.size_bytes = size_bytes
-        #: How long a quota makes the connection pause after the response.
-        self.throttle_time_ms = 0
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    client_address: str
+    now_ms: int
+    """The wall clock's time of the arrival."""
+    connection: Connection
+    size_bytes: int = 0
+    """Of the request, its header included."""
+    held: HeldResponse | None = field(default=None, init=False)
+    """The memory that a large response holds until it is sent; None for a small one."""
+    throttle_time_ms: int = field(default=0, init=False)
+    """How long a quota makes the connection pause after the response."""
 
     @property
     def principal(self) -> Principal:

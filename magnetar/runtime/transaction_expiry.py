@@ -13,6 +13,7 @@ from collections.abc import Callable
 from coordinator.deadlines import Deadlines
 from coordinator.decision import Decision
 from coordinator.transactions import expire
+from coordinator.transactions.epochs import Decide
 from coordinator.transactions.metadata import State, TransactionMetadata
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
@@ -27,7 +28,6 @@ _SLICE = 50
 _log = get_logger("transactions")
 
 Txn = TransactionMetadata
-Decide = Callable[[Txn | None, int], Decision[Txn, None]]
 
 
 class TransactionExpiry:
@@ -42,7 +42,7 @@ class TransactionExpiry:
         find: Callable[[str], Txn | None],
         parent_of: Callable[[Txn | None], Txn | None],
         newest_of: Callable[[Txn | None], Txn | None],
-        submit: Callable[[str, Decide, int], Decision[Txn, None]],
+        submit: Callable[[str, Decide[None], int], Decision[Txn, None]],
     ) -> None:
         """`newest_of` returns the open or voted child that changed last, of the same parent.
         `submit` carries out a decision about an id, as of a time."""

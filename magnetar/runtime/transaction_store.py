@@ -16,7 +16,7 @@ from typing import TypeVar
 from coordinator.decision import Decision, Urgency
 from coordinator.transactions import joint
 from coordinator.transactions.commit_plan import Plan, Storage, complete, planned, work_due
-from coordinator.transactions.epochs import takes_producer_id
+from coordinator.transactions.epochs import Decide, takes_producer_id
 from coordinator.transactions.metadata import (
     NO_PRODUCER_ID,
     State,
@@ -43,11 +43,6 @@ from wire.errors import KafkaError
 
 Txn = TransactionMetadata
 AnswerT = TypeVar("AnswerT")
-
-#: A rule, asked with the state of the id and with a producer id that no client was ever given (-1
-#: where none is needed: `takes_producer_id`). The producer id is used up where the record carries
-#: it.
-Decide = Callable[[Txn | None, int], Decision[Txn, AnswerT]]
 
 #: Forgotten producer ids that wait for the next sweep of the partitions: those of some minutes. The
 #: partitions keep any beyond it for `producer.id.expiration.ms`.
@@ -312,7 +307,7 @@ class TransactionStore:
         fresh_producer_id = NO_PRODUCER_ID
         if takes_producer_id(txn):
             fresh_producer_id = self.producer_ids.peek()
-        decision = decide(txn, fresh_producer_id)
+        decision = decide(txn, fresh_producer_id=fresh_producer_id)
         if not decision.records:
             return decision
         (decided,) = decision.records
@@ -339,7 +334,7 @@ class TransactionStore:
         _, end_offset = self.submit(
             self.shard_of(transactional_id),
             transactional_id,
-            lambda txn, _: complete(txn, work, now_ms),
+            lambda txn, fresh_producer_id: complete(txn, work, now_ms),
             now_ms,
             urgency=work.completion,
         )

@@ -10,6 +10,7 @@ A restart is the replay of every shard, then the same question, what is due, for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import partial
 from typing import Protocol
 
 from coordinator.decision import Decision, Urgency
@@ -32,15 +33,18 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.commit import VISIBLE_TIMEOUT_MS
+from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.holds_told import HoldsTold
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
-from magnetar.storage.leaders import Partition, Placement
+from magnetar.storage.leaders import Partition
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.message import Message
 
 _log = get_logger("transactions")
 
@@ -56,10 +60,6 @@ class PartitionsOfTopic(Protocol):
 
 class InternalTopics(Protocol):
     """Where the coordinators' topics are found."""
-
-    @property
-    def placement(self) -> Placement:
-        """Which nodes there are."""
 
     def by_name(self, name: str) -> PartitionsOfTopic | None:
         """Return the topic, None if it was never needed."""
@@ -84,13 +84,16 @@ class Transactions:
         storage: Storage,
         stop: Callable[[BaseException], None],
         elsewhere: MarkersElsewhere | None = None,
+        told: HoldsTold | None = None,
     ) -> None:
         """`offsets_partition_of`: the partition of `__consumer_offsets` that has a group.
-        `storage`, `stop`, `elsewhere`: as `TransactionStore`."""
+        `storage`, `stop`, `elsewhere`: as `TransactionStore`. `told`: None for a node that is
+        alone."""
         self._topics = topics
         self._clock = clock
         self._config = config
         self._offsets_partition_of = offsets_partition_of
+        self._told = told
         self.store = TransactionStore(
             config, clock, producer_ids, participants, storage, stop, elsewhere
         )
@@ -259,21 +262,20 @@ class Transactions:
         """Return when the producer's transaction holds `partitions`, and data for them may come.
 
         Not when that is durable: an acknowledgement of that data waits for it (`check_produce`).
-        Where partitions move, it is durable too: the next coordinator knows nothing else, and would
-        refuse the data. Refuses as `coordinator.transactions.add_partitions`.
+        Over nodes as `HoldsTold` says. Refuses as `coordinator.transactions.add_partitions`.
         """
-        moves = self._topics.placement.moves
+        shard = self.store.known_shard_of(transactional_id)
         log, end_offset = self._add(
-            self.store.known_shard_of(transactional_id),
+            shard,
             transactional_id,
             identity,
             partitions,
             transaction_version,
             may_begin=self._active_limit.may_begin(),
-            urgency=Urgency.AWAITED if moves else Urgency.RELAXED,
+            urgency=Urgency.RELAXED,
         )
-        if moves:
-            await log.durable(end_offset)
+        if self._told is not None:
+            await self._told.added(shard, transactional_id, partitions, end_offset)
         await self.store.commits.until_data_may_follow(transactional_id, log)
 
     async def add_offsets(
@@ -283,53 +285,52 @@ class Transactions:
         partitions = frozenset({self._offsets_partition(group_id)})
         await self.add_partitions(transactional_id, identity, partitions)
 
-    async def end(
+    def end(
         self,
         transactional_id: str,
         identity: ProducerIdentity,
+        respond: Callable[[ProducerIdentity], Message],
         *,
         commit: bool,
         transaction_version: int = TRANSACTION_VERSION_1,
-    ) -> ProducerIdentity:
-        """Return when every read_committed reader and every offset fetch sees the outcome; for the
-        commit of a child once its vote is durable.
+    ) -> Message | DelayedResponse:
+        """Return the response for when every read_committed reader and every offset fetch sees the
+        outcome; for the commit of a child once its vote is durable.
 
-        The result is who may begin the next transaction, new from version 2 on. Where markers take
-        longer than the bound it returns once the decision is durable.
-        Refuses as `coordinator.transactions.end_txn`.
+        `respond` is called then, with who may begin the next transaction, new from version 2 on.
+        Where markers take longer than the bound it is called once the decision is durable.
+        Refuses as `coordinator.transactions.end_txn` and `Commits.when_visible`.
         """
         shard = self.store.known_shard_of(transactional_id)
         # Not the time of the request's arrival: it may have waited while others changed the id, and
         # a transaction must not end before it began.
         now_ms = self._clock.now_ms()
-        decision, end_offset = self.store.submit(
-            shard,
-            transactional_id,
-            lambda txn, fresh_producer_id: end_txn(
-                txn,
-                identity,
-                commit=commit,
-                transaction_version=transaction_version,
-                coordinator_partition=shard.state.partition,
-                fresh_producer_id=fresh_producer_id,
-                now_ms=now_ms,
-            ),
-            now_ms,
+        decide = partial(
+            end_txn,
+            identity=identity,
+            commit=commit,
+            transaction_version=transaction_version,
+            coordinator_partition=shard.state.partition,
+            now_ms=now_ms,
         )
-        is_visible = await self.store.commits.visible(transactional_id)
-        # What is visible is durable. A vote, and what a retry rests on, may not be yet.
-        if shard.log.reader.high_watermark < end_offset:
-            await shard.durable(end_offset)
-        if commit and decision.records and decision.records[0].parent_id is not None:
-            joint.refuse_late_vote(decision.records[0])
-        if not is_visible:
-            self.late_settlements += 1
-            _log.warning(
-                "answered before the markers",
-                transactional_id=transactional_id,
-                waited_ms=VISIBLE_TIMEOUT_MS,
-            )
-        return decision.answer
+        decision, end_offset = self.store.submit(shard, transactional_id, decide, now_ms)
+
+        def answer(is_late: bool) -> Message:
+            if commit and decision.records and decision.records[0].parent_id is not None:
+                joint.refuse_late_vote(decision.records[0])
+            if is_late:
+                self._report_late(transactional_id)
+            return respond(decision.answer)
+
+        return self.store.commits.when_visible(transactional_id, shard.log, end_offset, answer)
+
+    def _report_late(self, transactional_id: str) -> None:
+        self.late_settlements += 1
+        _log.warning(
+            "answered before the markers",
+            transactional_id=transactional_id,
+            waited_ms=VISIBLE_TIMEOUT_MS,
+        )
 
     async def verify_partitions(
         self,
@@ -368,7 +369,8 @@ class Transactions:
         transactional_id = adding.check_named(transactional_id)
         identity = ProducerIdentity(producer_id, producer_epoch)
         held = self.add_for_data(transactional_id, identity, partitions)
-        self.store.commits.check_data_may_follow(transactional_id, held[0])
+        if transactional_id in self.store.commits.completed:
+            self.store.commits.check_data_may_follow(transactional_id, held[0])
         return held
 
     def add_for_data(
@@ -416,20 +418,17 @@ class Transactions:
         answers.
         """
         transactional_id = adding.check_named(transactional_id)
-        store = self.store
-        shard = store.shard_of(transactional_id) if store.is_open else None
-        txn = None if shard is None else shard.state.get(transactional_id)
+        shard = self.store.known_shard_of(transactional_id)
         adding.check_holds(
-            txn,
+            shard.state.get(transactional_id),
             producer_id,
             producer_epoch,
             (topic, partition),
             is_abortable_known=is_abortable_known,
         )
-        assert shard is not None, "what is known is in a shard"
-        log = shard.log
-        store.commits.check_data_may_follow(transactional_id, log)
-        return log, log.state.end_offset
+        if transactional_id in self.store.commits.completed:
+            self.store.commits.check_data_may_follow(transactional_id, shard.log)
+        return shard.log, shard.log.state.end_offset
 
     def check_offsets(
         self,
@@ -484,7 +483,7 @@ class Transactions:
         _, end_offset = self.store.submit(
             shard,
             transactional_id,
-            lambda txn, _: adding.add_partitions(
+            lambda txn, fresh_producer_id: adding.add_partitions(
                 txn,
                 identity,
                 partitions,

@@ -1,9 +1,10 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: a password never crosses the wire (RFC 5802, RFC 7677, KIP-84).
 
 The broker keeps salt, iterations, StoredKey and ServerKey of a user; the password cannot be
-computed from them. An unknown user gets a decoy: a salt made from the broker's secret that looks
-like those of users, and fails at the last step, like a wrong password does: users cannot be guessed
-by the answers. With the extension `tokenauth=true` the name is a delegation token's id (KIP-48).
+computed from them. An unknown user gets a decoy, whose salt is made from the broker's secret and
+looks like the salts of users. The login fails at the last step, as with a wrong password. So the
+answers do not tell which users exist. With the extension `tokenauth=true` the name is a delegation
+token's id (KIP-48).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ScramCredential(NamedTuple):
 
 
 class TokenLogin(NamedTuple):
-    """What a login by a delegation token is compared with, and whom it lets in until when."""
+    """A delegation token: what a login by it must prove, whom it lets in, and until when."""
 
     credential: ScramCredential
     owner: Principal
@@ -139,8 +140,9 @@ class ScramExchange:
         self._nonce = nonce
         self._first: re.Match[str] | None = None
         self._server_first = ""
-        #: What the login is compared with, and who has proven what; None: a decoy.
+        #: What the client has to prove that it knows.
         self._credential: ScramCredential
+        #: Who the client is once it has proven that; None: the credential is a decoy.
         self._claimed: Identity | None = None
 
     def step(self, token: bytes, now_ms: int) -> bytes:

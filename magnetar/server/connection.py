@@ -340,8 +340,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _send(self, buffers: Answer) -> None:
-        if self._transport is not None and buffers:
-            self.sent_bytes += write(self._transport, buffers)
+        transport = self._transport
+        if transport is not None and len(buffers) == 1:  # As small answers are.
+            transport.write(buffers[0])
+            self.sent_bytes += len(buffers[0])
+        elif transport is not None and buffers:
+            self.sent_bytes += write(transport, buffers)
 
     def _start(self, frame: Frame) -> None:
         if self._reader.error is not None and not frame:
@@ -349,7 +353,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         try:
             if self.session.is_guarded:
-                exchange = self._begin_guarded(frame)
+                exchange = self._dispatcher.begin_guarded(frame, self, self.client_address)
+                frame_bytes_max = self._shared.frame_bytes_max
+                self._reader.frame_bytes_max = self.session.limit_frames(frame_bytes_max)
             else:
                 exchange = self._dispatcher.begin(frame, self, self.client_address)
         except UnsupportedVersion as unsupported:
@@ -369,12 +375,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             elif not self._memory.hold_waiting(exchange.size_bytes):
                 api = exchange.route.api.name
                 self.cut_off(f"its {api} may not wait: others hold queued.max.request.bytes")
-
-    def _begin_guarded(self, frame: Frame) -> Exchange:
-        """Begin a request of a client that has not authenticated, or whose session may end."""
-        exchange = self._dispatcher.begin_guarded(frame, self, self.client_address)
-        self._reader.frame_bytes_max = self.session.limit_frames(self._shared.frame_bytes_max)
-        return exchange
 
     def _wait(self, exchange: Exchange) -> None:
         """Go on with other requests while this one waits."""
@@ -414,7 +414,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._wait(exchange)
             return
         if exchange.overlaps:
-            self._memory.give_back(exchange.size_bytes)
+            self._memory.in_flight_bytes -= exchange.size_bytes
+            if self._memory.waiting:
+                self._memory.wake()
         else:
             self._memory.waiting_bytes -= exchange.size_bytes
         if len(self._exchanges) == 1 and not self._is_pumping:
@@ -482,8 +484,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _drop_backlog(self) -> None:
         dropped = sum(map(len, self._backlog))
         self._backlog.clear()
-        if dropped:
-            self._memory.resize_partial(-dropped)
+        self._memory.resize_partial(-dropped)
 
     def _pause_reading(self, reason: int) -> None:
         if not self._pause and self._transport is not None:

@@ -56,21 +56,17 @@ class RequestMemory:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = sys.maxsize if limit_bytes < 0 else limit_bytes
-        #: A request that begins to wait is added here; `give_back` takes it away.
+        #: The caller adds a request that begins to wait and takes it away again; it calls `wake`
+        #: after that where any connection is `waiting`.
         self.in_flight_bytes = 0
         #: Changed by `resize_partial` only.
         self.partial_bytes = 0
         #: Added to by `hold_waiting`; the caller takes away what it has added.
         self.waiting_bytes = 0
-        self._waiting: dict[Receiver, None] = {}
+        #: The connections that may not read on at present.
+        self.waiting: dict[Receiver, None] = {}
         self._favoured: Receiver | None = None
         self._favoured_bytes = 0
-
-    def give_back(self, size_bytes: int) -> None:
-        """Account for a request that is in flight no more."""
-        self.in_flight_bytes -= size_bytes
-        if self._waiting:
-            self._wake()
 
     def hold_waiting(self, size_bytes: int) -> bool:
         """Account for a request that waits; return whether it may."""
@@ -80,8 +76,8 @@ class RequestMemory:
     def resize_partial(self, by_bytes: int) -> None:
         """Account for a partial request that came or grew, or went (negative)."""
         self.partial_bytes += by_bytes
-        if by_bytes < 0 and self._waiting:
-            self._wake()
+        if by_bytes < 0 and self.waiting:
+            self.wake()
 
     def may_read(self, receiver: Receiver) -> bool:
         """Return whether `receiver` may read on. If not, `resume_memory` is called in time."""
@@ -92,15 +88,15 @@ class RequestMemory:
             or self._is_favoured(receiver)
         ):
             return True
-        self._waiting[receiver] = None
+        self.waiting[receiver] = None
         return False
 
     def forget(self, receiver: Receiver) -> None:
         """Forget a connection that has gone and has given its memory back."""
-        self._waiting.pop(receiver, None)
+        self.waiting.pop(receiver, None)
         if self._favoured is receiver:
             self._favoured = None
-            self._wake()
+            self.wake()
 
     def overdue(self) -> Receiver | None:
         """Return the favoured connection if it has sent too little since the last call.
@@ -114,9 +110,9 @@ class RequestMemory:
         if not favoured.is_partial:
             # Its requests have arrived whole: now it is another connection's turn.
             self._favoured = None
-            self._wake()
+            self.wake()
             return None
-        if favoured in self._waiting or favoured.waits_for_turn:
+        if favoured in self.waiting or favoured.waits_for_turn:
             # Requests in flight, or the turns of others, keep it from being read.
             self._begin_to_count(favoured)
             return None
@@ -135,7 +131,8 @@ class RequestMemory:
         """Give a connection the whole time between the next two sweeps."""
         self._favoured_bytes = favoured.received_bytes - PROGRESS_BYTES_MIN
 
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, {}
+    def wake(self) -> None:
+        """Let each connection that waits read on, if it may now."""
+        waiting, self.waiting = self.waiting, {}
         for receiver in waiting:
             receiver.resume_memory()

@@ -33,15 +33,18 @@ from magnetar.storage.catalog_rows import (
     TokenRow,
     TopicRow,
     forget_deleted,
+    insert_assigned,
     insert_configs,
     insert_leaders,
     next_epoch,
     node_of,
-    topics_of,
+    read_topic,
+    read_topics,
 )
 from magnetar.storage.database import Database, Queries
 from magnetar.storage.history import refuse_halted
 from magnetar.storage.leadership import Move
+from magnetar.storage.replicas import Replicas
 from magnetar.storage.sqlite_database import SqliteDatabase
 
 #: Changes that are remembered for nodes that have not read them yet. A node that has missed more
@@ -93,39 +96,12 @@ class Catalog:
     def topics(self) -> list[TopicRow]:
         """Return every topic, in the order of names."""
         with self._database.snapshot("read topics") as database:
-            # One query of each table for all topics: there may be tens of thousands.
-            return topics_of(
-                database.execute("SELECT topic_id, name, value FROM topic_configs"),
-                database.execute(
-                    "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
-                    " ORDER BY topic_id, partition"
-                ),
-                database.execute(
-                    "SELECT id, name, partition_count, replication_factor, internal"
-                    " FROM topics ORDER BY name"
-                ),
-            )
+            return read_topics(database)
 
     def topic(self, topic_id: UUID) -> TopicRow | None:
         """Return the topic of that id, if there is one."""
-        values = (topic_id.bytes,)
         with self._database.snapshot("read a topic") as database:
-            found = topics_of(
-                database.execute(
-                    "SELECT topic_id, name, value FROM topic_configs WHERE topic_id = ?", values
-                ),
-                database.execute(
-                    "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
-                    " WHERE topic_id = ? ORDER BY partition",
-                    values,
-                ),
-                database.execute(
-                    "SELECT id, name, partition_count, replication_factor, internal"
-                    " FROM topics WHERE id = ?",
-                    values,
-                ),
-            )
-        return found[0] if found else None
+            return read_topic(database, topic_id)
 
     def add_topic(self, topic: TopicRow) -> None:
         """Store a topic whose id no other topic has. Raises NameTaken."""
@@ -146,14 +122,20 @@ class Catalog:
             )
             insert_configs(database, topic.id, topic.configs)
             insert_leaders(database, topic.id, 0, [leader.node_id for leader in topic.leaders])
+            insert_assigned(database, topic.id, topic.assigned)
 
     def grow_topic(
-        self, topic_id: UUID, known_count: int, partition_count: int, leaders: Sequence[int] = ()
+        self,
+        topic_id: UUID,
+        known_count: int,
+        partition_count: int,
+        leaders: Sequence[int] = (),
+        assigned: Mapping[int, Replicas] | None = None,
     ) -> TopicRow | None:
         """Give a topic of `known_count` partitions more; return it as it is stored now.
 
-        `leaders` are the nodes of the new ones. None: it has another number of partitions, or is
-        gone, and nothing has happened.
+        `leaders` are the nodes of the new ones, `assigned` their replicas. None: it has another
+        number of partitions, or is gone, and nothing has happened.
         """
         with self._change("set partition count", Change("topic", topic_id.hex)) as database:
             grown = database.execute(
@@ -163,7 +145,14 @@ class Catalog:
             if not grown.rowcount:
                 return None
             insert_leaders(database, topic_id, known_count, leaders)
+            insert_assigned(database, topic_id, assigned or {})
         return self.topic(topic_id)
+
+    def assign_replicas(self, topic_id: UUID, assigned: Mapping[int, Replicas]) -> None:
+        """Give partitions of a topic these replicas. A topic that is gone is left alone."""
+        with self._change("assign replicas", Change("topic", topic_id.hex)) as database:
+            if database.execute("SELECT 1 FROM topics WHERE id = ?", (topic_id.bytes,)).fetchone():
+                insert_assigned(database, topic_id, assigned)
 
     def set_topic_configs(self, topic_id: UUID, configs: Mapping[str, str]) -> None:
         """Replace all settings of a topic's own."""
@@ -374,7 +363,8 @@ class Catalog:
                 "INSERT INTO nodes (node_id, incarnation, lease_until, owner, endpoints, rack,"
                 " version) VALUES (?, ?, lease_end(), ?, ?, ?, ?)"
                 " ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation,"
-                " commit_seq = 0, lease_until = excluded.lease_until, owner = excluded.owner,"
+                " commit_seq = 0, is_leaving = 0, lease_until = excluded.lease_until,"
+                " owner = excluded.owner,"
                 " endpoints = excluded.endpoints, rack = excluded.rack, version = excluded.version",
                 (node_id, epoch, said.owner, json.dumps(said.endpoints), said.rack, said.version),
             )
@@ -398,6 +388,14 @@ class Catalog:
                 if not claimed.rowcount:
                     raise IdInUse(node_id)
 
+    def begin_to_leave(self, node_id: int, incarnation: int) -> None:
+        """Let no other node give this incarnation anything to lead any more."""
+        with self._change("begin to leave", Change("node", str(node_id))) as database:
+            database.execute(
+                "UPDATE nodes SET is_leaving = 1 WHERE node_id = ? AND incarnation = ?",
+                (node_id, incarnation),
+            )
+
     def end_lease(self, node_id: int, incarnation: int) -> None:
         """Let the others know that this incarnation serves no more."""
         with self._change("end a lease", Change("node", str(node_id))) as database:
@@ -411,7 +409,7 @@ class Catalog:
         with self._database.statements("read nodes") as database:
             rows = database.execute(
                 "SELECT node_id, incarnation, incarnation >= 0 AND lease_until > lease_now(),"
-                " owner, endpoints, rack, version FROM nodes ORDER BY node_id"
+                " owner, endpoints, rack, version, is_leaving FROM nodes ORDER BY node_id"
             ).fetchall()
         return [node_of(row) for row in rows]
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from magnetar.storage.database import Queries
 from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.replicas import Replicas
 
 #: Resource, name, pattern, principal, host, operation and permission of one ACL.
 AclRow = tuple[int, str, int, str, str, int, int]
@@ -37,6 +38,8 @@ class TopicRow(NamedTuple):
     configs: dict[str, str]
     #: Who leads each partition; none where there is one node.
     leaders: tuple[Elsewhere, ...] = ()
+    #: The replicas of partitions that have assigned ones.
+    assigned: Mapping[int, Replicas] = {}
 
 
 class Presence(NamedTuple):
@@ -60,27 +63,82 @@ class NodeRow(NamedTuple):
     #: Whether its lease is good.
     is_live: bool
     presence: Presence
+    #: Whether it is about to stop: it gets nothing more to lead.
+    is_leaving: bool = False
 
 
-def node_of(row: tuple[int, int, int, str, str, str, str]) -> NodeRow:
-    """Return a node from its columns: id, incarnation, whether it lives, and what it said."""
-    node_id, incarnation, is_live, owner, endpoints, rack, version = row
+def node_of(row: tuple[int, int, int, str, str, str, str, int]) -> NodeRow:
+    """Return a node from its columns: id, incarnation, whether it lives, what it said, and whether
+    it leaves."""
+    node_id, incarnation, is_live, owner, endpoints, rack, version, is_leaving = row
     told = {name: (str(host), int(port)) for name, (host, port) in json.loads(endpoints).items()}
-    return NodeRow(node_id, incarnation, bool(is_live), Presence(owner, told, rack, version))
+    presence = Presence(owner, told, rack, version)
+    return NodeRow(node_id, incarnation, bool(is_live), presence, bool(is_leaving))
+
+
+def replicas_of(text: str) -> Replicas:
+    """Return replicas as they are stored: ids with commas between."""
+    return tuple(map(int, text.split(",")))
+
+
+def read_topics(database: Queries) -> list[TopicRow]:
+    """Return every topic, in the order of names."""
+    # One query of each table for all topics: there may be tens of thousands.
+    return topics_of(
+        database.execute("SELECT topic_id, name, value FROM topic_configs"),
+        database.execute(
+            "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
+            " ORDER BY topic_id, partition"
+        ),
+        database.execute("SELECT topic_id, partition, node_ids FROM assigned_replicas"),
+        database.execute(
+            "SELECT id, name, partition_count, replication_factor, internal"
+            " FROM topics ORDER BY name"
+        ),
+    )
+
+
+def read_topic(database: Queries, topic_id: UUID) -> TopicRow | None:
+    """Return the topic of that id, if there is one."""
+    values = (topic_id.bytes,)
+    found = topics_of(
+        database.execute(
+            "SELECT topic_id, name, value FROM topic_configs WHERE topic_id = ?", values
+        ),
+        database.execute(
+            "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
+            " WHERE topic_id = ? ORDER BY partition",
+            values,
+        ),
+        database.execute(
+            "SELECT topic_id, partition, node_ids FROM assigned_replicas WHERE topic_id = ?",
+            values,
+        ),
+        database.execute(
+            "SELECT id, name, partition_count, replication_factor, internal"
+            " FROM topics WHERE id = ?",
+            values,
+        ),
+    )
+    return found[0] if found else None
 
 
 def topics_of(
     configs: Iterable[tuple[bytes, str, str]],
     leaders: Iterable[tuple[bytes, int, int]],
+    assigned: Iterable[tuple[bytes, int, str]],
     rows: Iterable[tuple[bytes, str, int, int, int]],
 ) -> list[TopicRow]:
-    """Return topics from the rows of their three tables; leaders in the order of partitions."""
+    """Return topics from the rows of their four tables; leaders in the order of partitions."""
     texts: dict[bytes, dict[str, str]] = {}
     for topic_id, name, value in configs:
         texts.setdefault(topic_id, {})[name] = value
     placed: dict[bytes, list[Elsewhere]] = {}
     for topic_id, node_id, epoch in leaders:
         placed.setdefault(topic_id, []).append(Elsewhere(node_id, epoch))
+    replicas: dict[bytes, dict[int, Replicas]] = {}
+    for topic_id, partition, node_ids in assigned:
+        replicas.setdefault(topic_id, {})[partition] = replicas_of(node_ids)
     return [
         TopicRow(
             UUID(bytes=topic_id),
@@ -90,6 +148,7 @@ def topics_of(
             bool(internal),
             texts.get(topic_id, {}),
             tuple(placed.get(topic_id, ())),
+            replicas.get(topic_id, {}),
         )
         for topic_id, name, partitions, factor, internal in rows
     ]
@@ -109,6 +168,18 @@ def insert_leaders(database: Queries, topic_id: UUID, first: int, node_ids: Iter
         "INSERT INTO partition_leaders"
         " SELECT ?, ?, node_id, incarnation FROM nodes WHERE node_id = ?",
         [(topic_id.bytes, index, node_id) for index, node_id in enumerate(node_ids, first)],
+    )
+
+
+def insert_assigned(database: Queries, topic_id: UUID, assigned: Mapping[int, Replicas]) -> None:
+    """Store the replicas of partitions, in place of those that they have."""
+    database.executemany(
+        "INSERT INTO assigned_replicas VALUES (?, ?, ?)"
+        " ON CONFLICT (topic_id, partition) DO UPDATE SET node_ids = excluded.node_ids",
+        [
+            (topic_id.bytes, index, ",".join(map(str, replicas)))
+            for index, replicas in assigned.items()
+        ],
     )
 
 

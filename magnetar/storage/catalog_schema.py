@@ -119,4 +119,13 @@ MIGRATIONS = (
     ALTER TABLE cluster ADD COLUMN repairs INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE cluster ADD COLUMN loss TEXT NOT NULL DEFAULT '';
     """,
+    """
+    ALTER TABLE nodes ADD COLUMN is_leaving INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE assigned_replicas (
+        topic_id BLOB NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
+        partition INTEGER NOT NULL,
+        node_ids TEXT NOT NULL,
+        PRIMARY KEY (topic_id, partition)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )

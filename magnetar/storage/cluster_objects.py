@@ -9,7 +9,8 @@ from magnetar.config.load import ConfigError
 from magnetar.storage.catalog import Catalog
 
 #: Where it stands among the settings of resources: no client can name a resource of this type.
-_TYPE, _NAME, _URL = -1, "objects", "url"
+RESOURCE = _TYPE, _NAME = -1, "objects"
+_URL = "url"
 
 
 def objects_url(catalog: Catalog) -> str:

@@ -44,7 +44,8 @@ class HandOver:
     def __init__(self, topics: Topics, catalog: Leaders, incarnation: int) -> None:
         self._topics = topics
         self._catalog = catalog
-        self._own = (topics.placement.own_id, incarnation)
+        #: The id and incarnation of this node.
+        self.own = (topics.placement.own_id, incarnation)
 
     async def perform(self, moves: Sequence[Move]) -> None:
         """Let other nodes lead these partitions; return when these may open them.
@@ -63,7 +64,7 @@ class HandOver:
         )
         await topics.led.close(logs)
         # Whatever an unknown outcome was: what has moved is not moved once more.
-        if not await _insistently(partial(catalog.hand_over, *self._own, moves)):
+        if not await _insistently(partial(catalog.hand_over, *self.own, moves)):
             raise NodeFenced("another node has taken over what was to be handed over")
         for topic_id in dict.fromkeys(move.topic_id for move in moves):
             row = await _insistently(partial(catalog.topic, topic_id))

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from logstore.partition.log import PartitionLog
+from magnetar.storage.replicas import Known, Replicas, heir
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -71,26 +72,47 @@ class Placement:
         #: By node: what stands for a partition that it leads since its start.
         self._elsewhere: dict[int, Elsewhere] = {}
         self.node_ids = tuple(sorted(node_ids)) or (own_id,)
+        self._known_ids = self.node_ids
         #: A node of a cluster never is: others may join while it runs.
         self.is_alone = not moves and self.node_ids == (own_id,)
 
-    def of_new(self, topic_id: UUID, first: int, end: int) -> tuple[int, ...]:
-        """Return the leaders of a topic's partitions from `first` to `end` (exclusive).
+    def of_new(
+        self, topic_id: UUID, first: int, end: int, assigned: Sequence[Replicas] = ()
+    ) -> tuple[Sequence[int], dict[int, Replicas]]:
+        """Return the leaders of a topic's partitions from `first` to `end` (exclusive), and the
+        replicas to be stored.
 
-        None where there is one node. Neighbours are led by different nodes, and the topic's id says
-        which node begins, so small topics are spread too.
+        No leaders where there is one node. Neighbours are led by different nodes, and the topic's
+        id says which node begins, so small topics are spread too. `assigned`: the replicas that
+        were asked for; none: there is no wish.
         """
         if self.is_alone:
-            return ()
+            return (), {}
         ids, begin = self.node_ids, topic_id.int
-        return tuple(ids[(begin + index) % len(ids)] for index in range(first, end))
+        if not assigned:
+            return [ids[(begin + index) % len(ids)] for index in range(first, end)], {}
+        by_partition = dict(enumerate(assigned, first))
+        leaders = [heir(topic_id, index, ids, each) for index, each in by_partition.items()]
+        return leaders, by_partition if self.moves else {}
 
-    def see_live(self, node_ids: Iterable[int]) -> None:
+    @property
+    def nodes(self) -> Known:
+        """All nodes, for what clients are told."""
+        return Known(self.node_ids, self._known_ids)
+
+    @property
+    def replicas_max(self) -> int | None:
+        """How many replicas a partition can have; None: one, since all nodes share a disk."""
+        return len(self._known_ids) if self.moves else None
+
+    def see_nodes(self, live: Iterable[int], known: Iterable[int]) -> None:
         """Note which nodes of the cluster have a lease: new partitions are spread over them.
 
-        This one is always among them: it would have ended if it had been fenced.
+        `known`: those that ever started. This one is always among both: it would have ended if it
+        had been fenced.
         """
-        self.node_ids = tuple(sorted({*node_ids, self.own_id}))
+        self.node_ids = tuple(sorted({*live, self.own_id}))
+        self._known_ids = tuple(sorted({*known, *self.node_ids}))
 
     def see_epochs(self, epochs: Mapping[int, int]) -> None:
         """Note the leader epochs of nodes, each the number of its last start."""

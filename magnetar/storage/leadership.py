@@ -9,20 +9,22 @@ one counter that numbers starts too. Either way is one transaction of the catalo
 row of the node that leads until then. A commit of that node holds the same row, so each commit of a
 former leader is before the move, or has no effect.
 
-Rendezvous hashing chooses who takes a partition: every node computes the same, a dead node's
-partitions are spread over all others, and no other partition moves.
+The first replica that lives takes a partition, where replicas are assigned. For all others
+rendezvous hashing chooses: every node computes the same, a dead node's partitions are spread over
+all others, and no other partition moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from itertools import islice
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from magnetar.storage.catalog_rows import next_epoch
+from magnetar.storage.catalog_rows import next_epoch, replicas_of
 from magnetar.storage.database import Queries
+from magnetar.storage.replicas import Replicas, heir
 
 #: Partitions that are handed over in one transaction: their clients wait for it.
 STEP_PARTITIONS = 64
@@ -46,20 +48,28 @@ class Move(NamedTuple):
 # --- the rules
 
 
-def heir(led: Led, node_ids: Iterable[int]) -> int:
-    """Return the node that takes a partition: the one of the highest rendezvous weight."""
-    key = led.topic_id.bytes + led.partition.to_bytes(4, "big")
-    # Both in the comparison: a node id decides between equal weights.
-    return max(node_ids, key=lambda node_id: (_weight(key, node_id), node_id))
+#: The replicas of partitions that have assigned ones.
+Assigned: TypeAlias = Mapping[Led, Replicas]
 
 
-def _weight(key: bytes, node_id: int) -> bytes:
-    return blake2b(key + node_id.to_bytes(4, "big"), digest_size=8).digest()
-
-
-def inheritance(led: Iterable[Led], node_ids: Collection[int]) -> list[Move]:
+def inheritance(
+    led: Iterable[Led], node_ids: Collection[int], assigned: Assigned = MappingProxyType({})
+) -> list[Move]:
     """Return where the partitions of one node go, of which `node_ids` take them."""
-    return [Move(*one, heir(one, node_ids)) for one in led]
+    return [Move(*one, heir(*one, node_ids, assigned.get(one, ()))) for one in led]
+
+
+def misplaced(own_id: int, assigned: Assigned, live: Collection[int]) -> list[Move]:
+    """Return what this node has to hand over, of what it leads and has these replicas.
+
+    An assigned partition belongs to the first of its replicas that lives. Where none lives it stays
+    where it is.
+    """
+    return [
+        Move(*one, first)
+        for one, replicas in assigned.items()
+        if (first := next((each for each in replicas if each in live), own_id)) != own_id
+    ]
 
 
 def excess(
@@ -81,7 +91,7 @@ def excess(
     for one in islice(led, max(-room[own_id], 0)):
         most = max(room.values())
         # By weight where there is a choice: two that give do not fill the same node first.
-        node_id = heir(one, [each for each, left in room.items() if left == most])
+        node_id = heir(*one, [each for each, left in room.items() if left == most])
         moves.append(Move(*one, node_id))
         room[node_id] -= 1
     return moves
@@ -119,7 +129,8 @@ def take_over(database: Queries, node_id: int, incarnation: int) -> bool:
     )
     if not fenced.rowcount:
         return False
-    _move(database, node_id, inheritance(_led_by(database, node_id), live), epoch)
+    led, assigned = _led_by(database, node_id), _assigned_of(database, node_id)
+    _move(database, node_id, inheritance(led, live, assigned), epoch)
     return True
 
 
@@ -143,8 +154,10 @@ def hand_over(database: Queries, node_id: int, incarnation: int, moves: Sequence
 
 
 def _live(database: Queries) -> list[int]:
+    """Return the nodes that may be given something: a node that is about to stop is not."""
     rows = database.execute(
-        "SELECT node_id FROM nodes WHERE lease_until > lease_now() ORDER BY node_id"
+        "SELECT node_id FROM nodes WHERE lease_until > lease_now() AND is_leaving = 0"
+        " ORDER BY node_id"
     )
     return [node_id for (node_id,) in rows.fetchall()]
 
@@ -156,6 +169,19 @@ def _led_by(database: Queries, node_id: int) -> list[Led]:
         (node_id,),
     )
     return [Led(UUID(bytes=bytes(topic_id)), partition) for topic_id, partition in rows.fetchall()]
+
+
+def _assigned_of(database: Queries, node_id: int) -> dict[Led, Replicas]:
+    """Return the assigned replicas of what a node leads."""
+    rows = database.execute(
+        "SELECT topic_id, partition, node_ids FROM assigned_replicas"
+        " JOIN partition_leaders USING (topic_id, partition) WHERE node_id = ?",
+        (node_id,),
+    )
+    return {
+        Led(UUID(bytes=bytes(topic_id)), partition): replicas_of(node_ids)
+        for topic_id, partition, node_ids in rows.fetchall()
+    }
 
 
 def _move(database: Queries, node_id: int, moves: Sequence[Move], epoch: int) -> None:

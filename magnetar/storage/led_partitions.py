@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -64,6 +65,18 @@ class LedPartitions:
         #: Called with a topic and one of its partitions, in the step in which it comes or goes.
         #: What is remembered of it may be old then.
         self.on_moved: list[Callable[[str, int], None]] = []
+        #: Resolved when the catalog has said anew who leads something.
+        self._followed: set[asyncio.Future[None]] = set()
+
+    async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Return when `is_so` holds, which says something of who leads; after a while, whether."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not is_so():
+                    followed = asyncio.get_running_loop().create_future()
+                    self._followed.add(followed)
+                    await followed
+        return is_so()
 
     async def follow(self, topic: Topic, row: TopicRow) -> None:
         """Open what the catalog says that this node leads, and note who leads the rest.
@@ -85,6 +98,10 @@ class LedPartitions:
                 )
         if gained:
             await self._gain(topic, gained)
+        for followed in self._followed:
+            if not followed.done():
+                followed.set_result(None)
+        self._followed.clear()
 
     async def follow_all(self, rows: Iterable[TopicRow], topics: Mapping[UUID, Topic]) -> None:
         """As `follow`, for each of these topics that is there, the coordinators' first."""

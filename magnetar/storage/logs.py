@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -259,6 +259,13 @@ class Logs:
 
     #: What moves to a bucket, once `begin_as` was called; None: there is none.
     bulk: Bulk | None = None
+
+    async def delete_remains(self, topic_ids: Collection[UUID]) -> set[UUID]:
+        """Delete what is left of deleted topics in a shared store; return of which anything was.
+
+        Raises StoreUnavailable. What is left in files goes by a start.
+        """
+        return set()
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         """Write as this incarnation of a node; its number is the leader epoch. Call it before a log

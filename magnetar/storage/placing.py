@@ -176,7 +176,9 @@ def name_leaders(catalog: Catalog, node_ids: Sequence[int]) -> None:
     if is_complete and set(catalog.node_epochs()) == wanted:
         return
     placement = Placement(node_ids[0], node_ids)
-    leaders = {topic.id: placement.of_new(topic.id, 0, topic.partition_count) for topic in topics}
+    leaders = {
+        topic.id: placement.of_new(topic.id, 0, topic.partition_count)[0] for topic in topics
+    }
     catalog.place(sorted(wanted), leaders)
     _log.info("leaders named", nodes=len(node_ids), topics=len(topics))
 

@@ -112,4 +112,13 @@ MIGRATIONS = (
         ADD COLUMN repairs int NOT NULL DEFAULT 0,
         ADD COLUMN loss text NOT NULL DEFAULT '';
     """,
+    """
+    ALTER TABLE nodes ADD COLUMN is_leaving int NOT NULL DEFAULT 0;
+    CREATE TABLE assigned_replicas (
+        topic_id bytea NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
+        partition int NOT NULL,
+        node_ids text NOT NULL,
+        PRIMARY KEY (topic_id, partition)
+    );
+    """,
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
+from uuid import UUID
 
 from logstore.disk.durability import Durability
 from logstore.disk.room import Room
@@ -95,6 +96,12 @@ class RemoteLogs(Logs):
         is for good. Raises StorageFailure.
         """
         await self._group_commit.settle()
+
+    async def delete_remains(self, topic_ids: Collection[UUID]) -> set[UUID]:
+        found = await self._store.remains(topic_ids)
+        if found:
+            await self._store.delete(found)
+        return {key.topic_id for key in found}
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
         settings = super().settings(topic, config)

@@ -6,12 +6,15 @@ from logstore.partition.log import PartitionLog
 from magnetar.config.topic import TopicConfig
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Partition, local
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 
 class Topic:
     """One topic. `configs` are its own settings as text, `settings` all of them resolved."""
 
     __slots__ = (
+        "assigned",
         "configs",
         "id",
         "is_internal",
@@ -26,6 +29,8 @@ class Topic:
         self.id = row.id
         self.replication_factor = row.replication_factor
         self.is_internal = row.is_internal
+        #: In a cluster: the replicas of partitions that have assigned ones.
+        self.assigned = row.assigned
         self.configs = row.configs
         self.settings = settings
         self.partitions = partitions
@@ -34,3 +39,13 @@ class Topic:
     def local(self) -> list[PartitionLog]:
         """The logs of the partitions that this node leads, in order."""
         return local(self.partitions)
+
+
+def being_created(name: str) -> KafkaError:
+    """Return why a topic is not found yet: clients ask again."""
+    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
+
+
+def already_exists(name: str) -> KafkaError:
+    """Return why a topic is not created."""
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from magnetar.config.broker import BrokerConfig
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE
 from wire.error_code import ErrorCode
@@ -12,25 +10,32 @@ from wire.errors import KafkaError
 #: Most partitions of one topic, and most that one request makes. Kafka bounds a request likewise.
 PARTITIONS_MAX = 10_000
 
-_ONE_REPLICA = "More than one replica cannot be had: all data is on the one disk of this machine."
+#: Why there is one replica, where nodes share a disk.
+ONE_DISK = "More than one replica cannot be had: all data is on the one disk of this machine."
 
 #: In a request: the broker's configuration decides.
 BROKER_DEFAULT = -1
 
 
 def counts_of_new(
-    name: str, partition_count: int, replication_factor: int, config: BrokerConfig
+    name: str,
+    partition_count: int,
+    replication_factor: int,
+    config: BrokerConfig,
+    nodes_max: int | None = None,
 ) -> tuple[int, int]:
     """Return the partition count and replication factor of a topic that is to be made.
 
-    BROKER_DEFAULT stands for the configured number; the coordinators' topics have one replica,
-    whatever is configured. Raises INVALID_REPLICATION_FACTOR unless the factor is 1,
-    INVALID_PARTITIONS for no partitions, POLICY_VIOLATION for too many.
+    BROKER_DEFAULT stands for the configured number. `nodes_max`: how many nodes a cluster has; None
+    where all nodes share a disk. There the coordinators' topics have one replica, whatever is
+    configured. In a cluster they may have more than there are nodes yet. Raises
+    INVALID_REPLICATION_FACTOR for more replicas than nodes, INVALID_PARTITIONS for no partitions,
+    POLICY_VIOLATION for too many.
     """
     if partition_count == BROKER_DEFAULT:
         partition_count = _default_partition_count(name, config)
     if replication_factor == BROKER_DEFAULT:
-        replication_factor = 1 if name in INTERNAL else config.default_replication_factor
+        replication_factor = _default_factor(name, config, is_one_disk=nodes_max is None)
     if replication_factor <= 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -38,9 +43,26 @@ def counts_of_new(
         )
     # In Kafka's order, so that a request with two mistakes is told of the same one.
     _check_partition_count(partition_count)
-    if replication_factor > 1:
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _ONE_REPLICA)
+    if nodes_max is None and replication_factor > 1:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, ONE_DISK)
+    if nodes_max is not None and replication_factor > nodes_max and name not in INTERNAL:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target"
+            f" replication factor of {replication_factor} cannot be reached because only"
+            f" {nodes_max} broker(s) are registered.",
+        )
     return partition_count, replication_factor
+
+
+def _default_factor(name: str, config: BrokerConfig, *, is_one_disk: bool) -> int:
+    if name not in INTERNAL:
+        return int(config.default_replication_factor)
+    if is_one_disk:
+        return 1
+    if name == CONSUMER_OFFSETS:
+        return int(config.offsets_topic_replication_factor)
+    return int(config.transaction_state_log_replication_factor)
 
 
 def _default_partition_count(name: str, config: BrokerConfig) -> int:
@@ -110,22 +132,3 @@ def check_increase(name: str, current: int, partition_count: int) -> None:
             f"{name} keeps the partitions it was created with: the coordinators' state is"
             " spread over them by their count.",
         )
-
-
-def check_replicas(node_ids: Sequence[int], replicas: Sequence[int]) -> int:
-    """Return the one node in `replicas`. Raises INVALID_REPLICA_ASSIGNMENT unless there is one, of
-    `node_ids`, and INVALID_REPLICATION_FACTOR for several."""
-    others = [replica for replica in replicas if replica not in node_ids]
-    if others:
-        reason = f"broker {others[0]}, but no such broker is registered"
-    elif not replicas:
-        reason = "an empty replica list"
-    elif len(set(replicas)) < len(replicas):
-        reason = f"the broker {replicas[0]} more than once"
-    elif len(replicas) > 1:
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, _ONE_REPLICA)
-    else:
-        return replicas[0]
-    raise KafkaError(
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}."
-    )

@@ -29,7 +29,8 @@ from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs, Opening
-from magnetar.storage.topic import Topic
+from magnetar.storage.replicas import Replicas
+from magnetar.storage.topic import Topic, already_exists, being_created
 from magnetar.storage.topic_counts import (
     BROKER_DEFAULT,
     check_increase,
@@ -75,6 +76,9 @@ class Topics:
         self._logs = logs
         self._config = config
         self._by_name: dict[str, Topic] = {}
+        #: Returns the topic of a name, None if there is none. The dictionary's own method, since
+        #: every batch asks.
+        self.by_name = self._by_name.get
         self._by_id: dict[UUID, Topic] = {}
         #: Held by a change that takes many turns of the event loop: there is one at a time.
         self._changing = asyncio.Lock()
@@ -104,10 +108,6 @@ class Topics:
         for row, settings in rows:
             partitions = self.placement.joined(row.leaders, 0, row.partition_count, opened)
             self._enter(Topic(row, settings, partitions))
-
-    def by_name(self, name: str) -> Topic | None:
-        """Return the topic of that name, if there is one."""
-        return self._by_name.get(name)
 
     def by_id(self, topic_id: UUID) -> Topic | None:
         """Return the topic of that id, if there is one."""
@@ -142,11 +142,11 @@ class Topics:
         partition_count: int,
         replication_factor: int,
         configs: Mapping[str, str | None],
-        leaders: Sequence[int] = (),
+        assigned: Sequence[Replicas] = (),
     ) -> TopicRow:
         """Return the topic that `create` would store, with a fresh id; change nothing.
 
-        `leaders`: a node for each partition; none: the placement chooses. -1 stands for the
+        `assigned`: the replicas of each partition; none: the placement chooses. -1 stands for the
         broker's default. Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
         INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
         """
@@ -154,18 +154,19 @@ class Topics:
         if name == CLUSTER_METADATA:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is no topic of this broker.")
         if name in self._by_name or name in self._coming:
-            raise _already_exists(name)
+            raise already_exists(name)
         check_collision(name, (*self._by_name, *self._coming))
-        counts = counts_of_new(name, partition_count, replication_factor, self._config)
+        asked = (name, partition_count, replication_factor, self._config)
+        counts = counts_of_new(*asked, self.placement.replicas_max)
         try:
             parse_topic_configs(configs)
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
         texts = {key: text for key, text in configs.items() if text is not None}
         topic_id = uuid.uuid4()
-        leaders = leaders or self.placement.of_new(topic_id, 0, counts[0])
+        leaders, kept = self.placement.of_new(topic_id, 0, counts[0], assigned)
         placed = tuple(self.placement.at(node_id) for node_id in leaders)
-        return TopicRow(topic_id, name, *counts, name in INTERNAL, texts, placed)
+        return TopicRow(topic_id, name, *counts, name in INTERNAL, texts, placed, kept)
 
     def create(
         self,
@@ -185,7 +186,7 @@ class Topics:
         try:
             self._catalog.add_topic(row)
         except NameTaken:
-            raise _being_created(row.name) from None
+            raise being_created(row.name) from None
         settings = self._settings(row)
         opened = (
             self._logs.open(row.name, index, row.id, settings)
@@ -201,7 +202,7 @@ class Topics:
         faster.
         """
         if row.name in self._by_name or row.name in self._coming:
-            raise _already_exists(row.name)
+            raise already_exists(row.name)
         self._coming[row.name] = asyncio.get_running_loop().create_future()
         return await self._whole(self._create(row))
 
@@ -213,7 +214,7 @@ class Topics:
                 try:
                     await CATALOG.run(partial(self._catalog.add_topic, row))
                 except NameTaken:
-                    raise _already_exists(row.name) from None
+                    raise already_exists(row.name) from None
                 return await self._open_topic(row)
         finally:
             self._coming.pop(row.name).set_result(None)
@@ -241,7 +242,7 @@ class Topics:
         Raises LEADER_NOT_AVAILABLE while another request creates it, and as `check_creation`.
         """
         if name in self._coming:
-            raise _being_created(name)
+            raise being_created(name)
         if name in INTERNAL:
             return self.ensure_internal(name)
         return self._by_name.get(name) or self.create(name)
@@ -269,24 +270,25 @@ class Topics:
         check_increase(name, len(topic.partitions), partition_count)
         return topic
 
-    async def grow(self, name: str, partition_count: int, leaders: Sequence[int] = ()) -> Topic:
+    async def grow(
+        self, name: str, partition_count: int, assigned: Sequence[Replicas] = ()
+    ) -> Topic:
         """Add partitions durably, up to `partition_count`, while other requests are served.
 
-        `leaders`: a node for each new one; none: the placement chooses. They are found once all of
-        them are there. Raises as `check_growth`.
+        `assigned`: the replicas of each new one; none: the placement chooses. They are found once
+        all of them are there. Raises as `check_growth`.
         """
-        return await self._whole(self._grow(name, partition_count, leaders))
+        return await self._whole(self._grow(name, partition_count, assigned))
 
-    async def _grow(self, name: str, partition_count: int, leaders: Sequence[int]) -> Topic:
+    async def _grow(self, name: str, partition_count: int, assigned: Sequence[Replicas]) -> Topic:
         async with self._changing:
             # Once more: the topic may have grown or gone while this change waited for its turn.
             topic = self.check_growth(name, partition_count)
             await self._logs.free_all()
             known_count = len(topic.partitions)
-            leaders = leaders or self.placement.of_new(topic.id, known_count, partition_count)
-            grow_durably = partial(
-                self._catalog.grow_topic, topic.id, known_count, partition_count, leaders
-            )
+            counts = (known_count, partition_count)
+            placed = self.placement.of_new(topic.id, *counts, assigned)
+            grow_durably = partial(self._catalog.grow_topic, topic.id, *counts, *placed)
             row = await CATALOG.run(grow_durably)
             if row is None:
                 raise KafkaError(
@@ -301,6 +303,7 @@ class Topics:
         partitions = await self._open(row, settings, len(topic.partitions))
         self._catch_up(local(partitions), settings, topic.settings)
         topic.partitions += partitions
+        topic.assigned = row.assigned
         self.version += 1
 
     async def refresh(self, topic_id: UUID) -> None:
@@ -328,6 +331,7 @@ class Topics:
             if row.partition_count > len(topic.partitions):
                 await self._logs.free_all()
                 await self._open_more(topic, row)
+            topic.assigned = row.assigned
             if self.placement.moves:
                 await self.led.follow(topic, row)
 
@@ -488,11 +492,3 @@ class Topics:
 def _opening(row: TopicRow, index: int, settings: TopicConfig) -> Opening:
     epoch = row.leaders[index].leader_epoch if row.leaders else 0
     return Opening(row.name, index, row.id, settings, epoch)
-
-
-def _being_created(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
-
-
-def _already_exists(name: str) -> KafkaError:
-    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

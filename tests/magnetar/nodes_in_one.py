@@ -88,8 +88,7 @@ class NodesInOne:
         broker.watch.stop()
         broker.among_peers.stop()
         for commit in broker.transactions.store.commits.under_way.values():
-            if commit.task is not None:
-                commit.task.cancel()
+            commit.abandon()
         await broker.healing.stop()
         broker.transactions.store.expiry.cancel()
         broker.retention.stop()

@@ -18,7 +18,12 @@ import pytest
 from coordinator.partitioning import partition_for
 from coordinator.transactions.commit_plan import Storage
 from coordinator.transactions.healing import Remedy, heal
-from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
+from coordinator.transactions.metadata import (
+    TRANSACTION_VERSION_1,
+    ProducerIdentity,
+    State,
+    TopicPartition,
+)
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
@@ -39,6 +44,7 @@ from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
 from tests.logstore.partitions import batch_of, complete
 from tests.logstore.simulated_executors import SteppedExecutor
+from tests.magnetar.ending import end
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker
@@ -287,6 +293,8 @@ class World:
             task.cancel()
         await asyncio.sleep(0)
         self.coordinator.store.expiry.cancel()
+        for commit in self.coordinator.store.commits.under_way.values():
+            commit.abandon()
         if (timer := self.coordinator.store.commits._timer) is not None:
             timer.cancel()
         self.epoch += 1
@@ -316,6 +324,23 @@ class World:
     ) -> ProducerIdentity:
         return await self.until(
             self.coordinator.init_producer_id(transactional_id, TIMEOUT_MS, claimed)
+        )
+
+    def end(
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        *,
+        commit: bool,
+        transaction_version: int = TRANSACTION_VERSION_1,
+    ) -> Coroutine[None, None, ProducerIdentity]:
+        """Ask for the end of a transaction; the result is who may begin the next one."""
+        return end(
+            self.coordinator,
+            transactional_id,
+            identity,
+            commit=commit,
+            transaction_version=transaction_version,
         )
 
     async def begin(self, *partitions: TopicPartition) -> ProducerIdentity:

@@ -153,7 +153,7 @@ class _Story:
     async def end(self, verb: str, words: list[str], crash: str) -> str | None:
         identity = self.who(words)
         name, outcome = words
-        ending = self.world.coordinator.end(
+        ending = self.world.end(
             name,
             identity,
             commit=outcome == "commit",

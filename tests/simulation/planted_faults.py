@@ -175,9 +175,9 @@ FAULTS = (
     ),
     Fault(
         "commit-not-awaited",
-        "magnetar.runtime.commit:Commits.visible",
+        "magnetar.runtime.commit:Commits.when_visible",
         "EndTxn is answered before its markers are durable.",
-        lambda _: lambda self, _id: faulty.true(),
+        lambda _: faulty.when_decided,
     ),
     Fault(
         "decision-not-awaited",

@@ -19,12 +19,11 @@ from logstore.disk.durability import Durability
 from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
 from logstore.sync.group_commit import GroupCommit
-from magnetar.apis.registry import Handled, load_apis
+from magnetar.apis.registry import load_apis
 from magnetar.broker import Broker
 from magnetar.config.listeners import Listener
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
-from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.turns import Turns
 from magnetar.security.session import Session
@@ -33,6 +32,7 @@ from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.simulated_executors import SimulatedExecutor
+from tests.magnetar.ending import when_made
 from tests.simulation.simulated_loop import LoopClock, SimulatedLoop
 from wire.errors import KafkaError
 from wire.message import Message
@@ -201,6 +201,8 @@ class World:
                 self.healed[remedy.value] = self.healed.get(remedy.value, 0) + count
         if hasattr(broker, "transactions"):
             broker.transactions.store.expiry.cancel()
+            for commit in broker.transactions.store.commits.under_way.values():
+                commit.abandon()
             if (timer := broker.transactions.store.commits._timer) is not None:
                 timer.cancel()
         if hasattr(broker, "groups"):
@@ -271,7 +273,7 @@ class World:
             _NO_CONNECTION,
         )
         try:
-            return await _response(api.handler(self.broker.services, request, context))
+            return await when_made(api.handler(self.broker.services, request, context))
         except KafkaError as refusal:
             return api.refuse(request, version, refusal)
 
@@ -279,18 +281,6 @@ class World:
         with suppress(PowerLost):
             await self.end_process()
         self.catalog.close()
-
-
-async def _response(handled: Handled) -> Message | None:
-    """Return the response of a handler once it is there, as a connection would."""
-    if isinstance(handled, Coroutine):
-        handled = await handled
-    if not isinstance(handled, DelayedResponse):
-        return handled
-    over = asyncio.Event()
-    DelayedResponses(asyncio.get_running_loop()).begin(handled, over.set)
-    await over.wait()
-    return handled.make(handled.is_late)
 
 
 class _Unconnected:

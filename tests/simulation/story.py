@@ -11,6 +11,7 @@ from random import Random
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.disk.durability import Durability
 from tests.logstore.partitions import batch_of
+from tests.magnetar import ending
 from tests.simulation.history import committed_by_markers, read_committed
 from tests.simulation.simulated_broker import World
 from tests.simulation.simulated_loop import SimulatedLoop
@@ -80,8 +81,8 @@ async def end(
     world: World, identity: ProducerIdentity, *, commit: bool, version: int = 1
 ) -> ProducerIdentity:
     """End it; return who may begin the next."""
-    return await world.broker.transactions.end(
-        "tx", identity, commit=commit, transaction_version=version
+    return await ending.end(
+        world.broker.transactions, "tx", identity, commit=commit, transaction_version=version
     )
 
 

@@ -56,7 +56,7 @@ def gather_context(context: Path) -> str:
         run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels, cwd=ROOT)
         (own,) = wheels.glob("magnetar-*.whl")
         pip = (sys.executable, "-m", "pip", "download", "-q", "-c", ROOT / "constraints.txt")
-        run(*pip, "--only-binary", ":all:", "-d", wheels, f"{own}[otel,security,telemetry]")
+        run(*pip, "--only-binary", ":all:", "-d", wheels, f"{own}[cluster,otel,security,telemetry]")
     return str(own.relative_to(context))
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.reference_kafka.jars import ReferenceUnavailable, java_command
@@ -38,6 +38,9 @@ rootLogger.appenderRef.console.ref=console
 appender.console.type=Console
 appender.console.name=console
 """
+
+#: Runs kafka-storage with the arguments; returns its status and what it said.
+StorageTool = Callable[..., tuple[int, str]]
 
 
 def free_port() -> int:
@@ -73,10 +76,13 @@ class ReferenceKafka:
         settings: Mapping[str, str] | None = None,
         options: tuple[str, ...] = SERVER_OPTIONS,
         listeners: Mapping[str, int] | None = None,
+        storage_tool: StorageTool | None = None,
         joins: ReferenceKafka | None = None,
     ) -> None:
         """`listeners`: the ports of listeners beside PLAINTEXT, by the name of their protocol.
-        `joins`: the first node of its cluster, which is the controller too."""
+        `storage_tool`: what formats the directory; None: a JVM that does nothing else.
+        `joins`: the first node of its cluster, which is the controller too.
+        """
         self._listeners = {"PLAINTEXT": port, **(listeners or {})}
         self.port = port
         self.directory = directory
@@ -88,6 +94,7 @@ class ReferenceKafka:
         self._cluster_id: str = made if joins is None else joins._cluster_id
         self._settings = dict(settings or {})
         self._options = options
+        self._storage_tool = storage_tool or _run_storage_tool
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -182,12 +189,16 @@ class ReferenceKafka:
     def _format(self, properties: Path) -> None:
         arguments = ("format", "-t", self._cluster_id, "-c", str(properties))
         role = "--standalone" if self._joins is None else "--no-initial-controllers"
-        formatted = subprocess.run(
-            java_command("kafka.tools.StorageTool", *arguments, role),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if formatted.returncode != 0:
-            said = (formatted.stdout + formatted.stderr)[-2000:]
-            raise ReferenceUnavailable(f"kafka-storage format failed:\n{said}")
+        status, said = self._storage_tool(*arguments, role)
+        if status != 0:
+            raise ReferenceUnavailable(f"kafka-storage format failed:\n{said[-2000:]}")
+
+
+def _run_storage_tool(*arguments: str) -> tuple[int, str]:
+    ended = subprocess.run(
+        java_command("kafka.tools.StorageTool", *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, ended.stdout + ended.stderr

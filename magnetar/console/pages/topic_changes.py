@@ -134,7 +134,7 @@ def _delete(client: Client, given: Given) -> Plan:
         effects=effects,
         is_final=True,
         question=Question("Type its name", wanted=topic.name),
-        # Not a topic of the same name that was made meanwhile.
+        # A topic of this name that was made meanwhile has another id, and stays.
         facts=(topic.topic_id,),
     )
 
@@ -282,7 +282,7 @@ def _cut(
 def exact_offsets(
     text: str, leaders: Mapping[TopicPartition, int], topic: str
 ) -> dict[TopicPartition, int]:
-    """Return the offsets that a confirmation of ours sends. ClientError: it is not of ours."""
+    """Return the offsets that a confirmation page sends. Raises ClientError for any other text."""
     try:
         found = {(topic, int(index)): int(offset) for index, offset in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):

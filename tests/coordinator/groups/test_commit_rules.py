@@ -90,6 +90,28 @@ def test_a_commit_is_taken_from_whom_the_group_knows(
     assert _code(driver, said, transactional=True) is transactional
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_after_a_reload_the_last_stable_generation_commits_and_no_other(
+    driver: Any, transactional: bool
+) -> None:
+    """Also where a later one was forming: no member has got an assignment of that."""
+    leader, follower = driver.stable(2)
+    generation_id = driver.group.generation_id
+    newcomer = driver.join()
+    driver.join(leader)
+    driver.join(follower)
+    unassigned = driver.joined(newcomer).member_id
+    driver.reload()
+    for said, code in (
+        ((leader, generation_id, None), NONE),
+        ((follower, generation_id, None), NONE),
+        ((leader, generation_id - 1, None), ILLEGAL),
+        ((leader, generation_id + 1, None), ILLEGAL),
+        ((unassigned, generation_id + 1, None), UNKNOWN),
+    ):
+        assert _code(driver, said, transactional=transactional) is code, said
+
+
 def _code(driver: Any, said: tuple[str, int, str | None], *, transactional: bool) -> ErrorCode:
     member_id, generation_id, instance = said
     try:

@@ -53,6 +53,19 @@ def test_a_late_answer_about_an_earlier_epoch_takes_nothing_from_the_later_one()
     assert holds.holds(1, 5, A) and not holds.holds(1, 4, A)
 
 
+def test_what_was_told_is_held_until_the_marker_as_an_answer_is() -> None:
+    holds = RememberedHolds()
+    holds.told(1, 4, {A})
+    holds.told(1, 4, {B})
+    assert holds.holds(1, 4, A) and holds.holds(1, 4, B) and not holds.holds(1, 5, A)
+    holds.told(1, 3, {A})
+    assert holds.holds(1, 4, A) and not holds.holds(1, 3, A), "an earlier epoch is over"
+    holds.on_marker(1, A)
+    assert not holds.holds(1, 4, A) and holds.holds(1, 4, B)
+    holds.told(2, 0, set())
+    assert len(holds) == 1
+
+
 def test_a_topic_that_is_gone_is_forgotten() -> None:
     holds = RememberedHolds()
     other = TopicPartition("b", 0)

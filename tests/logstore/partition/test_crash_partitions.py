@@ -7,13 +7,15 @@ import contextlib
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from logstore.disk.durability import Durability
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
+from logstore.partition.snapshot import SUFFIX
+from logstore.partition.snapshots import snapshot_offsets
 from logstore.partition.state import PartitionState
 from tests.logstore.log_process import LogProcess
 from tests.logstore.partitions import delete_records
@@ -30,7 +32,10 @@ CONFIG = LogConfig(
 )
 STEP = st.tuples(
     st.sampled_from(
-        (*OPERATIONS, "sync step", "sync step", "settle", "checkpoint", "delete", "expire")
+        (
+            *OPERATIONS,
+            *("sync step", "sync step", "settle", "checkpoint", "promise", "delete", "expire"),
+        )
     ),
     st.integers(0, 2),
     st.integers(1, 4),
@@ -60,12 +65,13 @@ class World(LogProcess):
             self.executor.run()
         elif operation == "checkpoint":
             self.timers.run()
-        elif operation == "delete":
+        elif operation in ("promise", "delete"):
             before = min(self.log.high_watermark, self.log.log_start_offset + 3 * count)
             # Durable before anything is deleted, so it may come true from here on.
             self.persist_start(self.log, before)
-            delete_records(self.log, before)
-            self.deleted_before = before
+            if operation == "delete":
+                delete_records(self.log, before)
+                self.deleted_before = before
         elif operation == "expire":
             self.expire(count)
         else:
@@ -164,6 +170,17 @@ def test_everything_acknowledged_survives_any_crash(
 
 
 @given(steps=st.lists(STEP, min_size=5, max_size=60), kills=st.integers(1, 3))
+@example(
+    steps=[
+        ("plain", 0, 1),
+        ("idempotent", 0, 1),
+        ("sync step", 0, 1),
+        ("delete", 0, 3),
+        ("plain", 0, 3),
+        ("plain", 0, 3),
+    ],
+    kills=3,
+)
 @settings(max_examples=40 * SOAK, deadline=None)
 def test_without_syncs_everything_acknowledged_survives_the_process(
     steps: list[tuple[str, int, int]], kills: int
@@ -211,6 +228,50 @@ def test_power_loss_while_recovering_from_power_loss_loses_nothing(
     world.disk.keep_power()
     traffic.log = world.start()
     check_recovered(world, traffic)
+
+
+@pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.PAGE_CACHE])
+def test_what_deleted_segments_tell_survives_an_end_before_their_snapshot(
+    durability: Durability,
+) -> None:
+    """The start offset is at a roll, whose snapshot is not on the disk when the process ends."""
+    for point in range(25):
+        random = Random(point)
+        world = World(SimulatedDisk(seed=point), durability)
+        traffic = world.traffic = Traffic(world.start())
+        rolled_at_start(world)
+        world.disk = world.disk.kill(random)
+        # Any later power loss is of no promise without syncs.
+        if durability is Durability.FSYNC:
+            world.disk.lose_power_after(point)
+            with contextlib.suppress(PowerLost):
+                world.start()
+            world.disk.keep_power()
+            world.disk = world.disk.crash(random)
+        traffic.log = world.start()
+        check_recovered(world, traffic)
+        assert set(world.log.producers) == {0, 1, 2}
+        assert [each.producer_id for each in world.log.transactions.open_transactions()] == [1]
+        names = {name for name in world.disk.list("/data/topic-0") if name.endswith(".log")}
+        assert len(names) == len(world.log.ledger.segments.base_offsets) == 1
+        world.disk = world.disk.kill(random)
+        traffic.log = world.start()
+        check_recovered(world, traffic)
+
+
+def rolled_at_start(world: World) -> None:
+    """Write, roll, delete; write, delete all, and roll once more, without a sync since."""
+    large = ("plain", 0, 60)
+    for step in (("idempotent", 0, 1), large, ("settle", 0, 0), ("delete", 0, 20)):
+        world.perform(*step)
+    for step in (("idempotent", 2, 2), ("transactional", 1, 1), ("settle", 0, 0)):
+        world.perform(*step)
+    world.perform("delete", 0, 60)
+    assert world.log.log_start_offset == world.log.high_watermark
+    start_offset = world.log.log_start_offset
+    world.perform(*large)
+    assert start_offset in world.log.ledger.segments.base_offsets
+    assert start_offset not in snapshot_offsets(world.log.ledger, SUFFIX)
 
 
 @pytest.mark.parametrize("is_whole", [False, True])

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from random import Random
+from uuid import UUID
 
 from logstore.remote.commit_store import (
     LEASE_MS,
@@ -356,6 +357,10 @@ class SimulatedStore:
     async def reclaim(self) -> None:
         await self._ask()
         self._database.reclaimed += 1
+
+    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
+        await self._ask()
+        return [key for key in sorted(self._database.keys()) if key.topic_id in topic_ids]
 
     async def references(self) -> Sequence[bytes]:
         await self._ask()

@@ -317,3 +317,18 @@ async def test_a_deleted_log_leaves_nothing(store: CommitStore) -> None:
     log = await load(store)
     assert (log.start_offset, [*log.chunks], [*log.segments]) == (0, [], [])
     assert not log.attachments and len((await load(store, OTHER)).chunks) == 1
+
+
+async def test_what_is_left_of_a_topic_is_found_in_every_table(store: CommitStore) -> None:
+    topic_id, other = UUID(int=11), UUID(int=12)
+    keys = [LogKey(topic_id, index) for index in range(4)]
+    changes = Changes(
+        [chunk(0, key=keys[0]), chunk(4, key=keys[0]), chunk(0, key=LogKey(other, 0))],
+        [segment(0, 4)._replace(key=keys[1])],
+        [LogStart(keys[2], 1)],
+        [AttachmentChange(keys[3], "a", b"1")],
+    )
+    await write(store, changes)
+    assert sorted(await store.remains({topic_id, UUID(int=13)})) == keys
+    await store.delete(await store.remains({topic_id}))
+    assert [*await store.remains({topic_id, other})] == [LogKey(other, 0)]

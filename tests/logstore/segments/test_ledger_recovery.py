@@ -220,6 +220,25 @@ def test_segments_of_a_trim_that_came_back_are_deleted(disk: Disk) -> None:
     assert again.segments.base_offsets == bases[2:]
     assert again.start_offset == bases[2] + 1
     assert contents(again) == batches[bases[2] + 1 :]
+    again.opened()
+    assert disk.names(".log") == [f"{base:020d}.log" for base in bases[2:]]
+
+
+def test_what_lies_below_the_start_is_told_but_for_what_is_damaged(disk: Disk) -> None:
+    ledger, batches = disk.filled()
+    start_offset = ledger.segments.base_offsets[2]
+    disk.edit(log_name(ledger, 0), len(batches[0]) + 80, b"\xff")
+    again = disk.open(start_offset=start_offset)
+    told = [header.base_offset for each in again.trimmed for header, _ in each.whole_batches()]
+    assert told == [0, *range(2, start_offset)]
+    assert contents(again) == batches[start_offset:]
+
+
+def test_nothing_is_told_of_a_log_that_has_lost_what_came_after(disk: Disk) -> None:
+    disk.filled(30)
+    again = disk.open(start_offset=31)
+    assert (again.start_offset, again.end_offset, list(again.trimmed)) == (31, 31, [])
+    assert disk.names(".log") == []
 
 
 def test_a_clean_stop_is_taken_at_its_word_unless_the_file_says_otherwise(disk: Disk) -> None:

@@ -16,6 +16,7 @@ from magnetar.cli.commands import DURATION
 from magnetar.cli.main import main
 from magnetar.cli.readable import count, duration, fields, moment, table
 from tests.logstore.partitions import batch_of
+from tests.magnetar.ending import end
 
 HOUR_MS = 3_600_000
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -66,7 +67,7 @@ async def test_the_table_shows_who_holds_back_what(broker: Broker) -> None:
     await begin(broker, "orders-etl-1", A0, A1)
     await begin(broker, "orders-etl-2", A0)
     identity = await begin(broker, "done", A1)
-    await broker.transactions.end("done", identity, commit=True)
+    await end(broker.transactions, "done", identity, commit=True)
     lines = (await run(broker, "list")).stdout.splitlines()
     assert lines[0].split("  ")[0] == "TRANSACTIONAL ID"
     rows = {line.split()[0]: line.split() for line in lines[1:]}
@@ -229,7 +230,7 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 async def test_a_parent_is_shown_with_its_votes(broker: Broker) -> None:
     for name in ("etl~>1", "etl~>2"):
         identity = await begin(broker, name, A0)
-        await broker.transactions.end(name, identity, commit=True)
+        await end(broker.transactions, name, identity, commit=True)
     await begin(broker, "etl~>3", A1)
     await begin(broker, "etl-other")
     assert "VOTES" not in (await run(broker, "list", "--pattern", "etl-.*")).stdout
@@ -269,7 +270,7 @@ async def test_children_are_shown_also_where_nobody_has_opened_the_parent(broker
 
 async def test_a_vote_is_aborted_through_its_coordinator(broker: Broker) -> None:
     identity = await begin(broker, "etl~>1", A0)
-    await broker.transactions.end("etl~>1", identity, commit=True)
+    await end(broker.transactions, "etl~>1", identity, commit=True)
     result = await run(broker, "abort", "etl~>1")
     assert result.exit_code == 0, result.output
     assert broker.topics.partition("a", 0).last_stable_offset == 2
@@ -279,7 +280,7 @@ async def test_a_vote_is_aborted_through_its_coordinator(broker: Broker) -> None
 
 async def test_a_vote_that_is_sealed_is_aborted_by_way_of_its_parent(broker: Broker) -> None:
     identity = await begin(broker, "etl job~>1", A0)
-    await broker.transactions.end("etl job~>1", identity, commit=True)
+    await end(broker.transactions, "etl job~>1", identity, commit=True)
     await begin(broker, "etl job", A1)
     refused = await run(broker, "abort", "etl job~>1", "--timeout", "200ms")
     assert refused.exit_code == 1

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from magnetar.cli.main import main
+from magnetar.cli.serve import _worker_count
 from magnetar.cli.workers import members
 from magnetar.config.load import Given, load
 from magnetar.testing import BrokerProcess, NotReady
@@ -55,6 +56,14 @@ def test_a_number_of_workers_that_cannot_be(workers: str, tmp_path: Path) -> Non
     )
     assert result.exit_code == 2
     assert f"--workers {workers}: neither auto nor a number from 1 to 64" in result.stderr
+
+
+@pytest.mark.parametrize(("cores", "nodes"), [(1, 1), (3, 3), (200, 64)])
+def test_auto_is_a_node_for_each_core_that_the_process_may_use(
+    cores: int, nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert _worker_count("auto") == nodes
 
 
 def test_nodes_have_to_share_a_directory(tmp_path: Path) -> None:

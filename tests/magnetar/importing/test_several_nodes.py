@@ -36,7 +36,7 @@ def test_several_nodes_get_the_topics_beside_those_that_they_have(
     result = run(source, "--data-dir", data, "--json")
     assert result.exit_code == 0, result.output
     start_nodes(data, 3)
-    wanted = placement.of_new(ORDERS, 0, 2)
+    wanted, _ = placement.of_new(ORDERS, 0, 2)
     assert len({*wanted}) == 2
     for index, node_id in enumerate(wanted):
         moved = data / "nodes" / str(node_id) / f"orders-{index}"

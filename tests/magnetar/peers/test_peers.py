@@ -26,7 +26,7 @@ from wire.message import Message
 
 SECRET = b"s" * 32
 
-Perform = Callable[[CatalogChangedRequest], Awaitable[Message]]
+Perform = Callable[[CatalogChangedRequest], Awaitable[Message] | None]
 
 
 class Cluster:
@@ -185,6 +185,40 @@ async def test_a_connection_that_ends_in_the_step_of_its_last_proof_is_dialled_a
     assert cluster.told == {2: [1, 2]}
 
 
+async def test_what_is_told_has_no_answer_and_arrives_in_order_with_calls(
+    cluster: Cluster,
+) -> None:
+    arrived: list[int] = []
+
+    async def answered() -> Message:
+        return CatalogChangedResponse()
+
+    def perform(request: CatalogChangedRequest) -> Awaitable[Message] | None:
+        arrived.append(request.version)
+        return answered() if request.version % 2 == 0 else None
+
+    one = await cluster.start(1)
+    await cluster.start(2, perform=perform)
+    one.tell(2, changed(1), 0)
+    for version in (2, 4):
+        await one.call(2, changed(version), 0)
+        one.tell(2, changed(version + 1), 0)
+    await one.call(2, changed(6), 0)
+    assert arrived == [2, 3, 4, 5, 6], "before the first call there is no connection"
+
+
+async def test_a_node_that_reads_nothing_is_told_no_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await cluster.start(1)
+    await cluster.start(2)
+    await one.call(2, changed(0), 0)
+    monkeypatch.setattr("magnetar.peers.dialling._UNREAD_BYTES_MAX", -1)
+    one.tell(2, changed(1), 0)
+    await one.call(2, changed(2), 0)
+    assert cluster.told == {2: [0, 2]}
+
+
 async def test_a_call_without_an_answer_gives_its_connection_up(cluster: Cluster) -> None:
     heard = asyncio.Event()
 
@@ -238,13 +272,19 @@ async def test_a_failing_request_ends_its_connection_and_not_the_node(cluster: C
 
 
 async def test_a_failing_disk_of_a_peer_ends_the_peer(cluster: Cluster) -> None:
+    failed = asyncio.Event()
+
     async def failing() -> Message:
+        failed.set()
         raise OSError("no space left")
 
-    one = await cluster.start(1, call_timeout_s=0.05)
+    one = await cluster.start(1)
     await cluster.start(2, perform=lambda _: failing())
+    asked = asyncio.ensure_future(one.call(2, changed(1), 0))
+    await failed.wait()
+    one.close()
     with pytest.raises(PeerUnreachable):
-        await one.call(2, changed(1), 0)
+        await asked
     assert [str(failure) for failure in cluster.failures] == ["no space left"]
     cluster.failures.clear()
 

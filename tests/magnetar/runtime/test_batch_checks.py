@@ -58,13 +58,13 @@ async def test_those_behind_a_request_that_waits_go_on_with_it_in_one_step() -> 
     world = World()
     tasks = [world.first(), *(world.begin(name) for name in ("second", "third"))]
     await some_steps()
-    assert world.checks.is_before(world.connection) and not world.appended
+    assert world.connection in world.checks.queues and not world.appended
     world.answered.set()
     responses = await asyncio.gather(*tasks)
     assert [name for name, _ in world.appended] == ["first", "second", "third"]
     assert len({step for _, step in world.appended}) == 1
     assert [cast("ProduceResponse", one).throttle_time_ms for one in responses] == [5, 6, 5]
-    assert not world.checks.is_before(world.connection)
+    assert world.connection not in world.checks.queues
 
 
 async def test_a_turn_that_is_over_is_given_up_between_two_requests() -> None:

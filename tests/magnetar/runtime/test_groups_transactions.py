@@ -33,7 +33,7 @@ async def test_offsets_of_a_committed_transaction_are_there(
 ) -> None:
     await world.until(world.commit(1))
     identity = await world.begin_with_offsets(5)
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     if reload:
         await world.restart()
     assert await world.offset() == 5
@@ -43,7 +43,7 @@ async def test_offsets_of_a_committed_transaction_are_there(
 async def test_offsets_of_an_aborted_transaction_are_not(world: GroupsWorld, reload: bool) -> None:
     await world.until(world.commit(1))
     identity = await world.begin_with_offsets(5)
-    await world.until(world.coordinator.end("tx", identity, commit=False))
+    await world.until(world.end("tx", identity, commit=False))
     if reload:
         await world.restart()
     assert await world.offset() == 1
@@ -62,8 +62,25 @@ async def test_offsets_of_an_open_transaction_are_unstable_until_it_ends(
     assert {(f.offset, f.error_code) for f in found} == {(-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)}
     unstable = await world.fetched(require_stable=False)
     assert {(f.offset, f.error_code) for f in unstable} == {(1, ErrorCode.NONE)}
-    await world.until(world.coordinator.end("tx", identity, commit=commit))
+    await world.until(world.end("tx", identity, commit=commit))
     assert await world.offset() == (5 if commit else 1)
+
+
+async def test_after_a_restart_the_successor_of_a_producer_drops_its_pending_offsets(
+    world: GroupsWorld,
+) -> None:
+    """Not before: until then the offset is unstable, and the next member waits for it."""
+    await world.until(world.commit(1))
+    lost = await world.begin_with_offsets(5)
+    await world.restart()
+    found = await world.fetched()
+    assert {each.error_code for each in found} == {ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    await world.init()
+    assert await world.offset() == 1
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        await world.stage(lost, 6)
+    await world.restart()
+    assert await world.offset() == 1
 
 
 async def test_a_transaction_nobody_ends_is_ended_by_its_timeout(world: GroupsWorld) -> None:
@@ -105,7 +122,7 @@ async def test_offsets_of_a_fenced_producer_are_refused(world: GroupsWorld) -> N
 
 async def test_a_commit_that_returned_is_visible_to_a_fetch_at_once(world: GroupsWorld) -> None:
     identity = await world.begin_with_offsets(5)
-    await world.answered(world.coordinator.end("tx", identity, commit=True))
+    await world.answered(world.end("tx", identity, commit=True))
     found = await asyncio.wait_for(
         world.groups.offsets.fetch(GROUP, "a", (0, 1), require_stable=True), 1
     )
@@ -122,7 +139,7 @@ async def test_an_offset_that_was_deleted_does_not_come_back_with_its_transactio
     identity = await world.begin_with_offsets(5)
     codes = await world.until(world.groups.offsets.delete(GROUP, [("a", 0), ("a", 1)]))
     assert codes == [ErrorCode.NONE, ErrorCode.NONE]
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     assert await world.offset() == -1
     await world.restart()
     assert await world.offset() == -1
@@ -131,7 +148,7 @@ async def test_an_offset_that_was_deleted_does_not_come_back_with_its_transactio
 async def test_offsets_go_with_a_deleted_topic_also_from_transactions(world: GroupsWorld) -> None:
     identity = await world.begin_with_offsets(5)
     world.groups.offsets.on_topic_deleted("a", NO_TOPIC_ID)
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     assert await world.offset() == -1
     await world.restart()
     assert await world.offset() == -1
@@ -145,7 +162,7 @@ async def story(world: GroupsWorld, answered: list[int]) -> None:
     for offset, commit in ((2, True), (9, False)):
         await world.coordinator.add_offsets("tx", identity, GROUP)
         await world.stage(identity, offset)
-        await world.coordinator.end("tx", identity, commit=commit)
+        await world.end("tx", identity, commit=commit)
         if commit:
             answered.append(offset)
     await world.commit(3)
@@ -193,7 +210,7 @@ async def test_a_disk_that_fails_at_any_write_leaves_nothing_half_done(
     outcome = None
     with suppress(StorageFailure):
         identity = await world.begin_with_offsets(5)
-        await asyncio.wait_for(world.until(world.coordinator.end("tx", identity, commit=True)), 1)
+        await asyncio.wait_for(world.until(world.end("tx", identity, commit=True)), 1)
         outcome = await world.offset()
     assert outcome in (None, 5)
     await world.restart()

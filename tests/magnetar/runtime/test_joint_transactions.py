@@ -67,7 +67,7 @@ class Member:
             await log.durable(end_offset)
 
     async def end(self, *, commit: bool) -> None:
-        self.identity = await self.world.coordinator.end(
+        self.identity = await self.world.end(
             self.name, self.identity, commit=commit, transaction_version=self.version
         )
 

@@ -72,9 +72,7 @@ async def test_no_turn_of_the_event_loop_appends_more_than_a_slice_of_markers(
 ) -> None:
     identity = await world.begin(*BIG)
     with counted(monkeypatch) as turns:
-        await world.until(
-            world.coordinator.end("tx", identity, commit=commit, transaction_version=version)
-        )
+        await world.until(world.end("tx", identity, commit=commit, transaction_version=version))
     assert sum(turns.done["append"].values()) == COUNT
     assert max(turns.done["append"].values()) <= MARKERS_AT_ONCE_MAX
     if world.storage is not Storage.APART:
@@ -92,7 +90,7 @@ async def test_a_slice_of_markers_that_take_long_ends_with_the_turn(
     """Where each marker makes files, or opens them again."""
     identity = await world.begin(*BIG)
     with counted(monkeypatch) as turns:
-        await world.until(world.coordinator.end("tx", identity, commit=True))
+        await world.until(world.end("tx", identity, commit=True))
     assert sum(turns.done["append"].values()) == COUNT
     assert max(turns.done["append"].values()) <= 2
     assert world.state() is State.COMPLETE_COMMIT
@@ -107,11 +105,11 @@ async def test_the_children_of_a_parent_share_the_turns(
         child = await world.init(name)
         held = set(BIG[number * 60 : (number + 1) * 60])
         await world.until(coordinator.add_partitions(name, child, held))
-        await world.until(coordinator.end(name, child, commit=True))
+        await world.until(world.end(name, child, commit=True))
     parent = await world.init("p")
     await world.until(coordinator.add_partitions("p", parent, {A0}))
     with counted(monkeypatch) as turns:
-        await world.until(coordinator.end("p", parent, commit=commit))
+        await world.until(world.end("p", parent, commit=commit))
     assert sum(turns.done["append"].values()) == 301
     assert max(turns.done["append"].values()) <= MARKERS_AT_ONCE_MAX
     ended = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
@@ -124,12 +122,12 @@ async def test_other_producers_end_their_transactions_between_the_slices(world: 
     world.add_topic("bigger", 3 * COUNT)
     identity = await world.begin(*(TopicPartition("bigger", index) for index in range(3 * COUNT)))
     other = await world.init("other")
-    large = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    large = asyncio.ensure_future(world.end("tx", identity, commit=True))
     while not world.markers(TopicPartition("bigger", 0)):
         world.step()
         await asyncio.sleep(0)
     await world.answered(world.coordinator.add_partitions("other", other, {A0}))
-    await world.answered(world.coordinator.end("other", other, commit=False))
+    await world.answered(world.end("other", other, commit=False))
     assert not large.done()
     assert world.markers(A0) == [("ABORT", 0)]
     await world.until(large)
@@ -137,7 +135,7 @@ async def test_other_producers_end_their_transactions_between_the_slices(world: 
 
 async def test_no_reader_sees_a_marker_before_the_decision_is_durable(world: World) -> None:
     identity = await world.begin(*BIG)
-    large = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    large = asyncio.ensure_future(world.end("tx", identity, commit=True))
     shard = world.coordinator.store.shard_of("tx").log
     await asyncio.sleep(0)
     decided = shard.log_end_offset
@@ -158,7 +156,7 @@ async def test_a_crash_between_the_slices_leaves_no_partition_behind(
     world: World, rounds: int
 ) -> None:
     identity = await world.begin(*BIG)
-    large = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    large = asyncio.ensure_future(world.end("tx", identity, commit=True))
     for _ in range(rounds):
         world.step()
         await asyncio.sleep(0)
@@ -177,7 +175,7 @@ async def test_the_disk_may_fail_between_the_slices(world: World) -> None:
     identity = await world.begin(*BIG)
     ledger = world.ledgers[BIG[-1]]
     ledger.appends_left = 0
-    large = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    large = asyncio.ensure_future(world.end("tx", identity, commit=True))
     while not world.failures:
         world.step()
         await asyncio.sleep(0)

@@ -22,14 +22,14 @@ async def world() -> World:
 async def test_a_commit_that_has_returned_is_visible(world: World) -> None:
     identity = await world.begin(A0, A1)
     assert not world.stable(A0)
-    await world.answered(world.coordinator.end("tx", identity, commit=True))
+    await world.answered(world.end("tx", identity, commit=True))
     assert world.stable(A0) and world.stable(A1)
     assert world.markers(A0) == world.markers(A1) == [("COMMIT", 0)]
 
 
 async def test_markers_follow_only_a_durable_decision(world: World) -> None:
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    ending = asyncio.ensure_future(world.end("tx", identity, commit=True))
     for _ in range(10):
         await asyncio.sleep(0)
     assert world.state() is State.PREPARE_COMMIT
@@ -40,14 +40,14 @@ async def test_markers_follow_only_a_durable_decision(world: World) -> None:
 
 async def test_the_next_transaction_meets_no_concurrent_transactions(world: World) -> None:
     identity = await world.begin(A0)
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
     assert world.state() is State.ONGOING
 
 
 async def test_an_outcome_is_completed_soon_though_nobody_asks(world: World) -> None:
     identity = await world.begin(A0)
-    await world.answered(world.coordinator.end("tx", identity, commit=True, transaction_version=2))
+    await world.answered(world.end("tx", identity, commit=True, transaction_version=2))
     assert world.state() is State.PREPARE_COMMIT and world.stable(A0)
     async with asyncio.timeout(30):
         while world.state() is not State.COMPLETE_COMMIT:
@@ -58,7 +58,7 @@ async def test_every_partition_added_is_marked_even_without_data(world: World) -
     identity = await world.init()
     await world.until(world.coordinator.add_partitions("tx", identity, {A0, A1}))
     await world.until(world.coordinator.add_offsets("tx", identity, "group"))
-    await world.until(world.coordinator.end("tx", identity, commit=False))
+    await world.until(world.end("tx", identity, commit=False))
     assert world.markers(A0) == world.markers(A1) == [("ABORT", 0)]
     offsets = [one for one in world.logs if one.topic == OFFSETS]
     assert sorted(map(world.markers, offsets)) == [[], [("ABORT", 0)]]
@@ -69,7 +69,7 @@ async def test_a_slow_participant_delays_the_answer_up_to_a_bound(
 ) -> None:
     monkeypatch.setattr(commits, "VISIBLE_TIMEOUT_MS", 20)
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    ending = asyncio.ensure_future(world.end("tx", identity, commit=True))
     while not ending.done():
         for partition, executor in world.executors.items():
             if partition != A0 and executor.pending:
@@ -87,7 +87,7 @@ async def test_a_slow_participant_delays_the_answer_up_to_a_bound(
 
 async def test_a_client_that_leaves_does_not_stop_what_it_decided(world: World) -> None:
     identity = await world.begin(A0)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    ending = asyncio.ensure_future(world.end("tx", identity, commit=True))
     await asyncio.sleep(0)
     ending.cancel()
     await world.settle()
@@ -102,7 +102,7 @@ async def test_a_new_incarnation_finds_the_open_transaction_aborted(world: World
     assert world.markers(A0) == [("ABORT", 1)]
     assert world.stable(A0) and world.aborted(A0)
     with refused(ErrorCode.PRODUCER_FENCED):
-        await world.coordinator.end("tx", first, commit=True)
+        await world.end("tx", first, commit=True)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         world.produce(first, A0)
 
@@ -137,12 +137,12 @@ async def test_ids_found_in_another_brokers_log_are_not_given_again(world: World
 
 async def test_commit_retried_after_a_lost_answer_and_a_restart_is_success(world: World) -> None:
     identity = await world.begin(A0)
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     await world.restart()
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     assert world.markers(A0) == [("COMMIT", 0)]
     with refused(ErrorCode.INVALID_TXN_STATE):
-        await world.coordinator.end("tx", identity, commit=False)
+        await world.end("tx", identity, commit=False)
 
 
 async def test_one_deleted_participant_is_skipped_alone(world: World) -> None:
@@ -150,7 +150,7 @@ async def test_one_deleted_participant_is_skipped_alone(world: World) -> None:
     gone = TopicPartition("gone", 0)
     identity = await world.begin(gone, A0)
     world.delete_topic("gone")
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     assert world.stable(A0) and world.state() is State.COMPLETE_COMMIT
 
 
@@ -159,7 +159,7 @@ async def test_a_participant_deleted_while_its_marker_is_awaited_is_skipped(worl
     gone = TopicPartition("gone", 0)
     identity = await world.begin(gone, A0)
     executor = world.executors.pop(gone)
-    ending = asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    ending = asyncio.ensure_future(world.end("tx", identity, commit=True))
     await world.settle()
     assert executor.pending and not ending.done()
     world.delete_topic("gone")
@@ -177,7 +177,7 @@ async def test_a_late_transaction_is_aborted_on_time_and_its_producer_fenced(wor
     await world.settle()
     assert world.markers(A0) == [("ABORT", 1)]
     with refused(ErrorCode.PRODUCER_FENCED):
-        await world.coordinator.end("tx", identity, commit=True)
+        await world.end("tx", identity, commit=True)
 
 
 async def test_the_alarm_rings_by_itself(world: World) -> None:
@@ -204,17 +204,17 @@ async def test_a_transaction_that_timed_out_while_the_broker_was_down_is_aborted
 
 async def test_an_id_unused_for_long_is_forgotten_in_the_log_too(world: World) -> None:
     identity = await world.begin(A0)
-    await world.until(world.coordinator.end("tx", identity, commit=True))
-    assert world.coordinator.store.commits._completed
+    await world.until(world.end("tx", identity, commit=True))
+    assert world.coordinator.store.commits.completed
     world.now_ms += 604_800_000
     world.coordinator.expire_due()
     await world.settle()
     assert world.coordinator.find("tx") is None
-    assert not world.coordinator.store.commits._completed
+    assert not world.coordinator.store.commits.completed
     await world.restart()
     assert list(world.coordinator) == []
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-        await world.coordinator.end("tx", identity, commit=True)
+        await world.end("tx", identity, commit=True)
 
 
 #: Whether the client knows TRANSACTION_ABORTABLE -> what it is told.
@@ -257,21 +257,9 @@ async def test_an_add_is_answered_without_a_sync(world: World) -> None:
     assert log.high_watermark >= end_offset
 
 
-async def test_an_add_is_durable_when_answered_where_another_node_may_be_the_next_coordinator(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    identity = await world.init()
-    monkeypatch.setattr(world.coordinator._topics.placement, "moves", True)
-    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
-    await asyncio.sleep(0)
-    assert world.state() is State.ONGOING and not adding.done()
-    await synced(world, "__transaction_state")
-    assert adding.done()
-
-
 async def test_an_add_waits_until_the_end_before_it_is_durable(world: World) -> None:
     identity = await world.begin(A0)
-    await world.answered(world.coordinator.end("tx", identity, commit=True))
+    await world.answered(world.end("tx", identity, commit=True))
     assert world.state() is State.COMPLETE_COMMIT
     adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0, A1}))
     await asyncio.sleep(0)
@@ -295,7 +283,7 @@ async def test_a_restart_would_commit_data_that_went_before_the_end_before_it(
     if not is_waited_for:
         monkeypatch.setattr(Commits, "note_completed", lambda *_: None)
     identity = await world.begin(A0)
-    await world.answered(world.coordinator.end("tx", identity, commit=True))
+    await world.answered(world.end("tx", identity, commit=True))
     adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
     await asyncio.sleep(0)
     if is_waited_for:
@@ -324,9 +312,7 @@ async def test_a_partition_that_knows_a_later_coordinator_gets_its_marker_all_th
     await world.until(world.coordinator.add_partitions("tx", identity, {A0, A1}))
     for partition in (A0, A1):
         world.produce(identity, partition)
-    await world.until(
-        world.coordinator.end("tx", identity, commit=commit, transaction_version=version)
-    )
+    await world.until(world.end("tx", identity, commit=commit, transaction_version=version))
     assert world.failures == []
     assert world.state() is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
     outcome = ("COMMIT" if commit else "ABORT", version - 1)

@@ -14,6 +14,7 @@ from magnetar.apis.init_producer_id import init_producer_id
 from magnetar.apis.registry import load_apis
 from magnetar.apis.write_txn_markers import write_txn_markers
 from magnetar.runtime.request_context import RequestContext
+from tests.magnetar.ending import when_made
 from tests.magnetar.transaction_world import A0, World, WorldConnection
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -46,7 +47,7 @@ async def call(world: World, handler: Any, request: Any, version: int) -> Any:
         request.api_key, version, 1, "client", "127.0.0.1", world.now_ms, connection
     )
     try:
-        return await world.until(handler(world.services(), request, context))
+        return await world.until(when_made(handler(world.services(), request, context)))
     except KafkaError as refusal:
         return load_apis()[request.api_key].refuse(request, version, refusal)
 

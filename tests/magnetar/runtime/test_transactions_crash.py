@@ -44,7 +44,7 @@ async def transfer(world: World, answered: list[str]) -> None:
             )
             await world.logs[partition].durable(appended.end_offset)
             await log.durable(end_offset)
-        await world.coordinator.end("tx", identity, commit=commit)
+        await world.end("tx", identity, commit=commit)
         answered.append("COMMIT" if commit else "ABORT")
 
 
@@ -101,12 +101,12 @@ async def test_a_full_disk_at_any_write_is_survived_by_a_restart(
     await world.until_disk_is_full(transfer(world, answered), target, appends)
     await settled_after_crash(world, answered)
     identity = await world.begin(A0, A1)
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
 
 
 async def test_work_found_at_a_restart_skips_what_is_closed_already(world: World) -> None:
     identity = await world.begin(A0, A1)
-    asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    asyncio.ensure_future(world.end("tx", identity, commit=True))
     await asyncio.sleep(0)
     state = [one for one in world.logs if one.topic == TRANSACTION_STATE]
     for _ in range(4):
@@ -125,7 +125,7 @@ async def test_a_start_waits_for_the_markers_however_slow_they_are(
     """Healing comes next, and leaves alone what is decided: data after it would not be adopted."""
     monkeypatch.setattr(commits, "VISIBLE_TIMEOUT_MS", 0)
     identity = await world.begin(A0)
-    asyncio.ensure_future(world.coordinator.end("tx", identity, commit=True))
+    asyncio.ensure_future(world.end("tx", identity, commit=True))
     await asyncio.sleep(0)
     for partition in [one for one in world.logs if one.topic == TRANSACTION_STATE]:
         world.executors[partition].run()

@@ -124,7 +124,7 @@ async def test_what_is_not_durable_is_not_shown(world: World) -> None:
 
 async def test_what_has_ended_is_shown_as_ended(world: World) -> None:
     identity = await world.begin(A0)
-    await world.answered(world.coordinator.end("tx", identity, commit=True, transaction_version=2))
+    await world.answered(world.end("tx", identity, commit=True, transaction_version=2))
     # Its markers are durable, its COMPLETE_* is still to be appended.
     assert world.state().label == "PrepareCommit"
     (state,) = await described(world, "tx")
@@ -160,7 +160,7 @@ async def test_a_vote_is_told_as_a_state_that_kafkas_clients_know(world: World) 
     for child in ("p~>open", "p~>voted"):
         identity = await world.init(child)
         await world.until(world.coordinator.add_partitions(child, identity, {A0}))
-    await world.until(world.coordinator.end(child, identity, commit=True))
+    await world.until(world.end(child, identity, commit=True))
     assert await listed(world) == {"p~>voted": "Ongoing", "p~>open": "Ongoing"}
     assert len(await listed(world, state_filters=["Ongoing"])) == 2
     assert await listed(world, state_filters=["Voted"]) == {"p~>voted": "Ongoing"}
@@ -178,7 +178,7 @@ async def test_votes_are_listed_without_a_look_at_ids_that_are_idle(
         identity = await world.init(child)
         if child != "p~>idle":
             await world.until(world.coordinator.add_partitions(child, identity, {A0}))
-    await world.until(world.coordinator.end(child, identity, commit=True))
+    await world.until(world.end(child, identity, commit=True))
     looked_at: list[str] = []
     admit = Filters.admit
 
@@ -200,7 +200,7 @@ async def test_a_vote_that_is_decided_and_not_yet_complete_is_not_listed_as_one(
     for name in ("p~>voted", "p"):
         identity = await world.init(name)
         await world.until(world.coordinator.add_partitions(name, identity, {A0}))
-        ending = world.coordinator.end(name, identity, commit=True, transaction_version=2)
+        ending = world.end(name, identity, commit=True, transaction_version=2)
         await world.answered(ending)
     assert world.state("p~>voted").label == "Voted"
     assert await listed(world, state_filters=["Voted"]) == {}
@@ -227,7 +227,7 @@ async def test_producers_are_shown_with_what_they_have_open(world: World) -> Non
         coordinator_epoch=-1,
         current_txn_start_offset=0,
     )
-    await world.until(world.coordinator.end("tx", identity, commit=False))
+    await world.until(world.end("tx", identity, commit=False))
     (producer,) = (await partition(world)).active_producers
     assert (producer.coordinator_epoch, producer.current_txn_start_offset) == (0, -1)
     assert producer.last_timestamp == world.now_ms

@@ -29,9 +29,7 @@ def send(
 
 
 async def end(world: World, identity: ProducerIdentity, *, commit: bool) -> ProducerIdentity:
-    return await world.until(
-        world.coordinator.end("tx", identity, commit=commit, transaction_version=2)
-    )
+    return await world.until(world.end("tx", identity, commit=commit, transaction_version=2))
 
 
 def age(world: World, producer_epoch: int) -> ProducerIdentity:
@@ -86,9 +84,7 @@ async def test_the_add_is_awaited_with_the_data(world: World) -> None:
 async def test_a_retried_end_waits_for_the_markers_and_is_answered_the_same(world: World) -> None:
     identity = await world.init()
     send(world, identity, A0)
-    first = asyncio.ensure_future(
-        world.coordinator.end("tx", identity, commit=True, transaction_version=2)
-    )
+    first = asyncio.ensure_future(world.end("tx", identity, commit=True, transaction_version=2))
     await asyncio.sleep(0)
     assert world.state() is State.PREPARE_COMMIT
     again = await end(world, identity, commit=True)
@@ -142,9 +138,7 @@ async def test_an_end_is_retried_after_a_crash_at_any_stage(
     identity = age(world, epoch)
     send(world, identity, A0)
     await world.settle()
-    ending = asyncio.ensure_future(
-        world.coordinator.end("tx", identity, commit=commit, transaction_version=2)
-    )
+    ending = asyncio.ensure_future(world.end("tx", identity, commit=commit, transaction_version=2))
     await asyncio.sleep(0)
     state = [one for one in world.logs if one.topic == TRANSACTION_STATE]
     for _ in range({"nothing": 0, "the decision": 4, "the markers": 4, "everything": 0}[synced]):
@@ -196,12 +190,12 @@ async def test_a_fenced_owner_is_not_told_the_new_epoch(world: World) -> None:
 
 async def test_an_id_changes_from_version_1_to_2_and_back(world: World) -> None:
     identity = await world.begin(A0)  # version 1
-    await world.until(world.coordinator.end("tx", identity, commit=True))
+    await world.until(world.end("tx", identity, commit=True))
     send(world, identity, A1)
     identity = await end(world, identity, commit=True)
     await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
     world.produce(identity, A0)
-    await world.until(world.coordinator.end("tx", identity, commit=False))
+    await world.until(world.end("tx", identity, commit=False))
     assert world.markers(A0) == [("COMMIT", 0), ("ABORT", 1)]
     assert world.markers(A1) == [("COMMIT", 1)]
     await world.restart()
@@ -251,9 +245,7 @@ async def test_data_whose_add_went_with_the_end_before_it_is_adopted_at_a_restar
     identity = await world.init()
     send(world, identity, A0)
     await world.settle()
-    successor = await world.answered(
-        world.coordinator.end("tx", identity, commit=True, transaction_version=2)
-    )
+    successor = await world.answered(world.end("tx", identity, commit=True, transaction_version=2))
     send(world, successor, A0)
     for _ in range(4):  # its data is durable, COMPLETE_COMMIT and its add are not
         if world.executors[A0].pending:
@@ -274,7 +266,7 @@ async def test_whoever_is_fenced_is_told_also_while_the_last_end_is_not_durable(
 ) -> None:
     zombie = await world.init()
     identity = await world.begin(A0)  # version 1
-    await world.answered(world.coordinator.end("tx", identity, commit=True))
+    await world.answered(world.end("tx", identity, commit=True))
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         send(world, identity, A1)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):

@@ -150,7 +150,8 @@ def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
     receiver = FakeReceiver(is_partial=False)
     memory.in_flight_bytes += 101
     assert not memory.may_read(receiver)
-    memory.give_back(50)
+    memory.in_flight_bytes -= 50
+    memory.wake()
     assert receiver.resumed == 1
     assert memory.may_read(receiver)
 
@@ -213,7 +214,8 @@ def test_who_is_kept_from_sending_by_requests_in_flight_is_not_overdue() -> None
     memory.in_flight_bytes += 101
     assert not memory.may_read(favoured)
     assert [memory.overdue() for _ in range(3)] == [None, None, None]
-    memory.give_back(101)
+    memory.in_flight_bytes -= 101
+    memory.wake()
     assert memory.may_read(favoured)
     assert memory.overdue() is None
     assert memory.overdue() is favoured

@@ -20,11 +20,12 @@ from magnetar.storage.leadership import (
     Led,
     Move,
     excess,
-    heir,
     in_steps,
     inheritance,
+    misplaced,
 )
 from magnetar.storage.postgres_database import PostgresDatabase
+from magnetar.storage.replicas import heir
 
 _TOPIC = UUID(int=7)
 _LED = [Led(_TOPIC, index) for index in range(200)]
@@ -34,8 +35,8 @@ _LED = [Led(_TOPIC, index) for index in range(200)]
 
 
 def test_a_partition_changes_its_heir_only_where_that_node_goes() -> None:
-    before = {one: heir(one, (1, 2, 3, 4)) for one in _LED}
-    after = {one: heir(one, (1, 2, 4)) for one in _LED}
+    before = {one: heir(*one, (1, 2, 3, 4)) for one in _LED}
+    after = {one: heir(*one, (1, 2, 4)) for one in _LED}
     assert {one for one in _LED if before[one] != after[one]} == {
         one for one in _LED if before[one] == 3
     }
@@ -72,6 +73,15 @@ def test_dead_nodes_get_nothing_and_count_for_nothing() -> None:
     assert not excess(1, own, {1: 10, 2: 30}, [1])
     moves = excess(1, own, {1: 10, 2: 30, 3: 0}, [1, 3])
     assert [move.node_id for move in moves] == [3] * 5
+
+
+def test_assigned_replicas_are_preferred_in_their_order() -> None:
+    assigned = {_LED[0]: (3, 1, 2), _LED[1]: (4, 3)}
+    assert [move.node_id for move in inheritance(_LED[:2], (1, 2), assigned)][0] == 1
+    assert inheritance(_LED[1:2], (1, 2), assigned) == inheritance(_LED[1:2], (1, 2))
+    assert misplaced(1, assigned, (1, 2, 3)) == [Move(*_LED[0], 3), Move(*_LED[1], 3)]
+    assert misplaced(1, assigned, (1, 2)) == []
+    assert misplaced(2, assigned, (1, 2)) == [Move(*_LED[0], 1)]
 
 
 def test_shards_of_coordinators_go_first_and_steps_are_small() -> None:
@@ -182,6 +192,37 @@ def test_a_node_that_leads_nothing_is_left_alone(open_catalog: Open) -> None:
     version = catalog.change_count()
     assert not catalog.take_over(1, epochs[1])
     assert catalog.change_count() == version
+
+
+def test_the_first_assigned_replica_that_lives_takes_over(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2, 3, 4)
+    topic_id = topic(catalog, *[1] * 20)
+    catalog.assign_replicas(topic_id, {index: (1, 4, 3) for index in range(20)})
+    row = catalog.topic(topic_id)
+    assert row is not None and row.assigned[3] == (1, 4, 3)
+    catalog.end_lease(1, epochs[1])
+    catalog.end_lease(4, epochs[4])
+    assert catalog.take_over(1, epochs[1])
+    assert {one.node_id for one in leaders(catalog, topic_id)} == {3}
+    catalog.remove_topics([topic_id])
+    catalog.assign_replicas(topic_id, {0: (2,)})
+    assert catalog.topic(topic_id) is None
+
+
+def test_a_node_that_leaves_is_given_nothing(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2, 3)
+    topic_id = topic(catalog, *[1] * 20)
+    catalog.begin_to_leave(2, epochs[2])
+    assert [row.is_leaving for row in catalog.members()] == [False, True, False]
+    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2), Move(topic_id, 1, 3)])
+    assert [one.node_id for one in leaders(catalog, topic_id)[:2]] == [1, 3]
+    catalog.end_lease(1, epochs[1])
+    assert catalog.take_over(1, epochs[1])
+    assert {one.node_id for one in leaders(catalog, topic_id)} == {3}
+    catalog.start_node(2)
+    assert not catalog.members()[1].is_leaving
 
 
 def test_what_is_handed_over_gets_a_new_epoch_and_the_rest_stays(open_catalog: Open) -> None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from magnetar.storage.catalog import Catalog, NameTaken
-from magnetar.storage.catalog_rows import Change, Presence, TopicRow
+from magnetar.storage.catalog_rows import Change, NodeRow, Presence, TopicRow
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.postgres_database import PostgresDatabase
 
@@ -120,7 +120,7 @@ def test_a_node_is_live_until_its_lease_ends(open_catalog: Open) -> None:
     catalog, other = open_catalog(), open_catalog()
     incarnation = catalog.start_node(3, PRESENCE)
     (found,) = other.members()
-    assert found == (3, incarnation, True, PRESENCE)
+    assert found == NodeRow(3, incarnation, True, PRESENCE)
     # What an earlier start says of its end is no longer true.
     other.end_lease(3, incarnation - 1)
     assert catalog.members()[0].is_live

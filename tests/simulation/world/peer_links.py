@@ -58,6 +58,9 @@ class _Dialled(asyncio.Transport):
         if not self._is_closing:
             self.link.send(bytes(data))
 
+    def get_write_buffer_size(self) -> int:
+        return 0  # The network takes everything.
+
     def is_closing(self) -> bool:
         return self._is_closing
 

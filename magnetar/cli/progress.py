@@ -1,0 +1,20 @@
+"""The bar of a command that takes long."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+
+@contextmanager
+def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar of `total` steps, if standard error is a terminal; yield what advances the bar."""
+    # A log file would hold a line for each step of the bar.
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+        yield bar.update

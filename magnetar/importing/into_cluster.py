@@ -1,0 +1,107 @@
+"""A stopped broker's data directory, taken over by a cluster in PostgreSQL that is empty.
+
+First the logs are written, under ids of topics that the catalog does not know; then one transaction
+enters everything into the catalog. Until then nothing is visible, and an import that was killed is
+started again from its beginning. Nothing in the directory changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from logstore.disk.durability import Durability
+from logstore.remote.commit_store import StoreUnavailable
+from logstore.remote.postgres_store import PostgresStore
+from magnetar.importing.source import ImportRefused, held
+from magnetar.importing.still_logs import StillLog, parts, size_bytes, still_logs
+from magnetar.storage import catalog_contents
+from magnetar.storage.catalog_contents import Contents
+from magnetar.storage.placing import node_directories, whole_of
+from magnetar.storage.postgres_database import PostgresDatabase
+from magnetar.storage.sqlite_database import FILE_NAME, SqliteDatabase
+
+#: (name of the step, bytes in all) -> a context that yields what to call with bytes done.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+Result = TypeVar("Result")
+
+_NOT_EMPTY = (
+    "this cluster is not empty: nodes have started, or topics are there. Import into an empty"
+    " database, before the first node."
+)
+
+
+class Copied(NamedTuple):
+    """What was copied."""
+
+    topics: int
+    partitions: int
+    size_bytes: int
+
+
+def import_into_cluster(data_dir: Path, url: str, node_id: int, progress: Progress) -> Copied:
+    """Copy everything of a stopped broker into an empty cluster, whose node `node_id` is to lead.
+
+    Raises ImportRefused, CatalogFailure, CatalogUnavailable, OSError.
+    """
+    if (whole := whole_of(data_dir)) is not None:
+        raise ImportRefused(f"{data_dir} is the directory of one of several nodes. Name {whole}.")
+    if not (data_dir / FILE_NAME).exists():
+        raise ImportRefused(
+            f"{data_dir} has no catalog: it is no data directory of magnetar. A directory of Kafka"
+            " comes over by `magnetar import` first."
+        )
+    with ExitStack() as locks:
+        for path in (data_dir, *node_directories(data_dir)):
+            locks.enter_context(held(path, create=True))
+        contents = _contents_of(data_dir)
+        logs = still_logs(data_dir, {name: topic_id for topic_id, name, _ in contents.topics()})
+        with closing(PostgresDatabase(url)) as target:
+            target.open(contents.cluster_id)
+            with target.transaction("begin an import") as queries:
+                if not catalog_contents.is_empty(queries):
+                    raise ImportRefused(_NOT_EMPTY)
+                catalog_contents.announce(queries, contents)
+            total = sum(map(size_bytes, logs))
+            with progress("Importing", total) as on_progress:
+                run_with_store(_fill(url, logs, on_progress))
+            with target.transaction("enter everything") as queries:
+                # A node may have started meanwhile.
+                if not catalog_contents.is_empty(queries):
+                    raise ImportRefused(_NOT_EMPTY)
+                catalog_contents.write(queries, contents)
+                catalog_contents.lead_by(queries, contents, node_id)
+        return Copied(len(contents.tables[0]), len(logs), total)
+
+
+def _contents_of(data_dir: Path) -> Contents:
+    with closing(SqliteDatabase(data_dir, Durability.FSYNC)) as database:
+        database.open("")
+        return catalog_contents.read(database)
+
+
+def run_with_store(work: Coroutine[None, None, Result]) -> Result:
+    """Run what reads or writes a store. Raises ImportRefused where it does not answer."""
+    try:
+        return asyncio.run(work)
+    except StoreUnavailable as away:
+        raise ImportRefused(
+            f"the database, or the bucket, does not answer: {away}. Give the same command again."
+        ) from away
+
+
+async def _fill(url: str, logs: list[StillLog], on_progress: Callable[[int], None]) -> None:
+    store = PostgresStore(url)
+    try:
+        # What an import that was killed has left.
+        await store.clear()
+        for log in logs:
+            for changes in parts(log):
+                await store.fill(changes)
+                on_progress(sum(len(chunk.data) for chunk in changes.chunks))
+    finally:
+        await store.close()

@@ -1,0 +1,186 @@
+"""A cluster whose nodes are stopped, written into the data directory of a single broker.
+
+Everything is written beside the directory first, `DIRECTORY.partial`, and gets its name last. So
+what was killed is never taken for whole, and is started again from its beginning. The directory
+looks as after a crash: the first start of its broker checks every batch and makes the indexes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from logstore.directory.data_directory import partition_name
+from logstore.disk.checkpoints import (
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    PARTITION_METADATA,
+    Offsets,
+    encode_offsets,
+    encode_partition_metadata,
+)
+from logstore.disk.durability import Durability
+from logstore.remote.bulk_store import BulkStore
+from logstore.remote.commit_store import LogKey, StoredLog, Wanted
+from logstore.remote.hot_batches import batches_of
+from logstore.remote.object_store import ObjectStore
+from logstore.remote.postgres_store import PostgresStore
+from logstore.remote.remote_ledger import MOVED_TO
+from logstore.segments.names import LOG_SUFFIX, segment_path
+from magnetar.config.load import ConfigError
+from magnetar.importing.into_cluster import Copied, Progress, run_with_store
+from magnetar.importing.source import ImportRefused
+from magnetar.importing.still_logs import CLEANED, CLEANED_OFFSET
+from magnetar.storage import catalog_contents
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_contents import Contents
+from magnetar.storage.cluster_objects import RESOURCE, objects_url
+from magnetar.storage.postgres_database import PostgresDatabase
+from magnetar.storage.sqlite_database import SqliteDatabase
+
+_READ_BYTES = 8 << 20
+_END = (1 << 63) - 1
+
+
+def export_from_cluster(
+    url: str,
+    directory: Path,
+    open_bucket: Callable[[str], ObjectStore],
+    progress: Progress,
+) -> Copied:
+    """Copy everything of a cluster into a directory that is not there, or empty.
+
+    Raises ImportRefused, CatalogFailure, CatalogUnavailable, OSError.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ImportRefused(f"{directory} is not empty. Name a directory that is not there.")
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(url))) as catalog:
+        _refuse_live(catalog)
+        epochs, bucket = catalog.node_epochs(), objects_url(catalog)
+    with closing(PostgresDatabase(url)) as database:
+        contents = catalog_contents.read(database).on_one_disk(RESOURCE)
+    try:
+        store = BulkStore(PostgresStore(url), open_bucket(bucket) if bucket else None)
+    except ConfigError as unusable:
+        raise ImportRefused(str(unusable)) from unusable
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    copied = run_with_store(_write_logs(store, contents, partial, progress))
+    _write_catalog(partial, contents)
+    # Nodes that started meanwhile have written what this copy lacks.
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(url))) as catalog:
+        if catalog.node_epochs() != epochs:
+            raise ImportRefused("a node has started meanwhile. Stop it, and export again.")
+        _refuse_live(catalog)
+    _sync(partial)
+    if directory.exists():
+        directory.rmdir()
+    partial.rename(directory)
+    _sync_directory(directory.absolute().parent)
+    return copied
+
+
+def _refuse_live(catalog: Catalog) -> None:
+    live = [str(row.node_id) for row in catalog.members() if row.is_live]
+    if live:
+        raise ImportRefused(f"nodes live: {', '.join(live)}. Stop all of them first.")
+
+
+async def _write_logs(
+    store: BulkStore, contents: Contents, directory: Path, progress: Progress
+) -> Copied:
+    starts: Offsets = {}
+    dirty: Offsets = {}
+    size_bytes = partitions = 0
+    topics = [*contents.topics()]
+    try:
+        with progress("Exporting", sum(count for *_, count in topics)) as on_progress:
+            for topic_id, name, count in topics:
+                for index in range(count):
+                    key = LogKey(topic_id, index)
+                    (stored,) = await store.load([Wanted(key)])
+                    target = directory / partition_name(name, index)
+                    size_bytes += await _write_log(store, key, stored, target)
+                    partitions += target.exists()
+                    if stored.start_offset:
+                        starts[name, index] = stored.start_offset
+                    if (cleaned := stored.attachments.get(CLEANED)) is not None:
+                        (dirty[name, index],) = CLEANED_OFFSET.unpack(cleaned)
+                    on_progress(1)
+    finally:
+        await store.close()
+    (directory / LOG_START_OFFSETS).write_bytes(encode_offsets(starts))
+    (directory / CLEANER_OFFSETS).write_bytes(encode_offsets(dirty))
+    return Copied(len(topics), partitions, size_bytes)
+
+
+async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory: Path) -> int:
+    """Write one partition; return the bytes of its batches."""
+    bases = _bases(stored)
+    if not bases:
+        return 0
+    directory.mkdir()
+    (directory / PARTITION_METADATA).write_bytes(encode_partition_metadata(key.topic_id))
+    for name, data in stored.attachments.items():
+        if name not in (CLEANED, MOVED_TO, PARTITION_METADATA):
+            (directory / name).write_bytes(data)
+    for base_offset in bases:
+        Path(segment_path(str(directory), base_offset, LOG_SUFFIX)).touch()
+    size_bytes, offset, ends = 0, bases[0], [*bases[1:], _END]
+    while chunks := await store.read(key, offset, _READ_BYTES, _END):
+        for chunk in chunks:
+            for header, batch in batches_of(chunk.data):
+                if header.next_offset <= offset:
+                    continue
+                # A chunk never reaches over the beginning of a segment, but segments may be empty.
+                while header.base_offset >= ends[0]:
+                    del ends[0], bases[0]
+                with open(segment_path(str(directory), bases[0], LOG_SUFFIX), "ab") as file:
+                    file.write(batch)
+                size_bytes += len(batch)
+        offset = chunks[-1].end_offset
+    return size_bytes
+
+
+def _bases(stored: StoredLog) -> list[int]:
+    """Return where segments begin, the active one last; none of a log that never had a batch."""
+    kept = [one for one in stored.segments if one.end_offset > stored.start_offset]
+    if kept:
+        return [*(one.base_offset for one in kept), kept[-1].end_offset]
+    if stored.segments:
+        return [stored.segments[-1].end_offset]
+    if stored.first_offset is not None:
+        return [stored.first_offset]
+    return [stored.start_offset] if stored.start_offset else []
+
+
+def _write_catalog(directory: Path, contents: Contents) -> None:
+    with closing(SqliteDatabase(directory, Durability.FSYNC)) as database:
+        database.open(contents.cluster_id)
+        with database.transaction("enter everything") as queries:
+            catalog_contents.write(queries, contents)
+
+
+def _sync(directory: Path) -> None:
+    """Make a directory durable, with everything in it."""
+    for path, _, names in os.walk(directory):
+        for name in names:
+            _sync_file(Path(path) / name)
+        _sync_directory(Path(path))
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
