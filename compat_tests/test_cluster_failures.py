@@ -89,6 +89,14 @@ def place() -> Iterator[Replicated]:
     shutil.rmtree(directory)
 
 
+def await_said(node: Node, words: str, times: int) -> None:
+    """Return when a node has said this more often than so many times."""
+    try:
+        eventually(lambda: node.output.count(words) > times, PATIENCE_S)
+    except AssertionError:
+        raise AssertionError(f"{words!r} is not said: {node.output[-4000:]}") from None
+
+
 class Writing(threading.Thread):
     """Produces numbers until it is told to stop, and knows which were acknowledged."""
 
@@ -168,8 +176,8 @@ def test_a_node_that_is_taken_over_and_comes_back_changes_nothing(
         else:
             place.proxy.heal()
         # It finds itself fenced, ends, and begins anew.
-        eventually(lambda: node.output.count("node ended") > ended, PATIENCE_S)
-        eventually(lambda: node.output.count(LEADS) > led, PATIENCE_S)
+        await_said(node, "node ended", ended)
+        await_said(node, LEADS, led)
         assert "was taken over" in node.output
 
 

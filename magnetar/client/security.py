@@ -28,7 +28,6 @@ _ALIASES = {"sasl.mechanisms": "sasl.mechanism", "ssl.ca.location": "ssl.trustst
 _STORES = ("ssl.truststore", "ssl.keystore")
 #: Settings that would have an effect elsewhere. To pass over them would change what they mean.
 _NOT_SERVED = ("ssl.keystore.key", "ssl.keystore.certificate.chain")
-_PREFIXES = ("security.", "sasl.", "ssl.", "https.")
 
 
 class BadSettings(ClientError):
@@ -104,11 +103,6 @@ class Security:
 
 
 PLAINTEXT = Security()
-
-
-def is_security(name: str) -> bool:
-    """Return whether `parse_security` reads a setting of this name."""
-    return name.startswith(_PREFIXES)
 
 
 def parse_security(settings: Mapping[str, str]) -> Security:

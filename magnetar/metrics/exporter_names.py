@@ -15,8 +15,10 @@ from prometheus_client.core import Metric
 
 from magnetar.metrics.families import GAUGE, SERIES_MAX, Family
 from magnetar.metrics.positions import Position, Positions
+from magnetar.metrics.replica_counts import replica_counts
 from magnetar.metrics.samples import Samples, labelled
 from magnetar.runtime.services import Services
+from magnetar.storage.leaders import Placement
 from magnetar.storage.topic import Topic
 
 NAME = "kafka_exporter"
@@ -47,7 +49,7 @@ FAMILIES = {
         Family(
             "kafka_topic_partition_under_replicated_partition",
             GAUGE,
-            "1: a replica is behind. Always 0: there is one node.",
+            "1: a replica does not live. Always 0 but in a cluster.",
             _PLACE,
         ),
         Family("kafka_consumergroup_members", GAUGE, "Members of a group.", ("consumergroup",)),
@@ -92,38 +94,43 @@ async def gather(
             "kafka_topic_partitions",
             [((topic.name,), len(topic.partitions)) for topic in islice(topics, SERIES_MAX)],
         ),
-        *await _of_partitions(topics, services.node.id),
+        *await _of_partitions(topics, services.topics.placement),
         _family("kafka_consumergroup_members", members[:SERIES_MAX]),
         *_of_groups(found[:SERIES_MAX]),
     ]
     return families, left_out
 
 
-async def _of_partitions(topics: Iterable[Topic], node_id: int) -> list[Metric]:
-    ends: list[tuple[tuple[str, ...], float]] = []
-    starts: list[tuple[tuple[str, ...], float]] = []
-    for labels, start, end in islice(_offsets(topics), SERIES_MAX):
-        ends.append((labels, end))
-        starts.append((labels, start))
-        if not len(ends) % _SLICE:
+#: What is told of each partition, in this order.
+_OF_PARTITION = (
+    "kafka_topic_partition_current_offset",
+    "kafka_topic_partition_oldest_offset",
+    "kafka_topic_partition_leader",
+    "kafka_topic_partition_replicas",
+    "kafka_topic_partition_in_sync_replica",
+    "kafka_topic_partition_under_replicated_partition",
+)
+
+
+async def _of_partitions(topics: Iterable[Topic], placement: Placement) -> list[Metric]:
+    samples: list[list[tuple[tuple[str, ...], float]]] = [[] for _ in _OF_PARTITION]
+    for number, (labels, values) in enumerate(islice(_places(topics, placement), SERIES_MAX), 1):
+        for each, value in zip(samples, values, strict=True):
+            each.append((labels, value))
+        if not number % _SLICE:
             await asyncio.sleep(0)
-    always: dict[str, float] = {
-        "kafka_topic_partition_leader": node_id,
-        "kafka_topic_partition_replicas": 1,
-        "kafka_topic_partition_in_sync_replica": 1,
-        "kafka_topic_partition_under_replicated_partition": 0,
-    }
-    return [
-        _family("kafka_topic_partition_current_offset", ends),
-        _family("kafka_topic_partition_oldest_offset", starts),
-        *(_family(name, ((labels, one) for labels, _ in ends)) for name, one in always.items()),
-    ]
+    return [_family(name, each) for name, each in zip(_OF_PARTITION, samples, strict=True)]
 
 
-def _offsets(topics: Iterable[Topic]) -> Iterator[tuple[tuple[str, str], int, int]]:
+def _places(
+    topics: Iterable[Topic], placement: Placement
+) -> Iterator[tuple[tuple[str, str], tuple[float, ...]]]:
     for topic in topics:
         for log in topic.local:
-            yield (topic.name, str(log.partition)), log.log_start_offset, log.high_watermark
+            replicas, in_sync = replica_counts(topic, log.partition, placement)
+            offsets = (log.high_watermark, log.log_start_offset)
+            labels = (topic.name, str(log.partition))
+            yield labels, (*offsets, placement.own_id, replicas, in_sync, in_sync < replicas)
 
 
 def _of_groups(found: Positions) -> Iterator[Metric]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from magnetar.metrics.families import COUNTER, GAUGE, SERIES_MAX, Family
+from magnetar.metrics.replica_counts import under_replicated
 from magnetar.metrics.samples import Samples, labelled
 from magnetar.runtime.services import Services
 from magnetar.server.latency import SUM_NS, quantile_seconds
@@ -50,7 +51,11 @@ FAMILIES = {
         ),
         Family(f"{_REPLICAS}partitioncount", GAUGE, "Partitions of all topics."),
         Family(f"{_REPLICAS}leadercount", GAUGE, "The same: there is one node."),
-        Family(f"{_REPLICAS}underreplicatedpartitions", GAUGE, "0: there is one node."),
+        Family(
+            f"{_REPLICAS}underreplicatedpartitions",
+            GAUGE,
+            "Partitions led here of which a replica does not live: 0 but in a cluster.",
+        ),
         Family(f"{_CONTROLLER}activecontrollercount", GAUGE, "1: there is one node."),
         Family(f"{_CONTROLLER}offlinepartitionscount", GAUGE, "0: a failed disk ends the broker."),
         Family(f"{_REQUESTS}requests_total", COUNTER, "Requests by API.", ("request",)),
@@ -86,7 +91,7 @@ def gather(services: Services, server: Server) -> Iterator[Metric]:
         (f"{_TOPICS}failedfetchrequests_total", refusals.of_api(_FETCH)),
         (f"{_REPLICAS}partitioncount", partitions),
         (f"{_REPLICAS}leadercount", partitions),
-        (f"{_REPLICAS}underreplicatedpartitions", 0),
+        (f"{_REPLICAS}underreplicatedpartitions", under_replicated(services.topics)),
         (f"{_CONTROLLER}activecontrollercount", 1),
         (f"{_CONTROLLER}offlinepartitionscount", 0),
     ):

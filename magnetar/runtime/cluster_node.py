@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -173,18 +173,27 @@ class ClusterNode:
                 took = partial(self._leadership.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._alone(took))
         heirs = self.members.heirs()
-        if live - before:
-            self._tasks.spawn(self._alone(partial(self._leadership.even_out, heirs)))
+        if joined := live - before:
+            self._tasks.spawn(self._even_out(heirs, joined))
         elif self._leadership.misplaced(heirs) and not self._leading.locked():
             self._tasks.spawn(self._alone(partial(self._leadership.prefer, heirs)))
 
-    async def _alone(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Change who leads what, unless the catalog does not answer: the next look tries again."""
+    async def _even_out(self, heirs: Collection[int], joined: set[int]) -> None:
+        """Give nodes that have joined their share."""
+        assert self._leadership is not None
+        if not await self._alone(partial(self._leadership.even_out, heirs)):
+            # The next look finds them new once more.
+            self._seen = self._seen - joined
+
+    async def _alone(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Change who leads what. False: the catalog did not answer; the next look tries again."""
         async with self._leading:
             try:
                 await work()
             except CatalogUnavailable as away:
                 _log.warning("the leaders stay as they are", reason=str(away))
+                return False
+        return True
 
     def _make_internal(self, catalog: Catalog) -> None:
         """Make the coordinators' topics: nodes must agree on them from the first request."""

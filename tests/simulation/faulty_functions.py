@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from magnetar.runtime.delayed_response import DelayedResponse
 from wire.errors import KafkaError
 
 
@@ -211,13 +209,8 @@ def one_marker_back(real: Any) -> Any:
     return work_due
 
 
-def when_decided(
-    _self: Any, _id: str, log: Any, end_offset: int, make: Callable[[bool], Any]
-) -> Any:
-    """Answer the end of a transaction as soon as its decision is durable."""
-    delayed = DelayedResponse(math.inf, make)
-    delayed.wait_for(log.ledger, end_offset)
-    return delayed if delayed.waits else make(False)
+async def true() -> bool:
+    return True
 
 
 def measured(recovery: Any, segments: list[Any], result: Any) -> Any:

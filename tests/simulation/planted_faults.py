@@ -177,7 +177,13 @@ FAULTS = (
         "commit-not-awaited",
         "magnetar.runtime.commit:Commits.when_visible",
         "EndTxn is answered before its markers are durable.",
-        lambda _: faulty.when_decided,
+        lambda _: lambda self, _id, _log, _end_offset, make: make(False),
+    ),
+    Fault(
+        "abort-not-awaited",
+        "magnetar.runtime.commit:Commits.visible",
+        "InitProducerId goes on before the markers of the last transaction are durable.",
+        lambda _: lambda self, _id: faulty.true(),
     ),
     Fault(
         "decision-not-awaited",

@@ -263,6 +263,8 @@ class SimulatedStore:
         self._mishap_probability = mishap_probability
         #: What happens to the next requests, the first one first.
         self.mishaps: deque[Mishap] = deque()
+        #: How much longer each commit takes before it has its effect.
+        self.slow_s = 0.0
         #: What happens to the next proofs, which have connections of their own.
         self.proof_mishaps: deque[Mishap] = deque()
         self.proven = 0
@@ -270,8 +272,6 @@ class SimulatedStore:
         self.has_standby = True
         self._session = 1  # of the connection for commits
         self._committing = 0  # the session in which a commit is under way
-        #: How much longer each commit takes before it has its effect.
-        self.slow_s = 0.0
         #: Whether the network lets nothing through.
         self.is_cut = False
         self._is_connected = False

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.metrics.replica_counts import under_replicated
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.moving_nodes import MovingNodes
 from wire.error_code import ErrorCode
@@ -130,7 +131,10 @@ async def test_there_are_as_many_replicas_as_nodes(nodes: MovingNodes) -> None:
 async def test_a_replica_that_is_gone_is_offline_and_not_in_sync(nodes: MovingNodes) -> None:
     await create(nodes, "two", 2)
     placement = nodes.nodes[0].topics.placement
+    assert under_replicated(nodes.nodes[0].topics) == 0
     placement.see_nodes([0], [0, 1])
+    led = sum(one.leader_id == 0 for one in await partitions(nodes, "two"))
+    assert led and under_replicated(nodes.nodes[0].topics) == led
     for one in await partitions(nodes, "two"):
         is_led = one.leader_id == 0
         assert (one.isr_nodes, one.offline_replicas) == ([0], [1])
