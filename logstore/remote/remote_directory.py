@@ -17,12 +17,20 @@ from uuid import UUID
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.remote.commit_store import CommitStore, LogKey, StoredLog, StoreUnavailable, Wanted
+from logstore.remote.commit_store import (
+    CommitStore,
+    LogKey,
+    NodeFenced,
+    StoredLog,
+    StoreUnavailable,
+    Wanted,
+)
 from logstore.remote.hot_batches import NotInMemory
 from logstore.remote.memory_tail import TAIL_BYTES, MemoryTail
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_commits import StoreCommits
 from logstore.remote.store_reads import StoreReads
+from logstore.segments.ledger import LedgerFenced
 from logstore.sync.group_commit import GroupCommit
 
 #: Logs that are loaded by one request of the store. Each brings a segment at most, mostly.
@@ -137,8 +145,8 @@ class RemoteDirectory:
         return self._open(opening, StoredLog(), is_whole=self._is_loaded_whole(topic))
 
     async def open_together(self, openings: Iterable[RemoteOpening]) -> list[PartitionLog]:
-        """Return the logs of many partitions, loaded. Raises StorageFailure, and LedgerFenced
-        where a leader of a higher epoch has written."""
+        """Return the logs of many partitions, loaded. Raises StorageFailure; NodeFenced where a
+        later leader has written, since only a take-over of this node can have made it one."""
         await self.begin()
         all_openings = [*openings]
         logs: list[PartitionLog] = []
@@ -151,7 +159,10 @@ class RemoteDirectory:
             ]
             loaded = await self._load(wanted)
             for opening, stored, is_whole in zip(together, loaded, whole, strict=True):
-                logs.append(await self._open_loaded(opening, stored, is_whole=is_whole))
+                try:
+                    logs.append(await self._open_loaded(opening, stored, is_whole=is_whole))
+                except LedgerFenced as fenced:
+                    raise NodeFenced(f"{opening.topic}-{opening.partition}: {fenced}") from fenced
         return logs
 
     async def _load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
