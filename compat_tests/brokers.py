@@ -51,7 +51,7 @@ SETTINGS = {
 #: node waits 9 s for the session of its former self.
 KAFKA_SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    "broker.session.timeout.ms": "1000",
+    "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "100",
 }
 #: For tests a small, quickly started machine will do.

@@ -51,7 +51,7 @@ def test_the_quick_start_does_what_it_says() -> None:
                 printed = _read_until_end(shell)
             finally:
                 os.killpg(shell.pid, signal.SIGKILL)
-    assert "1000" in printed, printed
+    assert "1000" in printed, "\n".join(printed)
 
 
 def _read_until_end(shell: subprocess.Popen[bytes]) -> list[str]:

@@ -45,6 +45,7 @@ OTHER_TYPES = {
 }
 #: Names of magnetar's own, but for those of its metrics.
 OWN = {
+    "cluster.allow.async.storage",
     "cluster.objects",
     "cluster.storage",
     "connection.max.in.flight.requests",

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.magnetar_only(reason="the documents are magnetar's")]
 ELSEWHERE = {
     "magnetar serve": "compat_tests/test_newcomer.py and test_scaling.py start brokers",
     "magnetar console": "compat_tests/test_console.py starts consoles",
+    "magnetar cluster": "test_cluster_page.py, test_cluster_copy.py and test_cluster_failures.py",
     "magnetar import": "compat_tests/test_import.py has directories of Kafka",
     "magnetar users add ada --profile": "asks for a password: test_command_line_access.py",
     "magnetar topics list -b kafka.example.org": "TLS: compat_tests/test_command_line_access.py",

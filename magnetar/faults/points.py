@@ -44,7 +44,12 @@ class CrashingParticipants(LocalParticipants):
         self._reached(MARKING, {work.transactional_id for work in works})
         return super().append(works, part, coordinator_epoch, now_ms, left)
 
+    # The commit asks for one of these once its decision is durable, or for both.
+
+    def are_durable(self, markers: Sequence[AppendedMarker]) -> bool:
+        self._reached(DECIDED, {work.transactional_id for work, *_ in markers})
+        return super().are_durable(markers)
+
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
-        # The commit asks for this once its decision is durable.
         self._reached(DECIDED, {work.transactional_id for work, *_ in markers})
         await super().durable(markers)

@@ -99,13 +99,6 @@ class _Commit:
         #: Resolves when the outcome is visible. Made where this commit is waited for, not its id.
         self.ended: asyncio.Future[None] | None = None
 
-    @property
-    def is_durable(self) -> bool:
-        """Whether all markers are durable. Ask it once the decision is."""
-        if Part.MARKERS not in self.plan.first or self.owed or self.left:
-            return False
-        return all(log.reader.high_watermark >= end for _, _, log, end in self.markers)
-
     def until_ended(self) -> asyncio.Future[None]:
         """Return `ended`; it fails, or is cancelled, with the commit."""
         if self.ended is None:
@@ -208,7 +201,14 @@ class Commits:
         """
         if commit.is_abandoned:
             return
-        if failure is None and not commit.after and commit.is_durable:
+        has_more = (
+            failure is not None
+            or commit.after
+            or Part.MARKERS not in commit.plan.first
+            or commit.owed
+            or commit.left
+        )
+        if not has_more and self._participants.are_durable(commit.markers):
             self._show(commit)
             return
         commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit, failure))

@@ -80,6 +80,10 @@ class Participants(Protocol):
         """
         ...
 
+    def are_durable(self, markers: Sequence[AppendedMarker]) -> bool:
+        """Return whether all of them are durable and visible. Ask it once their decision is."""
+        ...
+
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         """Return when all of them are durable and visible, but for those of partitions that are
         gone meanwhile."""
@@ -238,6 +242,9 @@ class LocalParticipants:
         )
         marker = marker._replace(coordinator_epoch=state.coordinator_epoch)
         return self.append_marker(partition, marker, now_ms)
+
+    def are_durable(self, markers: Sequence[AppendedMarker]) -> bool:
+        return all(log.reader.high_watermark >= end_offset for _, _, log, end_offset in markers)
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
         for work, partition, log, end_offset in markers:

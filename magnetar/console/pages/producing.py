@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 from magnetar.client import Client, ClientError, NotLetIn, Refused, Unreachable
 from magnetar.client.batching import ProducerRecord
 from magnetar.client.group_lags import known_leaders
+from magnetar.client.partitions import LATEST, READ_COMMITTED, list_offsets
 from magnetar.client.producer import Producer
 from magnetar.console.pages.topics import topic_of
 from magnetar.console.screens import (
@@ -20,6 +22,9 @@ from magnetar.console.screens import (
 from magnetar.console.templating import link
 
 _HEADERS_MAX = 100
+#: Apache Kafka ends a transaction before its markers are there. The page shows them, if they come.
+_OUTCOME_WAIT_S = 3.0
+_OUTCOME_LOOK_S = 0.02
 _FIELDS = (
     *("partition", "as", "key", "value", "no_value", "headers"),
     *("transactional_id", "outcome"),
@@ -84,7 +89,20 @@ def _written(
         else:
             producer.commit()
     ((index, written),) = producer.written.items()
+    if transactional_id is not None:
+        _await_outcome(client, name, index, written.first_offset)
     return index, written.first_offset
+
+
+def _await_outcome(client: Client, name: str, index: int, offset: int) -> None:
+    """Return once readers know whether the record was committed, or after a while."""
+    leaders = known_leaders(client, [name])
+    end_s = time.monotonic() + _OUTCOME_WAIT_S
+    while time.monotonic() < end_s:
+        stable = list_offsets(client, leaders, [(name, index)], LATEST, READ_COMMITTED)
+        if stable[name, index] > offset:
+            return
+        time.sleep(_OUTCOME_LOOK_S)
 
 
 def record_of(form: Mapping[str, str]) -> ProducerRecord:
