@@ -140,8 +140,7 @@ def consume(
         session = _Session(client, begin, end, _ISOLATION[isolation], shown, limit, at_end)
         try:
             if group is None:
-                reader = session.reader_of(topics, partitions)
-                _retry_unreachable(session, lambda: session.print_all(reader))
+                _retry_unreachable(session, _Printing(session, topics, partitions))
             else:
                 _consume_as_member(session, group, topics)
         except KeyboardInterrupt:
@@ -240,26 +239,46 @@ class _Session:
             sys.stdout.buffer.flush()
             yield
 
-    def print_all(self, reader: Reader) -> bool:
-        """Print records until the command is done, and return True."""
-        for _ in self.fetches(reader):
+
+class _Printing:
+    """Prints what is in the topics, and goes on where it was when it is called again."""
+
+    def __init__(
+        self, session: _Session, topics: tuple[str, ...], partitions: tuple[int, ...]
+    ) -> None:
+        self._session = session
+        self._topics = topics
+        self._partitions = partitions
+        self._reader: Reader | None = None
+
+    def __call__(self) -> bool:
+        """Print records until the command is done, and return True. Unreachable: a leader is
+        away."""
+        if self._reader is None:
+            self._reader = self._session.reader_of(self._topics, self._partitions)
+        else:
+            self._reader.find_leaders()
+        for _ in self._session.fetches(self._reader):
             pass
         return True
 
 
 def _retry_unreachable(session: _Session, read: Callable[[], bool]) -> None:
-    """Call `read` until it returns True. While no broker is reachable, wait for one.
+    """Call `read` until it returns True. While a leader is not reachable, wait for it or the next.
 
-    With --exit it does not wait: the end cannot be known without a broker.
+    With --exit for --timeout at most: the end cannot be known without a leader.
     """
     from magnetar.client import Unreachable
 
+    begun_s, printed = time.monotonic(), 0
     while True:
         try:
             if read():
                 return
         except Unreachable as failure:
-            if session.at_end:
+            if session.printed > printed:
+                begun_s, printed = time.monotonic(), session.printed
+            if session.at_end and time.monotonic() - begun_s > session.client.timeout_s:
                 raise
             print(f"magnetar: warning: {sentence(failure)} Trying again.", file=sys.stderr)
             time.sleep(_RETRY_S)

@@ -214,10 +214,14 @@ class Client:
         raise failures[0]
 
     def _any(self) -> Connection:
-        """Return the first connection, made anew after a request that got no response."""
+        """Return the first connection, made anew after a request that got no response.
+
+        To another broker of the cluster where its own is away.
+        """
         if not self._bootstrap.is_usable:
             self._bootstrap.close()
-            self._bootstrap = self._connect(self._bootstrap.address)
+            known = [self._bootstrap.address, *self._addresses.values()]
+            self._bootstrap = self._connect_to_first([*dict.fromkeys(known)])
         return self._bootstrap
 
     def _connection(self, node_id: int) -> Connection:

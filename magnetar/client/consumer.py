@@ -134,6 +134,10 @@ class Reader:
     def _is_finished(self, place: TopicPartition) -> bool:
         return place in self.until and self.positions[place] >= self.until[place]
 
+    def find_leaders(self) -> None:
+        """Ask who leads the partitions now, because a leader has moved or is away."""
+        self.leaders = self.client.topics({name for name, _ in self.positions})
+
     def fetch(self) -> Iterator[Fetched]:
         """Yield the records of one fetch from each leader.
 
@@ -179,7 +183,7 @@ class Reader:
             # The position stays: the next fetch asks the new leader for the same offset.
             if partition.error_code in _MOVED:
                 time.sleep(RETRY_DELAY_S)
-                self.leaders = self.client.topics({name for name, _ in self.positions})
+                self.find_leaders()
                 continue
             # No reset, unlike a consumer with auto.offset.reset: a person who named an offset wants
             # to know.

@@ -9,13 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner
 
+from magnetar.cli import consume
 from magnetar.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED
 from magnetar.cli.main import main
+from magnetar.client import Unreachable
 from magnetar.testing import BrokerProcess, start_broker
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -134,3 +137,26 @@ def test_a_reader_that_has_enough_is_no_error(broker: BrokerProcess, start: Star
     output.close()
     assert consumer.wait(60) == 0
     assert stream(consumer.stderr).read() == ""
+
+
+@pytest.mark.parametrize(("timeout_s", "is_told"), [(60.0, True), (-1.0, False)])
+def test_with_exit_a_leader_that_is_away_is_waited_for_as_long_as_timeout_says(
+    timeout_s: float, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume, "_RETRY_S", 0.0)
+    client = SimpleNamespace(timeout_s=timeout_s)
+    session: Any = SimpleNamespace(at_end=True, printed=0, client=client)
+    asked: list[int] = []
+
+    def read() -> bool:
+        asked.append(1)
+        if len(asked) < 3:
+            raise Unreachable("the leader is away.")
+        return True
+
+    if is_told:
+        consume._retry_unreachable(session, read)
+    else:
+        with pytest.raises(Unreachable):
+            consume._retry_unreachable(session, read)
+    assert len(asked) == (3 if is_told else 1)
