@@ -28,11 +28,11 @@ SEED = 18
 
 #: CPU of one node, us: of a Produce of one record (550 clients), of an offset commit, of a
 #: transaction over 4 partitions. docs/decisions/0053-cost-of-nodes.md says where they are from.
-REQUEST_US, OFFSET_COMMIT_US, TRANSACTION_US = 73.0, 160.0, 860.0
+REQUEST_US, OFFSET_COMMIT_US, TRANSACTION_US = 55.0, 180.0, 1_260.0
 #: What the first two cost over nodes, in parts of that.
-OVER_NODES = 1.02
+OVER_NODES = 1.05
 #: What each other node that takes part adds to a transaction, us, on both sides.
-OTHER_NODE_US = 820.0
+OTHER_NODE_US = 1_050.0
 #: Of a transaction's CPU, by the calls of its requests (docs/architecture.md): AddPartitionsToTxn,
 #: the four Produces, EndTxn.
 ADD, PRODUCES, END = 0.13, 0.65, 0.22
