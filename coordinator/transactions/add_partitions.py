@@ -11,6 +11,7 @@ from collections.abc import Set
 
 from coordinator.decision import Decision
 from coordinator.transactions.epochs import require_producer
+from coordinator.transactions.init_producer_id import check_transactional_id
 from coordinator.transactions.metadata import (
     UNFINISHED,
     ProducerIdentity,
@@ -96,8 +97,7 @@ def check_named(transactional_id: str | None) -> str:
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch in a request without a transactional id",
         )
-    if not transactional_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    check_transactional_id(transactional_id)
     return transactional_id
 
 
