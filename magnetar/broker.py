@@ -278,14 +278,13 @@ class Broker:
             told=None if among is None else among.told,
         )
         await self._replay()
+        about = (self.topics, self.clock, self.config, self.fail)
         self.healing = Healing(
-            self.topics,
-            self.clock,
-            self.config,
-            self.fail,
+            *about,
             self.transactions,
             participants,
-            *((None, None) if among is None else (among.producers, among.holds)),
+            None if among is None else among.producers,
+            None if among is None else among.holds,
         )
         await self.healing.start()
         if self.watch is not None:
@@ -302,7 +301,7 @@ class Broker:
         self.retention.start()
         self.cleaner = Cleaner(*kept)
         self.cleaner.start()
-        self.flushing = Flushing(self.topics, self.clock, self.config, self.fail)
+        self.flushing = Flushing(*about)
         self.flushing.start()
         self.token_expiry = TokenExpiry(self.tokens, self.clock, self.config)
         self.token_expiry.start()
