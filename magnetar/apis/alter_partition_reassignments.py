@@ -22,8 +22,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.leadership import Led
-from magnetar.storage.replicas import Replicas, check_assignment, told
-from magnetar.storage.topic_counts import ONE_DISK
+from magnetar.storage.replicas import Replicas
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.alter_partition_reassignments import (
@@ -79,17 +78,14 @@ def _checked(
         # Null asks to stop the move that is under way.
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     moves = services.topics.placement.moves
-    replicas = check_assignment(asked.replicas, nodes.known, one_disk="" if moves else ONE_DISK)
+    replicas = nodes.check_assignment(asked.replicas)
     if not moves and replicas[0] != leader:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Node {leader} leads the partition, and partitions do not move while the nodes run.",
         )
     if moves and not may_change:
-        now = told(
-            *(topic.id, index, leader, topic.replication_factor, nodes.known),
-            topic.assigned.get(index, ()),
-        )
+        now = topic.replicas(index, leader, nodes.known)
         if len(replicas) != len(now):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,

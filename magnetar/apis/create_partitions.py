@@ -18,9 +18,9 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.replicas import Replicas, check_alike, check_assignment
+from magnetar.storage.replicas import Replicas, check_alike
 from magnetar.storage.topic import Topic
-from magnetar.storage.topic_counts import ONE_DISK, check_total
+from magnetar.storage.topic_counts import check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_partitions import (
@@ -93,10 +93,6 @@ def _assigned(services: Services, topic: Topic, asked: CreatePartitionsTopic) ->
             f"Attempted to add {added} additional partition(s), but {len(asked.assignments)}"
             " assignment(s) were specified.",
         )
-    one_disk = "" if services.topics.placement.moves else ONE_DISK
-    assigned = [
-        check_assignment(each.broker_ids, services.nodes.known, one_disk=one_disk)
-        for each in asked.assignments
-    ]
+    assigned = [services.nodes.check_assignment(each.broker_ids) for each in asked.assignments]
     check_alike(assigned, topic.replication_factor)
     return assigned

@@ -22,9 +22,9 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.replicas import Replicas, check_alike, check_assignment
+from magnetar.storage.replicas import Replicas, check_alike
 from magnetar.storage.topic import Topic
-from magnetar.storage.topic_counts import BROKER_DEFAULT, ONE_DISK, check_total
+from magnetar.storage.topic_counts import BROKER_DEFAULT, check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_topics import (
@@ -141,11 +141,8 @@ def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[R
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Partitions must be numbered from 0 without gaps.",
         )
-    one_disk = "" if services.topics.placement.moves else ONE_DISK
     assigned = {
-        one.partition_index: check_assignment(
-            one.broker_ids, services.nodes.known, one_disk=one_disk
-        )
+        one.partition_index: services.nodes.check_assignment(one.broker_ids)
         for one in asked.assignments
     }
     in_order = [assigned[index] for index in indexes]

@@ -54,9 +54,7 @@ async def elect_leaders(
         elected = ReplicaElectionResult(topic=name)
         for index in partitions:
             result = PartitionResult(partition_id=index, error_message=None)
-            # A partition that does not exist is told so, rather than that it needs no election.
             with refused_in(result):
-                services.nodes.leading(name, index)
                 moving.append((_elect(services, name, index, is_preferred=is_preferred), result))
             _list(elected, result, is_all=request.topic_partitions is None)
         results.append(elected)
@@ -81,10 +79,11 @@ def _list(elected: ReplicaElectionResult, result: PartitionResult, *, is_all: bo
 
 def _elect(services: Services, name: str, index: int, *, is_preferred: bool) -> Led:
     """Return the partition, whose leader is about to move. Raises KafkaError where it is not."""
+    # First: a partition that does not exist is told so, rather than that it needs no election.
+    leader = services.nodes.leading(name, index)
     topic = services.topics.by_name(name)
     assert topic is not None, "as Nodes.leading has seen"
     led = Led(topic.id, index)
-    leader = services.nodes.leading(name, index)
     first = topic.assigned.get(index, (leader,))[0]
     is_wanted = leader == first if is_preferred else leader in services.nodes.ids
     if is_wanted:

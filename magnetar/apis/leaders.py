@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.storage.replicas import told
 from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.messages import describe_topic_partitions, fetch, metadata, produce
@@ -53,13 +52,8 @@ def tell_replicas(
     nodes = placement.nodes
     live = {*nodes.live}
     for one in partitions:
-        index, leader = one.partition_index, one.leader_id
-        one.replica_nodes = [
-            *told(
-                *(topic.id, index, leader, topic.replication_factor, nodes),
-                topic.assigned.get(index, ()),
-            )
-        ]
+        leader = one.leader_id
+        one.replica_nodes = [*topic.replicas(one.partition_index, leader, nodes)]
         one.isr_nodes = [node_id for node_id in one.replica_nodes if node_id in live]
         one.offline_replicas = [node_id for node_id in one.replica_nodes if node_id not in live]
         if leader not in live:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from magnetar.storage.leaders import Placement
-from magnetar.storage.replicas import told
 from magnetar.storage.topic import Topic
 from magnetar.storage.topics import Topics
 
@@ -13,10 +12,7 @@ def replica_counts(topic: Topic, partition: int, placement: Placement) -> tuple[
     if not placement.moves:
         return 1, 1
     nodes = placement.nodes
-    replicas = told(
-        *(topic.id, partition, placement.own_id, topic.replication_factor, nodes),
-        topic.assigned.get(partition, ()),
-    )
+    replicas = topic.replicas(partition, placement.own_id, nodes)
     return len(replicas), len({*replicas}.intersection(nodes.live))
 
 

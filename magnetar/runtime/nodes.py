@@ -17,7 +17,8 @@ from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.leaders import Elsewhere, leader_id
-from magnetar.storage.replicas import Known
+from magnetar.storage.replicas import Known, Replicas, check_assignment
+from magnetar.storage.topic_counts import ONE_DISK
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -74,6 +75,12 @@ class Nodes:
     def known(self) -> Known:
         """All nodes, of which replicas are chosen."""
         return self._placement.nodes
+
+    def check_assignment(self, replicas: Sequence[int]) -> Replicas:
+        """Return an assignment of one partition that can be had. Raises as
+        `magnetar.storage.replicas.check_assignment`."""
+        one_disk = "" if self._placement.moves else ONE_DISK
+        return check_assignment(replicas, self.known, one_disk=one_disk)
 
     @property
     def controller_id(self) -> int:

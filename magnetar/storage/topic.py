@@ -6,6 +6,7 @@ from logstore.partition.log import PartitionLog
 from magnetar.config.topic import TopicConfig
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Partition, local
+from magnetar.storage.replicas import Known, Replicas, told
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -39,6 +40,11 @@ class Topic:
     def local(self) -> list[PartitionLog]:
         """The logs of the partitions that this node leads, in order."""
         return local(self.partitions)
+
+    def replicas(self, partition: int, leader: int, nodes: Known) -> Replicas:
+        """Return the replicas of a partition of a cluster that `leader` leads."""
+        assigned = self.assigned.get(partition, ())
+        return told(self.id, partition, leader, self.replication_factor, nodes, assigned)
 
 
 def being_created(name: str) -> KafkaError:
