@@ -46,8 +46,8 @@ _CLOSE_S = 10.0
 _ATTEMPTS_OF_START = 50
 
 #: The attachment that says up to where a log is compacted: an int64.
-_CLEANED = "cleaner-offset"
-_OFFSET = Struct(">q")
+CLEANED = "cleaner-offset"
+CLEANED_OFFSET = Struct(">q")
 
 _T = TypeVar("_T")
 
@@ -199,9 +199,9 @@ class RemoteDirectory:
             leader_epoch=opening.leader_epoch,
             topic_id=opening.topic_id,
         )
-        cleaned = stored.attachments.get(_CLEANED)
+        cleaned = stored.attachments.get(CLEANED)
         if cleaned is not None:
-            (log.first_dirty_offset,) = _OFFSET.unpack(cleaned)
+            (log.first_dirty_offset,) = CLEANED_OFFSET.unpack(cleaned)
         try:
             # Every snapshot was durable with its name: as after a clean stop.
             for barrier in log.opening(was_clean=True):
@@ -232,7 +232,7 @@ class RemoteDirectory:
     def checkpoint_cleaned(self, log: PartitionLog) -> None:
         """Write up to where the log is clean, by the next commit."""
         if self._is_open(log):
-            log.ledger.attachments.write(_CLEANED, _OFFSET.pack(log.first_dirty_offset))
+            log.ledger.attachments.write(CLEANED, CLEANED_OFFSET.pack(log.first_dirty_offset))
 
     def _is_open(self, log: PartitionLog) -> bool:
         assert log.topic_id is not None

@@ -28,12 +28,13 @@ from logstore.remote.commit_store import LogKey, StoredLog, Wanted
 from logstore.remote.hot_batches import batches_of
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.postgres_store import PostgresStore
+from logstore.remote.remote_directory import CLEANED, CLEANED_OFFSET
 from logstore.remote.remote_ledger import MOVED_TO
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from magnetar.config.load import ConfigError
 from magnetar.importing.into_cluster import Copied, Progress, run_with_store
 from magnetar.importing.source import ImportRefused
-from magnetar.importing.still_logs import CLEANED, CLEANED_OFFSET
+from magnetar.importing.staging import sync
 from magnetar.storage import catalog_contents
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_contents import Contents
@@ -76,11 +77,11 @@ def export_from_cluster(
         if catalog.node_epochs() != epochs:
             raise ImportRefused("a node has started meanwhile. Stop it, and export again.")
         _refuse_live(catalog)
-    _sync(partial)
+    _sync_all(partial)
     if directory.exists():
         directory.rmdir()
     partial.rename(directory)
-    _sync_directory(directory.absolute().parent)
+    sync(directory.absolute().parent)
     return copied
 
 
@@ -165,22 +166,10 @@ def _write_catalog(directory: Path, contents: Contents) -> None:
             catalog_contents.write(queries, contents)
 
 
-def _sync(directory: Path) -> None:
+def _sync_all(directory: Path) -> None:
     """Make a directory durable, with everything in it."""
     for path, _, names in os.walk(directory):
         for name in names:
-            _sync_file(Path(path) / name)
-        _sync_directory(Path(path))
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            with open(Path(path) / name, "rb") as file:
+                os.fsync(file.fileno())
+        sync(Path(path))

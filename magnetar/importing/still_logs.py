@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
@@ -35,19 +34,18 @@ from logstore.remote.commit_store import (
     LogStart,
     StoredSegment,
 )
+from logstore.remote.remote_directory import CLEANED, CLEANED_OFFSET
 from logstore.segments.aborted_index import decode_entries
 from logstore.segments.names import ABORTED_SUFFIX, aborted_name
 from magnetar.importing.source import ImportRefused
 from magnetar.storage.placing import node_directories
 from magnetar.storage.remote_logs import SEGMENT_BYTES
 from magnetar.storage.segment_files import Damage, read_batches, segments
+from wire.records import BatchHeader
 
 #: What is written at once, and what a chunk has at most unless one batch has more.
 _PART_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
-#: The attachment of a shared store that says up to where a log is compacted.
-CLEANED = "cleaner-offset"
-CLEANED_OFFSET = Struct(">q")
 _END = (1 << 63) - 1
 _KEPT_SUFFIXES = (".state", ".snapshot")
 
@@ -117,8 +115,7 @@ def parts(log: StillLog) -> Iterator[Changes]:
                     f"{path} is damaged at byte {batch.position}: {batch.reason}. See"
                     " `magnetar check`."
                 )
-            walk.add(bytes(batch.data), batch.header.base_offset, batch.header.next_offset)
-            walk.note(batch.header.max_timestamp)
+            walk.add(batch.header, bytes(batch.data))
             if walk.waiting_bytes >= _PART_BYTES:
                 yield walk.taken()
     yield walk.taken()
@@ -159,23 +156,20 @@ class _Walk:
         self.bases.append(base_offset)
         self._segment_bytes, self._max_timestamp_ms = 0, -1
 
-    def add(self, data: bytes, base_offset: int, end_offset: int) -> None:
+    def add(self, header: BatchHeader, data: bytes) -> None:
         """Add a batch behind all others."""
         if self._segment_bytes and self._segment_bytes + len(data) > SEGMENT_BYTES:
-            self.begin(base_offset)
+            self.begin(header.base_offset)
         if self._batches_bytes + len(data) > _CHUNK_BYTES:
             self._end_chunk()
         if not self._batches:
-            self._begin_offset = base_offset
+            self._begin_offset = header.base_offset
         self._batches.append(data)
         self._batches_bytes += len(data)
         self._segment_bytes += len(data)
         self.waiting_bytes += len(data)
-        self._end_offset = end_offset
-
-    def note(self, timestamp_ms: int) -> None:
-        """Note the largest timestamp of the batch that was added last."""
-        self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
+        self._end_offset = header.next_offset
+        self._max_timestamp_ms = max(self._max_timestamp_ms, header.max_timestamp)
 
     def _end_chunk(self) -> None:
         if self._batches:

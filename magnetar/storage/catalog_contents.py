@@ -77,19 +77,14 @@ def is_empty(queries: Queries) -> bool:
 def announce(queries: Queries, contents: Contents) -> None:
     """Take the topics for deleted ones until `write`: without it, nodes remove their logs."""
     rows = [(topic_id.bytes,) for topic_id, *_ in contents.topics()]
-    for first in range(0, len(rows), _ROWS):
-        queries.executemany(
-            "INSERT INTO deleted_topics VALUES (?) ON CONFLICT DO NOTHING",
-            rows[first : first + _ROWS],
-        )
+    _insert(queries, "INSERT INTO deleted_topics VALUES (?) ON CONFLICT DO NOTHING", rows)
 
 
 def write(queries: Queries, contents: Contents) -> None:
     """Put everything into a catalog that has none of it, in the caller's transaction."""
     queries.execute("DELETE FROM deleted_topics")
     for (_, writing), rows in zip(_STATEMENTS, contents.tables, strict=True):
-        for first in range(0, len(rows), _ROWS):
-            queries.executemany(writing, rows[first : first + _ROWS])
+        _insert(queries, writing, rows)
     queries.execute(
         "UPDATE cluster SET cluster_id = ?, broker_epoch = ?, next_producer_id = ?,"
         " change_count = change_count + 1",
@@ -112,7 +107,10 @@ def lead_by(queries: Queries, contents: Contents, node_id: int) -> None:
         for topic_id, _, count in contents.topics()
         for index in range(count)
     ]
+    _insert(queries, "INSERT INTO partition_leaders VALUES (?, ?, ?, ?)", rows)
+
+
+def _insert(queries: Queries, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Perform a statement for each row, some rows at a time."""
     for first in range(0, len(rows), _ROWS):
-        queries.executemany(
-            "INSERT INTO partition_leaders VALUES (?, ?, ?, ?)", rows[first : first + _ROWS]
-        )
+        queries.executemany(statement, rows[first : first + _ROWS])
