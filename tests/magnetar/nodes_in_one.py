@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
@@ -144,3 +146,15 @@ class NodesInOne:
     def log(self, node_id: int) -> PartitionLog:
         """Return the log of that partition."""
         return self.nodes[node_id].topics.partition("a", self.partition(node_id))
+
+
+_Nodes = TypeVar("_Nodes", bound=NodesInOne)
+
+
+@asynccontextmanager
+async def two_of(nodes: _Nodes) -> AsyncIterator[_Nodes]:
+    """Start two nodes, and stop them at the end, which none may have failed before."""
+    await nodes.start(2)
+    yield nodes
+    await nodes.stop()
+    assert not nodes.failures

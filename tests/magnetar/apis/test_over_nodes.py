@@ -10,7 +10,7 @@ import pytest
 
 from magnetar.broker import Broker
 from tests.logstore.partitions import batch_of
-from tests.magnetar.nodes_in_one import NodesInOne
+from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire.error_code import ErrorCode
 from wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -66,19 +66,14 @@ from wire.messages.produce import (
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[NodesInOne]:
     """Two nodes; with an authorizer that allows everything."""
-    started = NodesInOne(
-        tmp_path / "data",
-        {
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        },
-    )
-    await started.start(2)
-    # Which knew of no later node's epoch when it started.
-    await started.nodes[0].nodes.see_changes()
-    yield started
-    await started.stop()
-    assert not started.failures
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    async with two_of(NodesInOne(tmp_path / "data", settings)) as started:
+        # Which knew of no later node's epoch when it started.
+        await started.nodes[0].nodes.see_changes()
+        yield started
 
 
 def both(nodes: NodesInOne) -> list[Broker]:

@@ -11,6 +11,7 @@ import pytest
 from magnetar.metrics.replica_counts import under_replicated
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.moving_nodes import MovingNodes
+from tests.magnetar.nodes_in_one import two_of
 from wire.error_code import ErrorCode
 from wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -49,12 +50,9 @@ from wire.messages.metadata import (
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[MovingNodes]:
-    started = MovingNodes(tmp_path / "data")
-    await started.start(2)
-    await started.all_see()
-    yield started
-    await started.stop()
-    assert not started.failures
+    async with two_of(MovingNodes(tmp_path / "data")) as started:
+        await started.all_see()
+        yield started
 
 
 async def create(

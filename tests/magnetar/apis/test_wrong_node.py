@@ -14,7 +14,7 @@ import pytest
 
 from magnetar.apis.registry import Api, load_apis
 from tests.logstore.partitions import batch_of
-from tests.magnetar.nodes_in_one import NodesInOne
+from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire import types
 from wire.error_code import ErrorCode
 from wire.message import Message
@@ -54,11 +54,8 @@ def cases() -> Iterator[tuple[Api, int]]:
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[NodesInOne]:
-    started = NodesInOne(tmp_path / "data")
-    await started.start(2)
-    yield started
-    await started.stop()
-    assert not started.failures
+    async with two_of(NodesInOne(tmp_path / "data")) as started:
+        yield started
 
 
 async def answers(nodes: NodesInOne, node_id: int) -> dict[tuple[str, int], set[int]]:

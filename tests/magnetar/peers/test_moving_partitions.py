@@ -16,6 +16,7 @@ from magnetar.storage.leadership import Move
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
 from tests.magnetar.moving_nodes import MovingNodes
+from tests.magnetar.nodes_in_one import two_of
 from wire.error_code import ErrorCode
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -52,12 +53,9 @@ from wire.messages.produce import (
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[MovingNodes]:
-    started = MovingNodes(tmp_path / "data")
-    await started.start(2)
-    await started.all_see()
-    yield started
-    await started.stop()
-    assert not started.failures
+    async with two_of(MovingNodes(tmp_path / "data")) as started:
+        await started.all_see()
+        yield started
 
 
 async def move(nodes: MovingNodes, topic: str, partition: int, target: int) -> None:

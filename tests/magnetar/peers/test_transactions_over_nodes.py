@@ -15,7 +15,7 @@ from magnetar.config.load import ConfigError
 from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime import commit
 from tests.logstore.partitions import batch_of
-from tests.magnetar.nodes_in_one import NodesInOne
+from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from tests.magnetar.transacting_client import V1, V2, Client
 from wire.error_code import ErrorCode
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,11 +33,8 @@ from wire.records import ControlType, Marker
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[NodesInOne]:
-    nodes = NodesInOne(tmp_path / "data")
-    await nodes.start(2)
-    yield nodes
-    await nodes.stop()
-    assert not nodes.failures
+    async with two_of(NodesInOne(tmp_path / "data")) as started:
+        yield started
 
 
 async def committed_offset(nodes: NodesInOne, group_node: int) -> int:

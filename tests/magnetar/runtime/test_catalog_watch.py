@@ -14,16 +14,13 @@ from magnetar.storage import catalog as catalogs
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import Change, TopicRow
 from magnetar.storage.leaders import Elsewhere
-from tests.magnetar.nodes_in_one import NodesInOne
+from tests.magnetar.nodes_in_one import NodesInOne, two_of
 
 
 @pytest.fixture
 async def nodes(tmp_path: Path) -> AsyncIterator[NodesInOne]:
-    started = NodesInOne(tmp_path / "data")
-    await started.start(2)
-    yield started
-    await started.stop()
-    assert not started.failures
+    async with two_of(NodesInOne(tmp_path / "data")) as started:
+        yield started
 
 
 def row(name: str, leaders: tuple[int, ...] = (0, 1)) -> TopicRow:
