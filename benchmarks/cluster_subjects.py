@@ -7,9 +7,7 @@ replicas of everything, and `min.insync.replicas=2`.
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from benchmarks.distance import distant
 from benchmarks.subjects import cpu_seconds
 from compat_tests import brokers
 from compat_tests.brokers import Broker, KafkaBroker, MagnetarBroker
-from tools.postgresql import PostgresServer
+from tools.postgresql import PostgresServer, enterable_directory
 from tools.reference_kafka import ReferenceKafka
 from tools.reference_kafka.broker import free_port
 
@@ -78,23 +76,12 @@ class Database:
 
 
 @contextmanager
-def directory() -> Iterator[Path]:
-    """Yield a directory that every user may enter: PostgreSQL never runs as root."""
-    path = Path(tempfile.mkdtemp(prefix="bench-cluster-"))
-    path.chmod(0o755)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
-
-
-@contextmanager
 def magnetar_cluster(
     *, is_distant: bool = False, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Broker, Database]]:
     """Serve by three nodes, over a database that has a distant standby or none."""
     with ExitStack() as stack:
-        path = stack.enter_context(directory())
+        path = stack.enter_context(enterable_directory("bench-cluster-"))
         server = PostgresServer(
             path / "primary",
             0,
@@ -168,5 +155,8 @@ class _KafkaCluster(KafkaBroker):
 @contextmanager
 def kafka_cluster() -> Iterator[Broker]:
     """Serve by three nodes of Kafka."""
-    with directory() as path, brokers.running(_KafkaCluster(path)) as broker:
+    with (
+        enterable_directory("bench-cluster-") as path,
+        brokers.running(_KafkaCluster(path)) as broker,
+    ):
         yield broker

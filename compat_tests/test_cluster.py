@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from compat_tests import tool_box
 from compat_tests.clusters import Cluster, running_cluster
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.waiting import eventually
+from tools.postgresql import enterable_directory
 
 pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of their own")]
 
@@ -37,12 +36,11 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three nodes; each test leaves them all running."""
-    # Not in pytest's directory, which the server's user may not enter.
-    directory = Path(tempfile.mkdtemp(prefix="magnetar-cluster-"))
-    directory.chmod(0o755)
-    with running_cluster(directory) as running:
+    with (
+        enterable_directory("magnetar-cluster-") as directory,
+        running_cluster(directory) as running,
+    ):
         yield running
-    shutil.rmtree(directory)
 
 
 def make_topics(cluster: Cluster, *names: str) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,7 @@ from compat_tests.brokers import MAGNETAR, SETTINGS
 from compat_tests.clusters import Node
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.waiting import eventually
-from tools.postgresql import PostgresServer
+from tools.postgresql import PostgresServer, enterable_directory
 
 pytestmark = [pytest.mark.magnetar_only(reason="what Kafka keeps comes over by `magnetar import`")]
 
@@ -60,7 +58,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def read(node: Node, count: int) -> list[tuple[int, bytes]]:
     """Return offsets and values of the committed records of the topic's first partition."""
-    reader = consumer(node.address, "nobody", isolation_level="read_committed")
+    reader = consumer(node.address, "copy-reader", isolation_level="read_committed")
     reader.assign([TopicPartition(TOPIC, 0, 0)])
     found: list[tuple[int, bytes]] = []
 
@@ -83,11 +81,8 @@ def committed(node: Node) -> int:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A directory that PostgreSQL's user may enter."""
-    made = Path(tempfile.mkdtemp(prefix="magnetar-copy-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
+    with enterable_directory("magnetar-copy-") as made:
+        yield made
 
 
 def test_everything_comes_over_and_goes_back(directory: Path) -> None:

@@ -7,10 +7,8 @@ The tests follow one another: each leaves both nodes serving, the later ones on 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +22,7 @@ from compat_tests.clusters import Cluster, Node
 from compat_tests.confluent_client import producer
 from compat_tests.test_cluster import leaders, make_topics, read_all
 from compat_tests.waiting import eventually
-from tools.postgresql import PostgresServer
+from tools.postgresql import PostgresServer, enterable_directory
 from tools.reference_kafka.broker import free_port
 from tools.tcp_proxy import TcpProxy
 
@@ -84,12 +82,8 @@ class Replicated:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Replicated]:
-    # Not in pytest's directory, which the server's user may not enter.
-    directory = Path(tempfile.mkdtemp(prefix="magnetar-failures-"))
-    directory.chmod(0o755)
-    with ExitStack() as stack:
+    with enterable_directory("magnetar-failures-") as directory, ExitStack() as stack:
         yield Replicated(directory, stack)
-    shutil.rmtree(directory)
 
 
 def await_said(node: Node, words: str, times: int) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +20,7 @@ from compat_tests.brokers import SETTINGS
 from compat_tests.clusters import Node
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.waiting import eventually
-from tools.postgresql import PostgresServer
+from tools.postgresql import PostgresServer, enterable_directory
 
 pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of their own")]
 
@@ -74,11 +72,8 @@ def s3() -> Iterator[S3]:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    # Not in pytest's directory, which the server's user may not enter.
-    made = Path(tempfile.mkdtemp(prefix="magnetar-objects-"))
-    made.chmod(0o755)
-    yield made
-    shutil.rmtree(made)
+    with enterable_directory("magnetar-objects-") as made:
+        yield made
 
 
 @pytest.fixture

@@ -6,17 +6,14 @@ start one of their own.
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import psycopg
 import pytest
 
-from tools.postgresql import PostgresServer
+from tools.postgresql import PostgresServer, enterable_directory
 
 _numbers = count(1)
 
@@ -24,14 +21,11 @@ _numbers = count(1)
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A server that runs until the tests end."""
-    # Not in pytest's directory, which no other user may enter: the server never runs as root.
-    directory = Path(tempfile.mkdtemp(prefix="magnetar-tests-"))
-    directory.chmod(0o755)
-    server = PostgresServer(directory, fsync="off")
-    server.start()
-    yield server
-    server.stop(signal.SIGQUIT)
-    shutil.rmtree(directory)
+    with enterable_directory("magnetar-tests-") as directory:
+        server = PostgresServer(directory, fsync="off")
+        server.start()
+        yield server
+        server.stop(signal.SIGQUIT)
 
 
 @pytest.fixture

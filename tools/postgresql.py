@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,20 @@ _SETTINGS = {
     "shared_buffers": "32MB",
     "log_min_messages": "fatal",
 }
+
+
+@contextmanager
+def enterable_directory(prefix: str) -> Iterator[Path]:
+    """Yield a new directory that every user may enter, and remove it at the end.
+
+    A server that is started as root runs as another user, who may not enter most other places.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=prefix))
+    directory.chmod(0o755)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
 
 
 class PostgresServer:
