@@ -191,7 +191,7 @@ class KafkaBroker(Broker):
         self._kafka.stop()
 
     def end(self) -> None:
-        """Have it end in order, however long that takes."""
+        """Stop the process in order, and wait for its end without a limit."""
         os.kill(self.pid, signal.SIGTERM)
         self._kafka.wait()
 

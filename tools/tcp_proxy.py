@@ -58,7 +58,7 @@ class TcpProxy:
         self._call(lambda: self._turn(Way.CUT))
 
     def hang(self) -> None:
-        """Let nothing arrive any more, and tell nobody."""
+        """Let nothing arrive any more, without ending a connection."""
         self._call(lambda: self._turn(Way.HANGING))
 
     def lose_answers(self) -> None:

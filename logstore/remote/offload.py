@@ -84,7 +84,7 @@ class Offload:
         return bool(chunks) and await self._move(ledger, chunks, replacements)
 
     async def reclaim(self) -> None:
-        """Have the room of what was moved made free, if it is enough. Raises StoreUnavailable."""
+        """Free the room of what was moved, once that is enough. Raises StoreUnavailable."""
         if self.moved_bytes - self._reclaimed_at_bytes >= RECLAIM_BYTES:
             self._reclaimed_at_bytes = self.moved_bytes
             await self._rows.reclaim()

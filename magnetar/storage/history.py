@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from logstore.disk.files import StorageFailure
 from magnetar.storage.database import Database, Queries
 
-#: How much the counters are raised where nobody knows how many numbers were given out and lost.
+#: How much the counters are raised after a loss: more than the numbers that were given out and are
+#: forgotten, which cannot be counted.
 #: Leader epochs are 32 bits wide, producer ids 64.
 _STARTS_SKIPPED = 100_000
 _PRODUCER_IDS_SKIPPED = 1_000_000_000
@@ -102,7 +103,7 @@ def halt(database: Database, loss: str) -> None:
 
 
 def refuse_halted(database: Queries) -> None:
-    """Raise ClusterHalted if a loss was told of that nobody has accepted."""
+    """Raise ClusterHalted if the database has a loss that no administrator has accepted."""
     row: Any = database.execute("SELECT loss FROM cluster").fetchone()
     if row[0]:
         raise ClusterHalted(row[0])

@@ -280,7 +280,7 @@ async def test_lost_acknowledged_commits_are_told_of(world: World) -> None:
 
 async def test_a_lost_start_is_no_fence(world: World) -> None:
     await world.commit()
-    # A standby that had not got the node's start: nobody has taken anything over.
+    # The standby had not got the node's start. No other node has taken anything over.
     world.database.start_node(1, 4)
     with pytest.raises(CommitsLost, match="forgotten incarnation 5 of node 1"):
         await world.commit()
