@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from moto.server import ThreadedMotoServer
 
 from compat_tests.brokers import SETTINGS
-from compat_tests.clusters import Node
+from compat_tests.clusters import Node, bucket_environment
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.waiting import eventually
 from tools.postgresql import PostgresServer, enterable_directory
@@ -37,12 +37,7 @@ class S3:
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._server.start()
         host, self._port = self._server.get_host_and_port()
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{self._port}",
-            "AWS_ACCESS_KEY_ID": "id",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "us-east-1",
-        }.items():
+        for name, value in bucket_environment(f"http://{host}:{self._port}").items():
             monkeypatch.setenv(name, value)
         self._client = boto3.client("s3", region_name="us-east-1")
         self._client.create_bucket(Bucket="test")

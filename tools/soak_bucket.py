@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import SETTINGS
-from compat_tests.clusters import Node
+from compat_tests.clusters import Node, bucket_environment
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.faulty_bucket import BUCKET, FaultyBucket, faulty_bucket
 from logstore.remote.bucket import Bucket
@@ -234,13 +234,7 @@ def main() -> int:
     directory.chmod(0o755)
     with ExitStack() as stack:
         bucket = stack.enter_context(faulty_bucket(arguments.seed))
-        os.environ |= {
-            "AWS_ENDPOINT_URL": bucket.url,
-            "AWS_ACCESS_KEY_ID": "id",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",
-        }
+        os.environ |= bucket_environment(bucket.url)
         soak = Soak(directory, bucket, arguments.megabytes)
         stack.callback(soak.server.stop, signal.SIGQUIT)
         stack.callback(soak.end)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compat_tests.brokers import SETTINGS, Broker
 from compat_tests.chaos.database import Database
-from compat_tests.clusters import Node
+from compat_tests.clusters import Node, bucket_environment
 from tools.tcp_proxy import TcpProxy
 
 NODES = (1, 2, 3)
@@ -110,11 +110,6 @@ class ClusterBroker(Broker):
         _, port = server.get_host_and_port()
         self.bucket = TcpProxy(port)
         self._stack.callback(self.bucket.close)
-        os.environ.update(
-            AWS_ENDPOINT_URL=f"http://127.0.0.1:{self.bucket.port}",
-            AWS_ACCESS_KEY_ID="id",
-            AWS_SECRET_ACCESS_KEY="secret",  # noqa: S106  # of a server that asks for none
-            AWS_REGION="us-east-1",
-        )
+        os.environ |= bucket_environment(f"http://127.0.0.1:{self.bucket.port}")
         boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="chaos")
         return "s3://chaos/cluster"
