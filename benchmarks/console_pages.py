@@ -77,7 +77,7 @@ def main() -> None:
                     )
                 ]
                 median = statistics.median(taken)
-                print(f"{name:24}{median:8.1f}{taken[-2]:8.1f}{spent[0]:9.1f}{spent[1]:8.1f}")
+                print(f"{name:24}{median:8.1f}{taken[-1]:8.1f}{spent[0]:9.1f}{spent[1]:8.1f}")
 
 
 def fill(bootstrap: str, topics: int, groups: int) -> None:
