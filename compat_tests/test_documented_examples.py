@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests import documents
 from compat_tests.admin import create_topic
+from compat_tests.databases import database_of
 from magnetar.testing import start_broker
 
 pytestmark = [pytest.mark.magnetar_only(reason="the documents are magnetar's")]
@@ -24,13 +25,14 @@ pytestmark = [pytest.mark.magnetar_only(reason="the documents are magnetar's")]
 ELSEWHERE = {
     "magnetar serve": "compat_tests/test_newcomer.py and test_scaling.py start brokers",
     "magnetar console": "compat_tests/test_console.py starts consoles",
-    "magnetar cluster": "test_cluster_page.py, test_cluster_copy.py and test_cluster_failures.py",
     "magnetar import": "compat_tests/test_import.py has directories of Kafka",
     "magnetar users add ada --profile": "asks for a password: test_command_line_access.py",
     "magnetar topics list -b kafka.example.org": "TLS: compat_tests/test_command_line_access.py",
 }
 #: Written for a cluster of its reader's.
 _FOREIGN = re.compile(r"--bootstrap kafka:\d+")
+#: And for its database.
+_FOREIGN_DATABASE = re.compile(r"--storage \$?URL\b")
 _COMMAND = re.compile(r"^(?:\$ )?(magnetar .*)$", re.MULTILINE)
 _COMMENT = re.compile(r"\s+#.*$")
 
@@ -40,6 +42,8 @@ class Prepared(NamedTuple):
 
     bootstrap: str
     folder: Path
+    database: str
+    """The URL of a cluster's database that no node has used."""
 
 
 def shown() -> dict[str, list[str]]:
@@ -95,12 +99,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
         profile = folder / ".config" / "magnetar" / "profiles.toml"
         profile.parent.mkdir(parents=True)
         profile.write_text(f'[production]\n"bootstrap.servers" = "{address}"\n')
-        yield Prepared(address, folder)
+        database = database_of(str(folder))
+        documents.run(f"magnetar cluster init --storage {database}", address, folder)
+        yield Prepared(address, folder, database)
 
 
 def here(command: str, prepared: Prepared) -> str:
     """Return the command for this broker, with the home of its reader."""
     command = _FOREIGN.sub(f"--bootstrap {prepared.bootstrap}", command)
+    command = _FOREIGN_DATABASE.sub(f"--storage {prepared.database}", command)
     return f"export XDG_CONFIG_HOME={prepared.folder}/.config; {command}"
 
 
