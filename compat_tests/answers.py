@@ -204,6 +204,8 @@ def _differences(
 def _play(broker: Broker, orders: str, script: Callable[[Script, Topic], None]) -> list[Answer]:
     create_topic(broker.bootstrap, orders, 2)
     with Connection(broker.bootstrap) as connection:
+        # The first producer id is 0, which also stands where there is none: no script gets it.
+        connection.producer(None)
         for _ in range(3):
             eventually(lambda: connection.produce(orders, TWO).error_code == 0)
     with Script(broker.bootstrap) as playing:

@@ -33,6 +33,8 @@ from compat_tests.group_frames import Code, assignment, subscription
 EVERYTHING_SINCE = 2
 GROUPS_SINCE = 8
 MEMBERS_FETCH_SINCE = 9
+#: Producer ids that no broker of a test has come to.
+NOT_MINE, UNKNOWN = 55_555, 77_777
 Parts = list[tuple[str, list[int]]]
 #: Topic, partition, metadata.
 Commit = tuple[Topic, int, str | None]
@@ -214,15 +216,19 @@ class _Transaction:
         strangers: list[Fields] = [
             *({"transactional_id": each} for each in ("", None)),
             *({"transaction_timeout_ms": timeout_ms} for timeout_ms in (0, -1, 2**31 - 1)),
-            *({"producer_id": 5, "producer_epoch": epoch} for epoch in (-1, 0)),
-            unknown | {"producer_id": 77_777, "producer_epoch": 0},
+            *({"producer_id": NOT_MINE, "producer_epoch": epoch} for epoch in (-1, 0)),
+            unknown | {"producer_id": UNKNOWN, "producer_epoch": 0},
         ]
         for who in strangers:
             self._init(**who)
         self._describe()
         begun = self._init()
         me = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
-        others: list[Fields] = [me | {"producer_id": 5}, me | {"producer_epoch": 9}, me | unknown]
+        others: list[Fields] = [
+            me | {"producer_id": NOT_MINE},
+            me | {"producer_epoch": 9},
+            me | unknown,
+        ]
         partitions: list[Parts] = [
             *([(name, [0])] for name in (ABSENT.name, MISNAMED.name, "__consumer_offsets")),
             *([(self._orders.name, indexes)] for indexes in ([9], [-1], [0, 9])),
