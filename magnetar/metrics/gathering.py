@@ -32,7 +32,7 @@ from magnetar.runtime.refusal_counts import RefusalCounts
 from magnetar.runtime.services import Services
 from magnetar.runtime.transaction_store import TransactionStore
 from magnetar.runtime.transactions import Transactions
-from magnetar.server.handshakes import Outcome
+from magnetar.security.handshakes import Outcome
 from magnetar.server.latency import SUM_NS, Durations, bounds_seconds, cumulated
 from magnetar.server.listening import Server
 from magnetar.storage.topic import Topic

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.quotas import (
@@ -22,18 +21,11 @@ from magnetar.config.quotas import (
 )
 from magnetar.config.setting import INT32_MAX
 from magnetar.runtime.quotas import Kind, Quotas
+from magnetar.security.handshakes import Verdict
 from magnetar.security.token_bucket import Rate, TokenBucket
 from magnetar.storage import open_files
 
 _BROKER = ""
-
-
-class Verdict(NamedTuple):
-    """`refusal` is why the connection is closed at once, or empty. Else the delays count."""
-
-    refusal: str = ""
-    close_after_ms: int = 0
-    serve_after_ms: int = 0
 
 
 class Admission:

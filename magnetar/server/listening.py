@@ -20,11 +20,11 @@ from magnetar.runtime.delayed_response import DelayedResponses
 from magnetar.runtime.response_memory import ROOM_BYTES_MIN, ResponseMemory
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
-from magnetar.server.admission import Admission, Verdict
+from magnetar.security.handshakes import Handshakes, Verdict
+from magnetar.server.admission import Admission
 from magnetar.server.connection import ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SharedBuffer
-from magnetar.server.handshakes import Handshakes
 from magnetar.server.memory import RequestMemory
 from magnetar.server.tls import ListenerTls
 
@@ -185,7 +185,9 @@ class Server:
                 served = await self.loop.create_server(connection, sock=bound, backlog=backlog)
                 self._servers.append(served)
             else:
-                handshakes = Handshakes(self.loop, listener, tls, self._admission, connection)
+                handshakes = Handshakes(
+                    self.loop, listener.name, tls.context, self._admission, connection
+                )
                 handshakes.start(bound, backlog)
                 self.handshakes.append(handshakes)
         self._sweep()

@@ -1,24 +1,19 @@
-"""TLS of one listener: its key, its certificates, whom it trusts, and their rotation.
+"""TLS of one listener: its certificate, and what it makes of those of its clients.
 
-Keys and certificates are PEM, in files or in the settings themselves, or PKCS12. A listener keeps
-one context for good; each handshake takes the newest one (`sni_callback`), so open connections live
-on when a certificate is renewed. A new file that cannot be used leaves the old certificate in
-place, with a line in the log.
+A listener keeps one context for good; each handshake takes the newest one (`sni_callback`), so open
+connections live on when a certificate is renewed (`magnetar.security.stores`).
 """
 
 from __future__ import annotations
 
-import os
 import ssl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.config.security import SecurityConfig
-from magnetar.logging import get_logger
 from magnetar.security.names import (
     MappingRule,
     certificate_name,
@@ -27,6 +22,7 @@ from magnetar.security.names import (
     parse_rules,
 )
 from magnetar.security.principal import Principal, user
+from magnetar.security.stores import Renewed, loaded_context
 from wire.errors import WireError
 
 _VERIFY = {
@@ -34,16 +30,6 @@ _VERIFY = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-_VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-_JKS = (
-    "is JKS, which magnetar does not read. Set its type to PEM or PKCS12, or convert it:"
-    " keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12 -deststoretype PKCS12"
-)
-
-#: The first byte of every PKCS12 file.
-_DER_SEQUENCE = b"\x30"
-
-_log = get_logger("server")
 
 
 class _Loaded(NamedTuple):
@@ -59,11 +45,9 @@ class ListenerTls:
         """Raises ConfigError where its settings cannot be served."""
         self.name = listener.name
         self.rules: list[MappingRule] = _rules(listener.name, security)
-        self._security = security
-        self._modified = _modification_times(security)
+        self._renewed = Renewed(self.name, security, partial(_load, self.name))
         #: What the listener hands to each handshake, which goes on with the newest.
-        self._loaded = _load(self.name, security)
-        self.context = self._loaded.context
+        self.context = self._renewed.current.context
         self.context.sni_callback = self._choose
 
     def check(self, security: SecurityConfig) -> None:
@@ -72,69 +56,29 @@ class ListenerTls:
         As in Kafka, a new certificate must have the names of the one before: a store that was
         mixed up with another must not go live. Files that are renewed in place may change them.
         """
-        if self._is_new(security):
+        if self._renewed.is_new(security):
             loaded = _load(self.name, security)
-            _check_names(self.name, self._loaded.chain, loaded.chain, security)
+            _check_names(self.name, self._renewed.current.chain, loaded.chain, security)
 
     def use(self, security: SecurityConfig) -> None:
         """Serve new connections by these settings, and by the files as they are now.
 
         What cannot be used leaves everything as it was, with a line in the log.
         """
-        if not self._is_new(security):
-            return
-        self._modified = _modification_times(security)
-        try:
-            self._loaded = _load(self.name, security)
-        except ConfigError as mistake:
-            _log.error("certificate not renewed", listener=self.name, reason=str(mistake))
-        else:
-            self._security = security
-            _log.info("certificate renewed", listener=self.name)
+        self._renewed.use(security)
 
     def reload(self) -> None:
         """Take over the files, where one has changed since the last look."""
-        self.use(self._security)
-
-    def _is_new(self, security: SecurityConfig) -> bool:
-        is_other = any(security[name] != self._security[name] for name in SecurityConfig.settings)
-        return is_other or _modification_times(security) != self._modified
+        self._renewed.reload()
 
     def _choose(self, handshake: ssl.SSLObject, server_name: str, _: ssl.SSLContext) -> None:
-        handshake.context = self._loaded.context
-
-
-def _modification_times(security: SecurityConfig) -> tuple[int, ...]:
-    found = []
-    for path in (security.ssl_keystore_location, security.ssl_truststore_location):
-        try:
-            found.append(os.stat(path).st_mtime_ns if path else 0)
-        except OSError:
-            found.append(-1)
-    return tuple(found)
+        handshake.context = self._renewed.current.context
 
 
 def _load(listener: str, security: SecurityConfig) -> _Loaded:
     """Return a context by these settings, and the chain of its certificate. Raises ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    versions = [_VERSIONS[name] for name in security.ssl_enabled_protocols]
-    context.minimum_version, context.maximum_version = min(versions), max(versions)
-    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    try:
-        if security.ssl_cipher_suites:
-            context.set_ciphers(":".join(map(_openssl_name, security.ssl_cipher_suites)))
-        chain, key = _key_pair(security)
-        with _in_memory(chain) as chain_path, _in_memory(key) as key_path:
-            password = security.ssl_key_password or ""
-            context.load_cert_chain(chain_path, key_path, lambda: password)
-        trusted = _trusted(security)
-        if trusted:
-            context.load_verify_locations(cadata=trusted)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise ConfigError(
-            f"listener {listener}: cannot use its TLS settings: {reason or error}"
-        ) from None
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context, chain = loaded_context(server, f"listener {listener}", security)
     context.verify_mode = _VERIFY[security.ssl_client_auth]
     return _Loaded(context, chain)
 
@@ -170,102 +114,3 @@ def _rules(listener: str, security: SecurityConfig) -> list[MappingRule]:
         return parse_rules(security.ssl_principal_mapping_rules)
     except ValueError as mistake:
         raise ConfigError(f"listener {listener}: ssl.principal.mapping.rules {mistake}") from None
-
-
-def _key_pair(security: SecurityConfig) -> tuple[str, str]:
-    """Return certificate chain and private key as PEM."""
-    chain, key = security.ssl_keystore_certificate_chain, security.ssl_keystore_key
-    path = security.ssl_keystore_location
-    if chain and key:
-        if path:
-            raise ValueError("ssl.keystore.location and ssl.keystore.key exclude one another")
-        return chain, key
-    if not path:
-        raise ValueError(
-            "ssl.keystore.location is missing (or ssl.keystore.certificate.chain and"
-            " ssl.keystore.key)"
-        )
-    if _is_pkcs12("ssl.keystore", path, security.ssl_keystore_type):
-        return _from_pkcs12(path, security.ssl_keystore_password)
-    text = _read(path).decode()
-    return text, text
-
-
-def _trusted(security: SecurityConfig) -> str | None:
-    """Return the certificates whose clients are believed, as PEM; None where none are named."""
-    path = security.ssl_truststore_location
-    if security.ssl_truststore_certificates:
-        return security.ssl_truststore_certificates
-    if not path:
-        if security.ssl_client_auth != "none":
-            raise ValueError(f"ssl.client.auth={security.ssl_client_auth} needs a truststore")
-        return None
-    if _is_pkcs12("ssl.truststore", path, security.ssl_truststore_type):
-        return _certificates_of_pkcs12(path, security.ssl_truststore_password)
-    return _read(path).decode()
-
-
-def _is_pkcs12(setting: str, path: str, type_: str) -> bool:
-    """Return whether a store is PKCS12 and not PEM. Raises ValueError for a JKS."""
-    if type_ != "JKS":
-        return type_ == "PKCS12"
-    # Java reads a PKCS12 file under the type JKS too, which is Kafka's default.
-    if _read(path)[:1] == _DER_SEQUENCE:
-        return True
-    raise ValueError(f"{setting}.location={path} {_JKS.format(path=path)}")
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _from_pkcs12(path: str, password: str | None) -> tuple[str, str]:
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        pkcs12,
-    )
-
-    stored = pkcs12.load_pkcs12(_read(path), (password or "").encode())
-    if stored.key is None or stored.cert is None:
-        raise ValueError(f"{path} has no private key with its certificate")
-    chain = [stored.cert, *stored.additional_certs]
-    certificates = b"".join(each.certificate.public_bytes(Encoding.PEM) for each in chain)
-    key = stored.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return certificates.decode(), key.decode()
-
-
-def _certificates_of_pkcs12(path: str, password: str | None) -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
-
-    stored = pkcs12.load_pkcs12(_read(path), (password or "").encode())
-    certificates = [stored.cert] if stored.cert else []
-    certificates += stored.additional_certs
-    if not certificates:
-        raise ValueError(f"{path} has no certificate")
-    return b"".join(each.certificate.public_bytes(Encoding.PEM) for each in certificates).decode()
-
-
-def _openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a cipher suite that Java calls `TLS_X_WITH_AES_128_Y_Z`."""
-    if not suite.startswith("TLS_") or "_WITH_" not in suite:
-        return suite
-    exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
-    cipher = cipher.replace("AES_", "AES").replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
-    parts = [] if exchange == "RSA" else [exchange]
-    return "-".join([*parts, cipher.replace("_CBC", "")]).replace("_", "-")
-
-
-@contextmanager
-def _in_memory(text: str) -> Iterator[str]:
-    """Give a text the path that OpenSSL wants; a key never reaches a disk."""
-    descriptor = os.memfd_create("pem")
-    try:
-        os.write(descriptor, text.encode())
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

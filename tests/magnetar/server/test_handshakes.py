@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from magnetar.broker import Broker
-from magnetar.server import handshakes
-from magnetar.server.handshakes import Outcome
+from magnetar.security import handshakes
+from magnetar.security.handshakes import Outcome
 from magnetar.testing.certificates import COMMON_NAME, make, named
 from tests.magnetar.conftest import RawClient
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -16,12 +16,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
+from typing import NamedTuple, Protocol
 
-from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
-from magnetar.server.admission import Admission
-from magnetar.server.connection import ClientConnection
-from magnetar.server.tls import ListenerTls
 
 #: The time that a client has for its handshake, and for the end of its connection.
 HANDSHAKE_S = 10.0
@@ -51,24 +48,54 @@ class Outcome(StrEnum):
     GONE = "gone"
 
 
+class Verdict(NamedTuple):
+    """`refusal` is why the connection is closed at once, or empty. Else the delays count."""
+
+    refusal: str = ""
+    close_after_ms: int = 0
+    serve_after_ms: int = 0
+
+
+class Gate(Protocol):
+    """Counts the connections of listeners, and says which of them are served."""
+
+    def enter(self, listener: str, host: str) -> Verdict:
+        """Count a new connection and judge it. `leave` must follow in any case."""
+        ...
+
+    def leave(self, listener: str, host: str) -> None:
+        """Forget a connection that has ended."""
+        ...
+
+
+def tell(address: str, listener: str, reason: str) -> None:
+    """Write down a handshake that failed."""
+    _log.warning("handshake failed", client_address=address, listener=listener, reason=reason)
+
+
 class Handshakes:
     """Accepts the connections of a listener with TLS."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        listener: Listener,
-        tls: ListenerTls,
-        admission: Admission,
-        connection: Callable[[], ClientConnection],
+        listener: str,
+        context: ssl.SSLContext,
+        gate: Gate,
+        connection: Callable[[], asyncio.BaseProtocol],
+        on_failed: Callable[[str, str, str], None] = tell,
     ) -> None:
-        """`connection` makes the protocol of one that is encrypted."""
+        """`connection` makes the protocol of one that is encrypted: `gate` still counts it.
+
+        `on_failed` is told the other side's address, the listener and the reason.
+        """
         self.outcomes: Counter[Outcome] = Counter()
         self._loop = loop
         self._listener = listener
-        self._tls = tls
-        self._admission = admission
+        self._context = context
+        self._gate = gate
         self._connection = connection
+        self._on_failed = on_failed
         self._bound: socket.socket | None = None
         #: Accepted and not encrypted yet.
         self._open: set[_Handshake] = set()
@@ -108,7 +135,7 @@ class Handshakes:
                 return
             except OSError as error:
                 # Out of descriptors, or of memory: the socket would stay readable for ever.
-                _log.error("cannot accept", listener=self._listener.name, reason=error.strerror)
+                _log.error("cannot accept", listener=self._listener, reason=error.strerror)
                 self._loop.remove_reader(bound.fileno())
                 self._loop.call_later(_NO_FILES_PAUSE_S, self._accept_again)
                 return
@@ -120,7 +147,7 @@ class Handshakes:
             self._loop.add_reader(self._bound.fileno(), self._accept)
 
     def _admit(self, accepted: socket.socket, host: str, address: str) -> None:
-        verdict = self._admission.enter(self._listener.name, host)
+        verdict = self._gate.enter(self._listener, host)
         handshake = _Handshake(self, accepted, host, address)
         self._open.add(handshake)
         if verdict.refusal:
@@ -158,7 +185,7 @@ class Handshakes:
         await self._loop.connect_accepted_socket(
             self._connection,
             accepted,
-            ssl=self._tls.context,
+            ssl=self._context,
             ssl_handshake_timeout=timeout_s,
             ssl_shutdown_timeout=_SHUTDOWN_S,
         )
@@ -167,17 +194,12 @@ class Handshakes:
         """Account for the end of a handshake; None: it never began."""
         self._open.discard(handshake)
         if outcome is not Outcome.DONE:
-            self._admission.leave(self._listener.name, handshake.host)
+            self._gate.leave(self._listener, handshake.host)
         if outcome is None:
             return
         self.outcomes[outcome] += 1
         if detail:
-            _log.warning(
-                "handshake failed",
-                client_address=handshake.address,
-                listener=self._listener.name,
-                reason=detail,
-            )
+            self._on_failed(handshake.address, self._listener, detail)
 
 
 class _Handshake:
@@ -283,6 +305,8 @@ class _Handshake:
 
 def _reason(error: OSError) -> str:
     """Return what OpenSSL, or the operating system, says of a handshake that failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, ConnectionResetError):
