@@ -142,15 +142,18 @@ def repair(url: str, accept_loss: bool) -> None:
 
 
 def _shown(row: NodeRow, partitions: int) -> tuple[str, ...]:
+    from magnetar.storage.catalog_rows import PEERS, PEERS_IN_TLS
+
     endpoints = dict(row.presence.endpoints)
-    peers = endpoints.pop("peers", None)
+    peers = endpoints.pop(PEERS, None)
+    mark = " (TLS)" if endpoints.pop(PEERS_IN_TLS, None) else ""
     return (
         str(row.node_id),
         "live" if row.is_live else "gone",
         str(row.incarnation),
         str(partitions),
         ", ".join(_address(one) for one in endpoints.values()),
-        _address(peers) if peers else "-",
+        f"{_address(peers)}{mark}" if peers else "-",
         row.presence.rack or "-",
         row.presence.version,
         row.presence.owner,

@@ -21,10 +21,12 @@ from magnetar.cli.workers import Member, close_others, members
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
-from magnetar.config.listeners import Listener, parse_address, parse_listeners
+from magnetar.config.listeners import parse_address, parse_listeners, protocol_of_peers
 from magnetar.config.load import ConfigError
+from magnetar.config.security import listener_security
 from magnetar.logging import get_logger
 from magnetar.peers.tcp import TcpNetwork
+from magnetar.peers.tls import PeerTls
 from magnetar.runtime.failing import end_process
 from magnetar.runtime.members import Joining, Members
 from magnetar.server.listening import socket_at
@@ -81,6 +83,9 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
             raise ConfigError(f"--storage: {away.detail}") from None
         nodes = members(config, node_ids)
         peers = {node_id: _bind_peers(config, node_id - node_ids[0]) for node_id in nodes}
+        for node_id, node in nodes.items():
+            # Here, for its mistakes: each node makes its own.
+            _tls(node, _told(node, peers[node_id]))
         yield Place(url, bucket, data_dir, cluster_id, owner, nodes, peers)
     finally:
         release()
@@ -119,20 +124,22 @@ def node_of(node_id: int, place: Place) -> Broker:
             bound.close()
     own, bound = place.nodes[node_id], place.peers[node_id]
     found = Members()
-    host, port = bound.getsockname()[:2]
+    host = _told(own, bound)
+    tls = _tls(own, host)
     joining = Joining(
         found,
-        (_told(host, own.listeners[0]), port),
+        (host, bound.getsockname()[1]),
         place.owner,
         partial(open_catalog, place.url),
         data_dir_of(own.config),
+        has_tls=tls is not None,
     )
     return Broker(
         own.config,
         on_failure=partial(_end, node_id, place.url),
         open_storage=partial(_open_storage, place.url, place.objects),
         bind=own.bind(),
-        peer_network=TcpNetwork(bound, found.peer_address),
+        peer_network=TcpNetwork(bound, found.peer_address, tls),
         joining=joining,
     )
 
@@ -149,9 +156,21 @@ def _end(node_id: int, url: str, failure: BaseException) -> None:
     end_process(failure)
 
 
-def _told(host: str, listener: Listener) -> str:
+def _told(node: Member, bound: socket.socket) -> str:
     """Return the host that peers dial: no peer can dial "every interface"."""
-    return listener.advertised_host if host in ("0.0.0.0", "::") else host  # noqa: S104  # compared
+    text = node.config.view(ClusterConfig).peers_listener
+    # A name as it is written: certificates have names.
+    host = parse_address(text, "peers.listener")[0] if text else bound.getsockname()[0]
+    is_every = host in ("", "0.0.0.0", "::")  # noqa: S104  # compared
+    return node.listeners[0].advertised_host if is_every else host
+
+
+def _tls(node: Member, host: str) -> PeerTls | None:
+    """Return the TLS of a node among its peers, which reach it at `host`. Raises ConfigError."""
+    name, protocol = protocol_of_peers(node.config)
+    if not protocol.has_tls:
+        return None
+    return PeerTls(lambda: listener_security(node.config, name), host)
 
 
 def _lock(data_dir: Path) -> Callable[[], None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.config.security import password
-from magnetar.config.setting import Config, boolean, string
+from magnetar.config.setting import Config, boolean, optional_string, string
 
 
 class ClusterConfig(Config):
@@ -35,4 +35,17 @@ class ClusterConfig(Config):
         since="magnetar 0.1",
         doc="HOST:PORT at which the other nodes of the cluster reach this one. Empty: the host of"
         " the first listener, and a free port.",
+    )
+    security_inter_broker_protocol = string(
+        "PLAINTEXT",
+        since="0.8.3",
+        doc="SSL: the nodes of a cluster speak TLS to each other, and each shows a certificate, by"
+        " the settings of ssl.*. The SASL of SASL_SSL and SASL_PLAINTEXT is the proof of the"
+        " cluster's secret, which is made in any case. The same on all nodes. See cluster.md.",
+    )
+    inter_broker_listener_name = optional_string(
+        since="0.10.2",
+        doc="Name under which listener.security.protocol.map has the protocol between the nodes of"
+        " a cluster, in place of security.inter.broker.protocol, and listener.name.NAME.ssl.* its"
+        " settings. Their address is peers.listener.",
     )

@@ -45,7 +45,6 @@ _TABLE: dict[str, str] = {
         alter.log.dirs.replication.quota.window.num int>=1 11
         alter.log.dirs.replication.quota.window.size.seconds int>=1 1
         auto.leader.rebalance.enable boolean true
-        inter.broker.listener.name string
         leader.imbalance.check.interval.seconds long>=1 300
         num.replica.alter.log.dirs.threads int
         num.replica.fetchers* int>=1 1
@@ -61,7 +60,6 @@ _TABLE: dict[str, str] = {
         replication.quota.window.num int>=1 11
         replication.quota.window.size.seconds int>=1 1
         request.timeout.ms int>=1 30000
-        security.inter.broker.protocol string PLAINTEXT
         socket.connection.setup.timeout.max.ms long 30000
         socket.connection.setup.timeout.ms long 10000
     """,
@@ -256,7 +254,6 @@ _TABLE: dict[str, str] = {
         transaction.state.log.load.buffer.size int>=1 5242880
     """,
     "TLS is that of OpenSSL": """
-        ssl.endpoint.identification.algorithm* string https
         ssl.engine.factory.class* class
         ssl.keymanager.algorithm* string SunX509
         ssl.protocol* string TLSv1.3

@@ -9,6 +9,7 @@ from ipaddress import ip_address
 
 import wire.address
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.cluster import ClusterConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.security import (
     AuthorizationConfig,
@@ -53,13 +54,7 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
     given = config.view(ListenersConfig)
     bound = _parse("listeners", given.listeners)
     advertised = _parse("advertised.listeners", given.advertised_listeners)
-    # In capitals, as `_parse` has the names: Kafka normalises them in every setting.
-    protocols = {
-        name.upper(): protocol
-        for name, _, protocol in (
-            entry.partition(":") for entry in given.listener_security_protocol_map
-        )
-    }
+    protocols = _protocol_names(given)
     for_controllers = {name.upper() for name in given.controller_listener_names}
     listeners = []
     for name, (host, port) in bound.items():
@@ -67,7 +62,7 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
         if name in for_controllers:
             continue
         # As in Kafka, a name that the map lacks is the name of its protocol.
-        protocol = _protocol(name, protocols.get(name, name))
+        protocol = _protocol("listeners", name, protocols.get(name, name))
         shown_host, shown_port = advertised.get(name, ("", 0))
         # Clients connect to what they are told, and cannot connect to "every interface".
         if not shown_host:
@@ -103,13 +98,46 @@ def _asks_for_certificates(config: BrokerConfig, listener: Listener) -> bool:
     return listener.protocol.has_tls and security.ssl_client_auth == "required"
 
 
-def _protocol(listener: str, text: str) -> SecurityProtocol:
+def protocol_of_peers(config: BrokerConfig) -> tuple[str, SecurityProtocol]:
+    """Return the name under which the peers of a cluster have settings, and what they speak.
+
+    As in Kafka, one of the two settings gives both. Raises ConfigError.
+    """
+    given = config.view(ClusterConfig)
+    name = given.inter_broker_listener_name
+    if name is None:
+        protocol = _protocol(
+            "security.inter.broker.protocol", "it", given.security_inter_broker_protocol
+        )
+        return protocol.value, protocol
+    if "security.inter.broker.protocol" in config.explicit:
+        raise ConfigError(
+            "inter.broker.listener.name and security.inter.broker.protocol: only one of the two"
+            " may be set."
+        )
+    name = name.upper()
+    protocols = _protocol_names(config.view(ListenersConfig))
+    return name, _protocol("inter.broker.listener.name", name, protocols.get(name, name))
+
+
+def _protocol_names(given: ListenersConfig) -> dict[str, str]:
+    """Return what listener.security.protocol.map says, by listener."""
+    # In capitals, as `_parse` has the names: Kafka normalises them in every setting.
+    return {
+        name.upper(): protocol
+        for name, _, protocol in (
+            entry.partition(":") for entry in given.listener_security_protocol_map
+        )
+    }
+
+
+def _protocol(place: str, listener: str, text: str) -> SecurityProtocol:
     try:
         return SecurityProtocol(text.upper())
     except ValueError:
         known = ", ".join(SecurityProtocol)
         raise ConfigError(
-            f"listeners: {listener} speaks {text}, which is none of {known}."
+            f"{place}: {listener} speaks {text}, which is none of {known}."
             " Name its protocol in listener.security.protocol.map."
         ) from None
 

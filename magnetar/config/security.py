@@ -136,6 +136,12 @@ class SecurityConfig(Config):
         since="0.9",
         doc="Whether clients show a certificate.",
     )
+    ssl_endpoint_identification_algorithm = string(
+        "https",
+        since="0.10.2",
+        doc="https: a node of a cluster that dials another checks that the certificate names the"
+        " host. Empty: it does not. Without effect on listeners for clients.",
+    )
     ssl_enabled_protocols = words(
         ["TLSv1.2", "TLSv1.3"],
         one_of=("TLSv1.2", "TLSv1.3"),

@@ -16,6 +16,13 @@ _MODE = 0o600
 _BACKLOG = 64
 
 
+class Refused(OSError):
+    """A peer is there, and no connection to it comes about until settings or certificates change.
+
+    Its text says why.
+    """
+
+
 class PeerNetwork(Protocol):
     """How nodes reach each other."""
 
@@ -24,7 +31,7 @@ class PeerNetwork(Protocol):
         ...
 
     async def dial(self, node_id: int, protocol: asyncio.Protocol) -> None:
-        """Connect `protocol` to a peer. Raises OSError."""
+        """Connect `protocol` to a peer. Raises OSError, Refused among them."""
         ...
 
     def close(self) -> None:

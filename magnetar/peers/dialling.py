@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from magnetar.peers.frames import (
     FRAME_BYTES_MAX,
     FrameSplitter,
+    UnexpectedTls,
     correlation_id_of,
     decode_response,
     encode_request,
@@ -27,6 +29,7 @@ from magnetar.peers.proofs import (
     listener_proof,
 )
 from magnetar.peers.tables import response_class_of
+from magnetar.peers.tls import channel_of_dialler
 from magnetar.runtime.peer_messages import (
     PeerHelloRequest,
     PeerHelloResponse,
@@ -86,6 +89,11 @@ class DialledPeer(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
+        #: What the proofs are bound to; empty without TLS.
+        self._channel = b""
+        self._is_proven = False
+        #: Why it is useless to dial again before settings or certificates change; else empty.
+        self.refusal = ""
         self._correlation_id = 0
         #: By correlation id, the oldest first.
         self._calls: dict[int, _Call] = {}
@@ -106,17 +114,26 @@ class DialledPeer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._channel = channel_of_dialler(transport)
 
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._splitter.feed(data):
                 self._on_response(frame)
-        except WireError:
-            self.abort()
+        except UnexpectedTls as mistake:
+            self.refusal = str(mistake)
+            self.abort(self.refusal)
+        except WireError as error:
+            self.abort(f"what it answers is not of a node: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._fail_all(str(exc or "the connection has ended"))
+        if self._channel and not self._is_proven:
+            # TLS 1.3: the side that dials is the first to be done, and learns of a refusal later.
+            self.refusal = (
+                f"it ended the connection{_alert(exc)}: it may not believe this node's certificate"
+            )
+        self._fail_all(self.refusal or str(exc or "the connection has ended"))
         self._on_lost(self)
 
     # ---
@@ -138,7 +155,9 @@ class DialledPeer(asyncio.Protocol):
         assert isinstance(hello, PeerHelloResponse)
         if len(hello.nonce) != NONCE_BYTES:
             raise self._unproven()
-        said = Introduction(*own, self._connection, self._node_id, nonce, hello.nonce)
+        said = Introduction(
+            *own, self._connection, self._node_id, nonce, hello.nonce, self._channel
+        )
         # Before the own proof leaves: a stranger learns nothing.
         if not is_proven(hello.proof, listener_proof(self._key, said)):
             raise self._unproven()
@@ -147,6 +166,7 @@ class DialledPeer(asyncio.Protocol):
         assert isinstance(admitted, PeerProofResponse)
         if admitted.error_code:
             raise self._unproven()
+        self._is_proven = True
         self._splitter.bytes_max = FRAME_BYTES_MAX
 
     def call(self, request: Message, version: int) -> asyncio.Future[Message]:
@@ -177,12 +197,12 @@ class DialledPeer(asyncio.Protocol):
         if transport.get_write_buffer_size() <= _UNREAD_BYTES_MAX:
             transport.write(encode_request(request, version, _UNANSWERED))
 
-    def abort(self) -> None:
+    def abort(self, reason: str = "the connection was given up") -> None:
         """End the connection at once. Calls without an answer raise PeerUnreachable."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
-        self._fail_all("the connection was given up")
+        self._fail_all(reason)
         self._on_lost(self)
 
     def _on_response(self, frame: bytes) -> None:
@@ -222,3 +242,9 @@ class DialledPeer(asyncio.Protocol):
     def _unproven(self) -> PeerUnreachable:
         self.abort()
         return PeerUnreachable(self._node_id, "it has not proven that it is of this cluster")
+
+
+def _alert(error: Exception | None) -> str:
+    """Return what the other side of TLS has said at the end, as a part of a sentence."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return f" ({reason.lower().replace('_', ' ')})" if reason else ""

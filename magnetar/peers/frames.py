@@ -30,6 +30,22 @@ FRAME_BYTES_MAX = 64 << 20
 STRANGER_BYTES_MAX = 4 << 10
 
 
+#: How every record of TLS begins: an alert or a handshake, of a version 3.x.
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+#: The alert that a node in plain text sends to one in TLS: a fatal one, unexpected_message.
+UNEXPECTED_MESSAGE = b"\x15\x03\x01\x00\x02\x02\x0a"
+
+
+class UnexpectedTls(WireError):
+    """The other side speaks TLS, and this one does not."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "it speaks TLS, and this node does not: security.inter.broker.protocol must be the"
+            " same on all nodes"
+        )
+
+
 class RequestHead(NamedTuple):
     """What a request's frame says before its body."""
 
@@ -57,6 +73,8 @@ class FrameSplitter:
         while length - start >= _SIZE.size:
             (size,) = _SIZE.unpack_from(received, start)
             if not 0 < size <= self.bytes_max:
+                if received[start : start + 2] in _TLS_RECORDS:
+                    raise UnexpectedTls
                 raise WireError(f"a frame of {size} bytes, at most {self.bytes_max} are read")
             end = start + _SIZE.size + size
             if length < end:

@@ -16,12 +16,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple, cast
 
-from magnetar.logging import get_logger
+from magnetar.logging import get_logger, shown
 from magnetar.peers.dialling import Own
 from magnetar.peers.frames import (
     FRAME_BYTES_MAX,
+    UNEXPECTED_MESSAGE,
     FrameSplitter,
     RequestHead,
+    UnexpectedTls,
     decode_request,
     encode_response,
     request_head,
@@ -34,6 +36,8 @@ from magnetar.peers.proofs import (
     listener_proof,
 )
 from magnetar.peers.tables import PeerApis
+from magnetar.peers.telling import News
+from magnetar.peers.tls import channel_of_listener
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.failing import is_fatal
@@ -51,7 +55,8 @@ _log = get_logger("peers")
 
 #: The time that a connection has to prove itself.
 PROOF_TIMEOUT_S = 10.0
-#: Strangers at the same time; one more is refused.
+#: Strangers at the same time; for one more the oldest gives way. A node proves itself within
+#: milliseconds, so who only holds connections keeps no node out.
 _STRANGERS_MAX = 64
 
 
@@ -68,7 +73,9 @@ class ListeningPeers:
         self.tasks = Tasks(fail)
         self.delayed = DelayedResponses(asyncio.get_running_loop())
         self._is_closed = False
-        self._strangers: set[ListenedPeer] = set()
+        self.news = News()
+        #: The oldest first.
+        self._strangers: dict[ListenedPeer, None] = {}
         #: By node: the connection that is served.
         self._admitted: dict[int, ListenedPeer] = {}
         #: By node: incarnation and number of the newest connection that was admitted.
@@ -87,9 +94,13 @@ class ListeningPeers:
 
     def opened(self, stranger: ListenedPeer) -> bool:
         """Return whether one more may prove itself."""
-        if self._is_closed or len(self._strangers) >= _STRANGERS_MAX:
+        if self._is_closed:
             return False
-        self._strangers.add(stranger)
+        if len(self._strangers) >= _STRANGERS_MAX:
+            oldest = next(iter(self._strangers))
+            oldest.end(f"{_STRANGERS_MAX} others came before it had proven itself")
+            self._strangers.pop(oldest, None)
+        self._strangers[stranger] = None
         return True
 
     def admit(self, peer: ListenedPeer, said: Introduction) -> bool:
@@ -104,13 +115,13 @@ class ListeningPeers:
         earlier = self._admitted.get(said.dialler)
         if earlier is not None:
             earlier.abort()
-        self._strangers.discard(peer)
+        self._strangers.pop(peer, None)
         self._admitted[said.dialler] = peer
         return True
 
     def lost(self, peer: ListenedPeer) -> None:
         """Forget a connection that has ended."""
-        self._strangers.discard(peer)
+        self._strangers.pop(peer, None)
         if peer.said is not None and self._admitted.get(peer.said.dialler) is peer:
             del self._admitted[peer.said.dialler]
 
@@ -130,6 +141,8 @@ class ListenedPeer(asyncio.Protocol):
         self._peers = peers
         self._splitter = FrameSplitter()
         self._transport: asyncio.Transport | None = None
+        #: What the proofs are bound to; empty without TLS.
+        self._channel = b""
         self._is_ended = False
         self._is_admitted = False
         self._late: asyncio.TimerHandle | None = None
@@ -140,11 +153,13 @@ class ListenedPeer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._channel = channel_of_listener(transport)
         if not self._peers.opened(self):
             self.abort()
             return
         loop = asyncio.get_running_loop()
-        self._late = loop.call_later(PROOF_TIMEOUT_S, self.abort)
+        reason = f"it has not proven itself within {PROOF_TIMEOUT_S:g} s"
+        self._late = loop.call_later(PROOF_TIMEOUT_S, self.end, reason)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -152,15 +167,26 @@ class ListenedPeer(asyncio.Protocol):
                 if self._is_ended:
                     return
                 self._on_frame(frame)
+        except UnexpectedTls as mistake:
+            self._tell(str(mistake))
+            self._end()
+            if self._transport is not None:
+                # So that the other side knows, too.
+                self._transport.write(UNEXPECTED_MESSAGE)
+                self._transport.close()
         except WireError as error:
-            _log.warning("connection of a peer closed", node_id=self._named(), reason=str(error))
-            self.abort()
+            self.end(str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
         self._peers.lost(self)
 
     # ---
+
+    def end(self, reason: str) -> None:
+        """End the connection, and say why."""
+        self._tell(reason)
+        self.abort()
 
     def abort(self) -> None:
         """End the connection. Nothing that has arrived and was not begun is begun any more."""
@@ -175,6 +201,21 @@ class ListenedPeer(asyncio.Protocol):
 
     def _named(self) -> int | None:
         return self.said.dialler if self._is_admitted and self.said is not None else None
+
+    def _tell(self, reason: str) -> None:
+        """Write down why the connection ends: of strangers one line for each host, for a while."""
+        named, address = self._named(), self._address()
+        # A stranger's reason may be of its own choice, and another one each time.
+        what = (address.rpartition(":")[0],) if named is None else (str(named), reason)
+        if self._peers.news.is_new(*what):
+            _log.warning(
+                "connection of a peer closed", node_id=named, peer_address=address, reason=reason
+            )
+
+    def _address(self) -> str:
+        """Return where the other side is; among nodes of one machine it has no address."""
+        address = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else ""
 
     def _on_frame(self, frame: bytes) -> None:
         head = request_head(frame)
@@ -242,7 +283,9 @@ class ListenedPeer(asyncio.Protocol):
             hello = decode_request(frame, PeerHelloRequest, 0)
             own, nonce = self._peers.own, secrets.token_bytes(NONCE_BYTES)
             if hello.cluster_id != own.cluster_id or len(hello.nonce) != NONCE_BYTES:
-                raise WireError(f"it is of cluster {hello.cluster_id!r}, not {own.cluster_id!r}")
+                raise WireError(
+                    f"it is of cluster {shown(hello.cluster_id)!r}, not {own.cluster_id!r}"
+                )
             self.said = Introduction(
                 hello.cluster_id,
                 hello.node_id,
@@ -251,6 +294,7 @@ class ListenedPeer(asyncio.Protocol):
                 own.node_id,
                 hello.nonce,
                 nonce,
+                self._channel,
             )
             proof = listener_proof(self._peers.key, self.said)
             answer = PeerHelloResponse(node_id=own.node_id, nonce=nonce, proof=proof)

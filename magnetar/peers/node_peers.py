@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from magnetar.peers.addresses import PeerNetwork
+from magnetar.logging import get_logger
+from magnetar.peers.addresses import PeerNetwork, Refused
 from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.listening import ListeningPeers
 from magnetar.peers.proofs import key_of
@@ -20,6 +21,11 @@ from wire.message import Message
 CALL_TIMEOUT_S = 5.0
 #: How long a change of the catalog waits for the nodes to apply it.
 CATALOG_TIMEOUT_S = 1.0
+#: How long a peer that has refused a connection is not dialled again: not before a setting or a
+#: certificate has changed will that help.
+REFUSED_PAUSE_S = 1.0
+
+_log = get_logger("peers")
 
 
 class NodePeers:
@@ -43,6 +49,8 @@ class NodePeers:
         #: By node: the connection that is good, or is being dialled.
         self._dialled: dict[int, DialledPeer] = {}
         self._dialling: dict[int, asyncio.Task[DialledPeer]] = {}
+        #: By node: why it has refused the last connection, and until when it is not dialled again.
+        self._refused: dict[int, tuple[str, float]] = {}
         #: How many connections were ever dialled.
         self._count = 0
         self._is_closed = False
@@ -113,7 +121,11 @@ class NodePeers:
             raise PeerUnreachable(node_id, "this node stops")
         task = self._dialling.get(node_id)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._dial_once(node_id))
+            loop = asyncio.get_running_loop()
+            reason, until_s = self._refused.get(node_id, ("", 0.0))
+            if reason and loop.time() < until_s:
+                raise PeerUnreachable(node_id, reason)
+            task = loop.create_task(self._dial_once(node_id))
             self._dialling[node_id] = task
             task.add_done_callback(partial(self._on_dialled, node_id))
         try:
@@ -134,13 +146,29 @@ class NodePeers:
                 await dialled.begin()
         except (OSError, TimeoutError) as error:
             dialled.abort()
+            if isinstance(error, Refused):
+                self._on_refused(node_id, str(error))
             raise PeerUnreachable(node_id, str(error) or "it did not answer in time") from None
+        except PeerUnreachable:
+            if dialled.refusal:
+                self._on_refused(node_id, dialled.refusal)
+            raise
         except asyncio.CancelledError:
             # This node stops. The connection has no other owner yet.
             dialled.abort()
             raise
         self._dialled[node_id] = dialled
+        if self._refused.pop(node_id, None) is not None:
+            _log.info("node lets this one in again", node_id=node_id)
         return dialled
+
+    def _on_refused(self, node_id: int, reason: str) -> None:
+        """Say so once, and dial no more for a moment."""
+        before, _ = self._refused.get(node_id, ("", 0.0))
+        if reason != before:
+            _log.warning("node cannot be reached", node_id=node_id, reason=reason)
+        until_s = asyncio.get_running_loop().time() + REFUSED_PAUSE_S
+        self._refused[node_id] = (reason, until_s)
 
     def _on_dialled(self, node_id: int, task: asyncio.Task[DialledPeer]) -> None:
         del self._dialling[node_id]

@@ -1,8 +1,10 @@
 """The proofs by which two nodes know each other: HMAC-SHA-256 over a secret of the cluster.
 
 Both sides give a nonce, and each proves over both of them, its role and who is who. So a proof is
-good for one connection and one direction. The secret itself is never sent. It is derived from the
-one that the catalog keeps for the cluster, so that the catalog's has no second use.
+good for one connection and one direction. In TLS it is good for one certificate of the node that
+dials, too, so what stands between two nodes cannot pass it on. The secret itself is never sent. It
+is derived from the one that the catalog keeps for the cluster, so that the catalog's has no second
+use.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ class Introduction(NamedTuple):
     listener: int
     dialler_nonce: bytes
     listener_nonce: bytes
+    channel: bytes = b""
+    """Of TLS: the digest of the dialler's certificate, as each side has it (`tls`)."""
 
 
 def key_of(cluster_secret: bytes) -> bytes:
@@ -53,10 +57,13 @@ def is_proven(proof: bytes, expected: bytes) -> bool:
 
 
 def _proof(key: bytes, role: bytes, said: Introduction) -> bytes:
-    nonces = (said.dialler_nonce, said.listener_nonce)
+    nonces: tuple[bytes, ...] = (said.dialler_nonce, said.listener_nonce)
     if {len(nonce) for nonce in nonces} != {NONCE_BYTES}:
         raise ValueError(f"a nonce has {NONCE_BYTES} bytes")
     who = _WHO.pack(said.dialler, said.incarnation, said.connection, said.listener)
     cluster = said.cluster_id.encode()
+    if said.channel:
+        # Another role, so that a proof in plain text is none in TLS.
+        role, nonces = role + b" in TLS", (*nonces, said.channel)
     # Fixed sizes first and the text last: the parts cannot be cut in another way.
     return hmac.digest(key, b"\0".join((role, b"".join((who, *nonces, cluster)))), "sha256")

@@ -1,40 +1,129 @@
 """Nodes of a cluster among each other: each has a TCP address, which its row in the catalog names.
 
-Both sides of a connection prove that they know the cluster's secret (`proofs`); what follows is
-neither encrypted nor signed, so the network between nodes must be one that no stranger writes to.
+Both sides of a connection prove that they know the cluster's secret (`proofs`). Without TLS what
+follows is neither encrypted nor signed, so the network between nodes must be one that no stranger
+writes to. With it (`tls`) connections are accepted as those of clients are: `Handshakes`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
+
+from magnetar.logging import get_logger
+from magnetar.peers.addresses import Refused
+from magnetar.peers.telling import News
+from magnetar.peers.tls import PLACE, PeerTls
+from magnetar.security.handshakes import Handshakes, Verdict
+
+#: The interval of the looks at the files of certificates.
+RELOAD_S = 10.0
+_BACKLOG = 100
+_SHUTDOWN_S = 2.0
+#: Connections at the same time that are not encrypted yet; for one more the oldest gives way.
+_HANDSHAKES_MAX = 64
+#: What OpenSSL, or the alert of a peer, says where one side speaks plain text.
+_PLAIN_TEXT = frozenset({"WRONG_VERSION_NUMBER", "SSLV3_ALERT_UNEXPECTED_MESSAGE"})
+
+_log = get_logger("peers")
 
 
 class TcpNetwork:
     """The address of this node, and those of its peers."""
 
     def __init__(
-        self, bound: socket.socket, address_of: Callable[[int], tuple[str, int] | None]
+        self,
+        bound: socket.socket,
+        address_of: Callable[[int], tuple[str, int] | None],
+        tls: PeerTls | None = None,
     ) -> None:
         """`bound`: the address of this node, which is listened to from `listen` on. `address_of`:
         where a peer is; None: the catalog names no such node."""
         self._bound = bound
         self._address_of = address_of
-        self._server: asyncio.AbstractServer | None = None
+        self._tls = tls
+        self._server: asyncio.AbstractServer | Handshakes | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._news = News()
 
     async def listen(self, accept: Callable[[], asyncio.Protocol]) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(accept, sock=self._bound)
+        if self._tls is None:
+            self._server = await loop.create_server(accept, sock=self._bound)
+            return
+        handshakes = Handshakes(
+            loop,
+            PLACE,
+            self._tls.listening,
+            _Open(),
+            accept,
+            on_failed=self._tell,
+            open_max=_HANDSHAKES_MAX,
+        )
+        handshakes.start(self._bound, _BACKLOG)
+        self._server = handshakes
+        self._reload()
 
     async def dial(self, node_id: int, protocol: asyncio.Protocol) -> None:
         address = self._address_of(node_id)
         if address is None:
             raise OSError(f"the cluster has no node {node_id}")
-        await asyncio.get_running_loop().create_connection(lambda: protocol, *address)
+        loop = asyncio.get_running_loop()
+        if self._tls is None:
+            await loop.create_connection(lambda: protocol, *address)
+            return
+        place = f"{address[0]}:{address[1]}"
+        try:
+            await loop.create_connection(
+                lambda: protocol,
+                *address,
+                ssl=self._tls.dialling,
+                ssl_shutdown_timeout=_SHUTDOWN_S,
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise Refused(
+                f"its certificate, at {place}, is not believed: {error.verify_message}"
+            ) from None
+        except ssl.SSLError as error:
+            raise Refused(f"no TLS with {place}: {_reason(error)}") from None
+        except (ConnectionResetError, ConnectionAbortedError):
+            raise OSError(f"{place} ended the connection before it was encrypted") from None
 
     def close(self) -> None:
-        if self._server is not None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if isinstance(self._server, Handshakes):
+            self._server.stop()
+        elif self._server is not None:
             self._server.close()
         else:
             self._bound.close()
+
+    def _reload(self) -> None:
+        assert self._tls is not None
+        self._tls.reload()
+        self._timer = asyncio.get_running_loop().call_later(RELOAD_S, self._reload)
+
+    def _tell(self, address: str, place: str, reason: str) -> None:
+        """Write down why a peer, or a stranger, was not let in: of each host once for a while."""
+        host, _, _ = address.rpartition(":")
+        if self._news.is_new(host, reason):
+            _log.warning("handshake failed", listener=place, peer_address=address, reason=reason)
+
+
+class _Open:
+    """Every connection may try: what bounds them is `_HANDSHAKES_MAX`, and `ListeningPeers`."""
+
+    def enter(self, listener: str, host: str) -> Verdict:
+        return Verdict()
+
+    def leave(self, listener: str, host: str) -> None:
+        """Nothing was counted."""
+
+
+def _reason(error: ssl.SSLError) -> str:
+    if error.reason in _PLAIN_TEXT:
+        return "it speaks plain text; security.inter.broker.protocol must be the same on all nodes"
+    return (error.reason or str(error)).lower().replace("_", " ")

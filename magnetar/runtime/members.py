@@ -22,13 +22,10 @@ from magnetar.runtime.background import Background
 from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.nodes import Address
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import NodeRow, Presence
+from magnetar.storage.catalog_rows import PEERS, PEERS_IN_TLS, NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import History, read_history
 
-#: The name of the address that peers dial, among the endpoints of a node. Listeners of clients have
-#: names in capitals.
-PEERS = "peers"
 LOOK_AGAIN_S = 1.0
 #: Of its own: what waits for PostgreSQL must hold up nothing else.
 _LOOKS = Pool("members", 1)
@@ -93,11 +90,16 @@ class Joining(NamedTuple):
     open_catalog: Callable[[], Catalog]
     #: Where the node remembers what it knows of the database; None: nowhere.
     directory: Path | None = None
+    #: Whether peers speak TLS.
+    has_tls: bool = False
 
     def presence(self, listeners: Sequence[Listener], rack: str | None) -> Presence:
         """Return what this node says of itself."""
         endpoints = {one.name: (one.advertised_host, one.advertised_port) for one in listeners}
-        return Presence(self.owner, {**endpoints, PEERS: self.peers}, rack or "", __version__)
+        endpoints[PEERS] = self.peers
+        if self.has_tls:
+            endpoints[PEERS_IN_TLS] = self.peers
+        return Presence(self.owner, endpoints, rack or "", __version__)
 
 
 class LookedAt(NamedTuple):

@@ -84,10 +84,12 @@ class Handshakes:
         gate: Gate,
         connection: Callable[[], asyncio.BaseProtocol],
         on_failed: Callable[[str, str, str], None] = tell,
+        open_max: int | None = None,
     ) -> None:
         """`connection` makes the protocol of one that is encrypted: `gate` still counts it.
 
-        `on_failed` is told the other side's address, the listener and the reason.
+        `on_failed` is told the other side's address, the listener and the reason. `open_max`: for
+        one more that is not encrypted yet the oldest gives way.
         """
         self.outcomes: Counter[Outcome] = Counter()
         self._loop = loop
@@ -96,9 +98,10 @@ class Handshakes:
         self._gate = gate
         self._connection = connection
         self._on_failed = on_failed
+        self._open_max = open_max
         self._bound: socket.socket | None = None
-        #: Accepted and not encrypted yet.
-        self._open: set[_Handshake] = set()
+        #: Accepted and not encrypted yet, the oldest first.
+        self._open: dict[_Handshake, None] = {}
         #: Those whose hello has come, in this order.
         self._ready: deque[_Handshake] = deque()
         self._will_begin = False
@@ -149,7 +152,9 @@ class Handshakes:
     def _admit(self, accepted: socket.socket, host: str, address: str) -> None:
         verdict = self._gate.enter(self._listener, host)
         handshake = _Handshake(self, accepted, host, address)
-        self._open.add(handshake)
+        self._open[handshake] = None
+        if self._open_max is not None and len(self._open) > self._open_max:
+            self._crowd_out(next(iter(self._open)))
         if verdict.refusal:
             _log.warning("connection refused", client_address=address, reason=verdict.refusal)
             handshake.end(None)
@@ -157,6 +162,11 @@ class Handshakes:
             handshake.close_after(verdict.close_after_ms / 1000)
         else:
             handshake.wait(verdict.serve_after_ms / 1000)
+
+    def _crowd_out(self, oldest: _Handshake) -> None:
+        # At once: one that OpenSSL has begun ends in a later turn.
+        self._open.pop(oldest)
+        oldest.end(Outcome.TIMEOUT, f"{self._open_max} others came before it was encrypted")
 
     # What one handshake calls.
 
@@ -192,7 +202,7 @@ class Handshakes:
 
     def ended(self, handshake: _Handshake, outcome: Outcome | None, detail: str) -> None:
         """Account for the end of a handshake; None: it never began."""
-        self._open.discard(handshake)
+        self._open.pop(handshake, None)
         if outcome is not Outcome.DONE:
             self._gate.leave(self._listener, handshake.host)
         if outcome is None:
@@ -310,5 +320,5 @@ def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, ConnectionResetError):
-        return "the client ended it: it may not believe the certificate, or have none"
+        return "the other side ended it: it may not believe the certificate, or have none"
     return error.strerror or str(error) or type(error).__name__

@@ -20,6 +20,12 @@ AclRow = tuple[int, str, int, str, str, int, int]
 TokenRow = tuple[str, str, str, str, str, str, int, int, int]
 
 
+#: The address that peers dial, among the endpoints of a node; listeners of clients have names in
+#: capitals. And the same once more, of a node that speaks TLS there.
+PEERS = "peers"
+PEERS_IN_TLS = "peers in TLS"
+
+
 class Change(NamedTuple):
     """What one change was about: a kind, and the name of the thing where the kind has several."""
 
@@ -48,7 +54,7 @@ class Presence(NamedTuple):
     #: Which place the node has: a host and a data directory. A node of another place that has the
     #: same id is a mistake.
     owner: str
-    #: By name: a listener of clients, in capitals, or `peers`.
+    #: By name: a listener of clients, PEERS, PEERS_IN_TLS.
     endpoints: Mapping[str, tuple[str, int]]
     rack: str
     version: str

@@ -16,7 +16,7 @@ from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable
 from magnetar import __version__
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import NodeRow
+from magnetar.storage.catalog_rows import PEERS_IN_TLS, NodeRow
 from magnetar.storage.cluster_objects import objects_url
 from magnetar.storage.history import read_history
 from magnetar.storage.postgres_database import PostgresDatabase
@@ -202,6 +202,7 @@ def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
             "Start them, or another node: it takes over what a lease has ended for.",
         )
     yield from _versions(live)
+    yield from network_of_peers(live)
     connections = int(_ask(database, "SELECT current_setting('max_connections')"))
     needed = _CONNECTIONS_OF_NODE * max(len(live), 1)
     if connections < 2 * needed:
@@ -246,6 +247,32 @@ def _versions(live: list[NodeRow]) -> Iterator[Finding]:
             Verdict.DOUBTFUL,
             f"several versions of magnetar: {_list(versions)}",
             "Bring all of them to the newest, one after the other.",
+        )
+
+
+def network_of_peers(live: list[NodeRow]) -> Iterator[Finding]:
+    """Yield what is to be said of the way between nodes."""
+    encrypted: list[int] = []
+    plain: list[int] = []
+    for row in live:
+        (encrypted if PEERS_IN_TLS in row.presence.endpoints else plain).append(row.node_id)
+    hosts = sorted({row.presence.owner.partition(":")[0] for row in live})
+    if encrypted and plain:
+        yield Finding(
+            Verdict.BAD,
+            f"nodes {_list(encrypted)} speak TLS to their peers, nodes {_list(plain)} do not: they"
+            " cannot reach each other",
+            "Give all nodes the same security.inter.broker.protocol.",
+        )
+    elif encrypted:
+        yield Finding(Verdict.GOOD, "the nodes speak TLS to each other")
+    elif len(hosts) > 1:
+        yield Finding(
+            Verdict.DOUBTFUL,
+            f"nodes on {_list(hosts)} speak to each other in plain text: who can change what passes"
+            " between them has the rights of a node",
+            "Set security.inter.broker.protocol=SSL, or keep peers.listener on a network that no"
+            " stranger reaches.",
         )
 
 

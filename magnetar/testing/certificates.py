@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,8 +68,14 @@ def named(*parts: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
     return x509.Name([x509.NameAttribute(kind, value) for kind, value in parts])
 
 
-def make(name: x509.Name, issuer: KeyPair | None = None) -> KeyPair:
-    """Return a key pair for 127.0.0.1 and localhost, signed by `issuer`, or by itself."""
+def make(
+    name: x509.Name,
+    issuer: KeyPair | None = None,
+    *,
+    hosts: Sequence[str] = ("127.0.0.1", "localhost"),
+    has_expired: bool = False,
+) -> KeyPair:
+    """Return a key pair for `hosts`, signed by `issuer`; or by itself, an authority of no host."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -78,7 +85,7 @@ def make(name: x509.Name, issuer: KeyPair | None = None) -> KeyPair:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _LIFETIME)
-        .not_valid_after(now + _LIFETIME)
+        .not_valid_after(now - _LIFETIME / 2 if has_expired else now + _LIFETIME)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         # Python 3.13 and newer trust no certificate without the two, and an authority by its usage.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -93,9 +100,13 @@ def make(name: x509.Name, issuer: KeyPair | None = None) -> KeyPair:
         usage = dict.fromkeys(_USES, False) | {"key_cert_sign": True, "crl_sign": True}
         builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
     else:
-        addresses = [
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-            x509.DNSName("localhost"),
-        ]
-        builder = builder.add_extension(x509.SubjectAlternativeName(addresses), critical=False)
+        addresses = x509.SubjectAlternativeName(map(_general_name, hosts))
+        builder = builder.add_extension(addresses, critical=False)
     return KeyPair(key, builder.sign(issuer.key if issuer else key, hashes.SHA256()))
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

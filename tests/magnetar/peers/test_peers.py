@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
 
-from magnetar.peers.addresses import LocalSockets, PeerNetwork
 from magnetar.peers.dialling import DialledPeer, Own
-from magnetar.peers.node_peers import CALL_TIMEOUT_S, NodePeers
-from magnetar.peers.tables import PeerApi, PeerApis
-from magnetar.peers.tcp import TcpNetwork
+from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime.peer_messages import (
     CatalogChangedRequest,
     CatalogChangedResponse,
@@ -21,86 +17,21 @@ from magnetar.runtime.peer_messages import (
     PeerProofRequest,
 )
 from magnetar.runtime.peers import PeerUnreachable
-from magnetar.server.listening import socket_at
+from tests.magnetar.peer_cluster import SECRET, Cluster, changed, node_tls
 from wire.message import Message
 
-SECRET = b"s" * 32
 
-Perform = Callable[[CatalogChangedRequest], Awaitable[Message] | None]
-
-
-class Cluster:
-    """Nodes in one process, each with a socket in a directory of its own, or a TCP address."""
-
-    def __init__(self, data_dir: Path, *, over_tcp: bool = False) -> None:
-        self._data_dir = data_dir
-        self._over_tcp = over_tcp
-        self._addresses: dict[int, tuple[str, int]] = {}
-        self._bound: list[socket.socket] = []
-        self.failures: list[BaseException] = []
-        self._nodes: list[NodePeers] = []
-        #: The versions of the catalog that each node was told, in order.
-        self.told: dict[int, list[int]] = {}
-
-    def network(self, node_id: int) -> PeerNetwork:
-        if self._over_tcp:
-            bound = socket_at("127.0.0.1", 0)
-            self._bound.append(bound)
-            self._addresses[node_id] = bound.getsockname()
-            return TcpNetwork(bound, self._addresses.get)
-        directory = self._data_dir / f"node-{node_id}"
-        directory.mkdir(exist_ok=True)
-        return LocalSockets(node_id, lambda other: self._data_dir / f"node-{other}")
-
-    def apis(self, node_id: int) -> PeerApis:
-        async def answered() -> Message:
-            return CatalogChangedResponse()
-
-        def perform(request: CatalogChangedRequest) -> Awaitable[Message]:
-            self.told.setdefault(node_id, []).append(request.version)
-            return answered()
-
-        return {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
-
-    async def start(
-        self,
-        node_id: int,
-        *,
-        incarnation: int = 0,
-        secret: bytes = SECRET,
-        perform: Perform | None = None,
-        call_timeout_s: float = CALL_TIMEOUT_S,
-    ) -> NodePeers:
-        own = Own("cluster", node_id, incarnation)
-        node = NodePeers(own, secret, self.network(node_id), lambda: (), call_timeout_s)
-        apis = self.apis(node_id)
-        if perform is not None:
-            apis = {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
-        await node.listen(apis, self.failures.append)
-        self._nodes.append(node)
-        return node
-
-    def close(self) -> None:
-        for node in self._nodes:
-            node.close()
-        for bound in self._bound:
-            bound.close()
-
-
-@pytest.fixture(params=["sockets", "tcp"])
+@pytest.fixture(params=["sockets", "tcp", "tls"])
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     # Longer than an address of a socket may be.
     data_dir = tmp_path / ("d" * 120)
     data_dir.mkdir()
-    cluster = Cluster(data_dir, over_tcp=request.param == "tcp")
+    tls = node_tls() if request.param == "tls" else None
+    cluster = Cluster(data_dir, over_tcp=request.param != "sockets", tls=tls)
     yield cluster
     cluster.close()
     await asyncio.sleep(0)
     assert not cluster.failures
-
-
-def changed(version: int) -> CatalogChangedRequest:
-    return CatalogChangedRequest(version=version)
 
 
 async def test_a_node_asks_another_and_gets_its_answer(cluster: Cluster) -> None:

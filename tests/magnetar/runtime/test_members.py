@@ -10,9 +10,9 @@ import pytest
 from logstore.remote.commit_store import CommitsLost, NodeFenced
 from magnetar.runtime import members as looks
 from magnetar.runtime.known_history import KnownHistory
-from magnetar.runtime.members import PEERS, LookedAt, Members, MemberWatch
+from magnetar.runtime.members import LookedAt, Members, MemberWatch
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import NodeRow, Presence
+from magnetar.storage.catalog_rows import PEERS, NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
 
 
