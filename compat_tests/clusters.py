@@ -116,13 +116,18 @@ class Cluster:
     """The nodes 1 to 3 of a PostgreSQL server."""
 
     def __init__(
-        self, server: PostgresServer, directory: Path, urls: Mapping[int, str] | None = None
+        self,
+        server: PostgresServer,
+        directory: Path,
+        urls: Mapping[int, str] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         """`urls`: which nodes there are, and how each reaches the database; None: all alike."""
+        self.settings = {**SETTINGS, **(settings or {})}
         self.server = server
         self.url = server.url
         self.nodes = {
-            node_id: Node(node_id, url, directory / str(node_id), SETTINGS)
+            node_id: Node(node_id, url, directory / str(node_id), self.settings)
             for node_id, url in (urls or dict.fromkeys((1, 2, 3), server.url)).items()
         }
 
@@ -145,13 +150,15 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(directory: Path) -> Iterator[Cluster]:
+def running_cluster(
+    directory: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
     """Serve by three nodes; `directory` must be one that every user may enter."""
     with ExitStack() as stack:
         server = PostgresServer(directory / "postgresql")
         server.start()
         stack.callback(server.stop, signal.SIGQUIT)
-        cluster = Cluster(server, directory)
+        cluster = Cluster(server, directory, settings=settings)
         stack.callback(cluster.end)
         cluster.start()
         yield cluster

@@ -1,16 +1,22 @@
 """A cluster over PostgreSQL: real clients, three nodes, and the death of one of them.
 
 Nothing that was acknowledged is lost, a transaction is there whole or not at all, and clients go on
-by themselves: at once where a process dies, after its lease where a host does.
+by themselves: at once where a process dies, after its lease where a host does. The nodes speak TLS
+to each other; those of the other files speak plain text.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import socket
+import ssl
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +27,10 @@ from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaPythonTopic
 
 from compat_tests import tool_box
-from compat_tests.clusters import Cluster, running_cluster
+from compat_tests.brokers import MAGNETAR
+from compat_tests.clusters import Cluster, Node, running_cluster
 from compat_tests.confluent_client import consumer, producer
+from compat_tests.secured import Certificates, write_certificates
 from compat_tests.waiting import eventually
 from tools.postgresql import enterable_directory
 
@@ -33,12 +41,28 @@ PARTITIONS = 6
 PATIENCE_S = 60.0
 
 
+def peers_in_tls(certificates: Certificates) -> dict[str, str]:
+    """Return what makes nodes speak TLS to each other."""
+    return {
+        "security.inter.broker.protocol": "SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.server),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.authority),
+    }
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def cluster(certificates: Certificates) -> Iterator[Cluster]:
     """Three nodes; each test leaves them all running."""
     with (
         enterable_directory("magnetar-cluster-") as directory,
-        running_cluster(directory) as running,
+        running_cluster(directory, peers_in_tls(certificates)) as running,
     ):
         yield running
 
@@ -297,3 +321,64 @@ def test_kafka_pythons_admin_creates_replicas(cluster: Cluster) -> None:
     (found,) = admin.describe_topics(["replicated"])
     assert [len(one["replica_nodes"]) for one in found["partitions"]] == [2] * 4
     admin.close()
+
+
+def magnetar(*arguments: str) -> str:
+    """Return what a command prints."""
+    command = [str(MAGNETAR), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def has_said(node: Node, text: str) -> bool:
+    return text in node.output
+
+
+def answer(address: Sequence[str | int], sent: bytes) -> bytes:
+    """Return what comes from an address before it closes."""
+    with socket.create_connection((address[0], address[1]), PATIENCE_S) as connected:
+        connected.sendall(sent)
+        return connected.recv(4096)
+
+
+def test_a_transaction_over_nodes_that_speak_tls(
+    cluster: Cluster, certificates: Certificates, tmp_path: Path
+) -> None:
+    make_topics(cluster, "encrypted")
+    assert len({*leaders(cluster, "encrypted")}) > 1
+    writer = producer(cluster.bootstrap, transactional_id="encrypted")
+    writer.init_transactions(PATIENCE_S)
+    for committed in (True, False):
+        writer.begin_transaction()
+        for index in range(PARTITIONS):
+            writer.produce("encrypted", f"{committed}", partition=index)
+        (writer.commit_transaction if committed else writer.abort_transaction)(PATIENCE_S)
+    assert read_all(cluster, "encrypted", PARTITIONS) == ["True"] * PARTITIONS
+    # On the wire: plain text meets an alert of TLS, and TLS asks for a certificate.
+    status = magnetar("cluster", "status", "--storage", cluster.url, "--json")
+    nodes = json.loads(status)
+    assert len(nodes) == len(cluster.nodes)
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    for node in nodes:
+        host, _, port = node["endpoints"]["peers"].rpartition(":")
+        assert answer((host, int(port)), b"\0\0\0\x20" + b"x" * 32)[:2] == b"\x15\x03"
+        with (
+            socket.create_connection((host, int(port)), PATIENCE_S) as connected,
+            context.wrap_socket(connected, server_hostname=host) as encrypted,
+            suppress(ssl.SSLError),
+        ):
+            assert encrypted.recv(1) == b""
+        listening = cluster.nodes[node["node_id"]]
+        for said in ("the client is set up for PLAINTEXT", "peer did not return a certificate"):
+            eventually(partial(has_said, listening, said))
+    assert "the nodes speak TLS to each other" in magnetar(
+        "cluster", "doctor", "--storage", cluster.url
+    )
+    # A node of another authority does not come up, and says why.
+    strangers = write_certificates(tmp_path)
+    settings = {**cluster.settings, "ssl.keystore.location": str(strangers.server)}
+    stranger = Node(4, cluster.url, tmp_path / "4", settings)
+    stranger.spawn()
+    assert stranger.wait() == 2
+    assert "other nodes would not believe this node's certificate as that of 127.0.0.1" in (
+        stranger.output
+    )
