@@ -14,7 +14,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -333,9 +333,9 @@ def has_said(node: Node, text: str) -> bool:
     return text in node.output
 
 
-def answer(address: Sequence[str | int], sent: bytes) -> bytes:
+def answer(address: tuple[str, int], sent: bytes) -> bytes:
     """Return what comes from an address before it closes."""
-    with socket.create_connection((address[0], address[1]), PATIENCE_S) as connected:
+    with socket.create_connection(address, PATIENCE_S) as connected:
         connected.sendall(sent)
         return connected.recv(4096)
 
@@ -368,7 +368,7 @@ def test_a_transaction_over_nodes_that_speak_tls(
         ):
             assert encrypted.recv(1) == b""
         listening = cluster.nodes[node["node_id"]]
-        for said in ("the client is set up for PLAINTEXT", "peer did not return a certificate"):
+        for said in ("the other side is set up for PLAINTEXT", "peer did not return a certificate"):
             eventually(partial(has_said, listening, said))
     assert "the nodes speak TLS to each other" in magnetar(
         "cluster", "doctor", "--storage", cluster.url

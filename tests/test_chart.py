@@ -86,7 +86,10 @@ def test_what_the_chart_starts_is_what_magnetar_serves() -> None:
 
 
 def test_a_cluster_has_nodes_by_name_and_no_volume() -> None:
-    given = ("cluster.enabled=true", "cluster.storage.secret=db", "cluster.objects=s3://b/p")
+    given = (
+        *("cluster.enabled=true", "cluster.storage.secret=db", "cluster.objects=s3://b/p"),
+        "cluster.tls.secret=peers",
+    )
     words = [word for value in given for word in ("--set", value)]
     assert "0 chart(s) failed" in run("lint", "--strict", *words, CHART)
     made = [*yaml.safe_load_all(run("template", "orders", CHART, "--namespace", "events", *words))]
@@ -109,6 +112,12 @@ def test_a_cluster_has_nodes_by_name_and_no_volume() -> None:
     settings = dict(line.split("=", 1) for line in properties.splitlines())
     assert settings["cluster.storage"] == "${env:MAGNETAR_STORAGE}"
     assert settings["cluster.objects"] == "s3://b/p" and "advertised.listeners" not in settings
+    assert settings["security.inter.broker.protocol"] == "SSL"
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "peers"]
+    stores = [
+        settings[f"listener.name.ssl.ssl.{store}store.location"] for store in ("key", "trust")
+    ]
+    assert all(path.startswith(mount["mountPath"]) for path in stores)
     known = [Given(name, value, "chart") for name, value in settings.items() if "env" not in value]
     assert load([one for one in known if "providers" not in one.name]).warnings == []
 

@@ -127,10 +127,11 @@ def _tried(listening: ssl.SSLContext, dialling: ssl.SSLContext, host: str) -> by
             except ssl.SSLWantReadError:
                 continue
             except ssl.SSLCertVerificationError as error:
+                reason = error.verify_message.rstrip(".")
                 raise ConfigError(
                     f"{PLACE}: other nodes would not believe this node's certificate as that of"
-                    f" {host}: {error.verify_message}. The keystore's certificate must be signed by"
-                    " the truststore, name the host, and be good for servers and clients."
+                    f" {host}: {reason}. The keystore's certificate must be signed by the"
+                    " truststore, name the host, and be good for servers and clients."
                 ) from None
             except ssl.SSLError as error:
                 raise ConfigError(f"{PLACE}: TLS does not come about: {error.reason}") from None

@@ -258,7 +258,8 @@ class _Handshake:
         elif first[0] != _HANDSHAKE_RECORD:
             self._tell()
             self.end(
-                Outcome.PLAIN_TEXT, "not TLS: the client is set up for PLAINTEXT or SASL_PLAINTEXT"
+                Outcome.PLAIN_TEXT,
+                "not TLS: the other side is set up for PLAINTEXT or SASL_PLAINTEXT",
             )
         else:
             self._listener.enqueue(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from magnetar.config.security import SecurityConfig
@@ -29,10 +29,8 @@ def changed(version: int) -> CatalogChangedRequest:
     return CatalogChangedRequest(version=version)
 
 
-def tls_settings(
-    pair: KeyPair = NODE, authority: KeyPair = AUTHORITY, **other: object
-) -> SecurityConfig:
-    """Return the settings of a node that shows `pair`, and believes what `authority` signs."""
+def tls_settings(pair: KeyPair, authority: KeyPair, other: Mapping[str, object]) -> SecurityConfig:
+    """Return the settings of `node_tls`."""
     return SecurityConfig(
         {
             "ssl.keystore.type": "PEM",
@@ -40,16 +38,22 @@ def tls_settings(
             "ssl.keystore.certificate.chain": pair.certificate_pem,
             "ssl.truststore.type": "PEM",
             "ssl.truststore.certificates": authority.certificate_pem,
-            **{name.replace("_", "."): value for name, value in other.items()},
+            **other,
         }
     )
 
 
 def node_tls(
-    pair: KeyPair = NODE, authority: KeyPair = AUTHORITY, host: str = "127.0.0.1", **other: object
+    pair: KeyPair = NODE,
+    authority: KeyPair = AUTHORITY,
+    host: str = "127.0.0.1",
+    other: Mapping[str, object] = {},
 ) -> PeerTls:
-    """Return the TLS of a node with such settings."""
-    settings = tls_settings(pair, authority, **other)
+    """Return the TLS of a node that shows `pair`, and believes what `authority` signs.
+
+    `other`: settings in place of these.
+    """
+    settings = tls_settings(pair, authority, other)
     return PeerTls(lambda: settings, host)
 
 

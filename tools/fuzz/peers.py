@@ -77,6 +77,9 @@ class _Wire(asyncio.Transport):
     def abort(self) -> None:
         self.is_aborted = True
 
+    def close(self) -> None:
+        self.is_aborted = True
+
 
 class _Stranger:
     """One connection to a listener."""

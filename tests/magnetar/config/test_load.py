@@ -16,7 +16,12 @@ from magnetar.config.described import describe_broker_setting, describe_setting
 from magnetar.config.document import document
 from magnetar.config.group import GroupConfig, parse_group_configs
 from magnetar.config.inert import OBSOLETE, inert_settings
-from magnetar.config.listeners import parse_address, parse_listeners, unguarded
+from magnetar.config.listeners import (
+    parse_address,
+    parse_listeners,
+    protocol_of_peers,
+    unguarded,
+)
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
@@ -347,3 +352,42 @@ def test_listeners_that_ask_no_client_who_it_is_are_known(
 ) -> None:
     config = broker_config(listener_security_protocol_map="A:PLAINTEXT", **settings)
     assert len(unguarded(config, parse_listeners(config))) == count
+
+
+# What nodes of a cluster speak to each other.
+
+_PROTOCOL_OF_PEERS = "security.inter.broker.protocol"
+_NAME_OF_PEERS = "inter.broker.listener.name"
+_MAP = {"listener.security.protocol.map": "inside:SSL,OUTSIDE:SASL_PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "protocol"),
+    [
+        ({}, "PLAINTEXT", "PLAINTEXT"),
+        ({_PROTOCOL_OF_PEERS: "ssl"}, "SSL", "SSL"),
+        ({_PROTOCOL_OF_PEERS: "SASL_SSL"}, "SASL_SSL", "SASL_SSL"),
+        ({_NAME_OF_PEERS: "Inside", **_MAP}, "INSIDE", "SSL"),
+        ({_NAME_OF_PEERS: "OUTSIDE", **_MAP}, "OUTSIDE", "SASL_PLAINTEXT"),
+        ({_NAME_OF_PEERS: "SSL", **_MAP}, "SSL", "SSL"),
+    ],
+)
+def test_peers_speak_what_kafkas_settings_say(
+    settings: dict[str, str], name: str, protocol: str
+) -> None:
+    config = load([Given(*each, "test") for each in settings.items()]).config
+    assert protocol_of_peers(config) == (name, protocol)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({_PROTOCOL_OF_PEERS: "TLS"}, "security.inter.broker.protocol: it speaks TLS, which is"),
+        ({_NAME_OF_PEERS: "OTHER", **_MAP}, "inter.broker.listener.name: OTHER speaks OTHER"),
+        ({_NAME_OF_PEERS: "INSIDE", _PROTOCOL_OF_PEERS: "SSL", **_MAP}, "only one of the two"),
+    ],
+)
+def test_a_protocol_of_peers_that_cannot_be(settings: dict[str, str], said: str) -> None:
+    config = load([Given(*each, "test") for each in settings.items()]).config
+    with pytest.raises(ConfigError, match=said):
+        protocol_of_peers(config)

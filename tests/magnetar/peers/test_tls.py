@@ -17,13 +17,15 @@ import pytest
 import uvloop
 
 from magnetar.config.load import ConfigError
+from magnetar.config.security import SecurityConfig
 from magnetar.peers import node_peers, tls
 from magnetar.peers.node_peers import NodePeers
 from magnetar.peers.tls import PeerTls
 from magnetar.runtime.peers import PeerUnreachable
 from magnetar.testing.certificates import COMMON_NAME, KeyPair, make, named
-from tests.magnetar.peer_cluster import AUTHORITY, NODE, Cluster, changed, node_tls, tls_settings
+from tests.magnetar.peer_cluster import AUTHORITY, NODE, Cluster, changed, node_tls
 
+CHECKS_NO_HOST = {"ssl.endpoint.identification.algorithm": ""}
 STRANGERS = make(named((COMMON_NAME, "another authority")))
 
 
@@ -163,8 +165,7 @@ async def test_a_certificate_that_has_expired_is_refused_by_both_sides(
 
 @on_uvloop
 async def test_a_host_that_is_not_to_be_checked_may_have_any_name(cluster: Cluster) -> None:
-    checks_no_host = {"ssl_endpoint_identification_algorithm": ""}
-    one = await cluster.start(1, tls=node_tls(**checks_no_host))
+    one = await cluster.start(1, tls=node_tls(other=CHECKS_NO_HOST))
     await cluster.start(2, tls=node_tls(pair(host="b.example"), host="b.example"))
     await one.call(2, changed(1), 0)
     assert cluster.told == {2: [1]}
@@ -236,7 +237,7 @@ async def test_what_stands_between_two_nodes_with_a_good_certificate_cannot_pass
 ) -> None:
     """As an insider could who has a certificate of the same authority, where names are not
     checked."""
-    one = await cluster.start(1, tls=node_tls(ssl_endpoint_identification_algorithm=""))
+    one = await cluster.start(1, tls=node_tls(other=CHECKS_NO_HOST))
     await cluster.start(2, tls=node_tls())
     seen = (bytearray(), bytearray())
     async with relayed(cluster, 2, seen, between=node_tls(pair())):
@@ -260,7 +261,7 @@ async def test_a_renewed_certificate_and_truststore_hold_for_the_next_connection
     write(NODE, AUTHORITY.certificate_pem, 1)
     given = {f"ssl.{name}.location": str(path) for name, path in stores.items()}
     pem = {"ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM"}
-    settings = type(tls_settings())({**given, **pem})
+    settings = SecurityConfig({**given, **pem})
     renewed = PeerTls(lambda: settings, "127.0.0.1")
     await cluster.start(2, tls=renewed)
     old, new = await cluster.start(1, tls=node_tls()), pair(STRANGERS)
@@ -286,12 +287,12 @@ async def test_a_renewed_certificate_and_truststore_hold_for_the_next_connection
         (pair(has_expired=True), "127.0.0.1", {}, "certificate has expired"),
         (pair(STRANGERS), "127.0.0.1", {}, "unable to get local issuer certificate"),
         (NODE, "b.example", {}, "as that of b.example: Hostname mismatch"),
-        (NODE, "127.0.0.1", {"ssl_truststore_certificates": None}, "need ssl.truststore.location"),
-        (NODE, "127.0.0.1", {"ssl_keystore_key": None}, "ssl.keystore.location is missing"),
+        (NODE, "127.0.0.1", {"ssl.truststore.certificates": None}, "need ssl.truststore.location"),
+        (NODE, "127.0.0.1", {"ssl.keystore.key": None}, "ssl.keystore.location is missing"),
         (
             NODE,
             "127.0.0.1",
-            {"ssl_endpoint_identification_algorithm": "ldaps"},
+            {"ssl.endpoint.identification.algorithm": "ldaps"},
             "neither https nor empty",
         ),
     ],
@@ -300,4 +301,4 @@ def test_a_node_that_its_peers_would_not_believe_does_not_start(
     own: KeyPair, host: str, other: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        node_tls(own, host=host, **other)
+        node_tls(own, host=host, other=other)

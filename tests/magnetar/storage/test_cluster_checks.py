@@ -11,8 +11,8 @@ import pytest
 
 from magnetar.config.load import ConfigError
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import Presence
-from magnetar.storage.cluster_checks import Finding, Verdict, check
+from magnetar.storage.catalog_rows import PEERS, PEERS_IN_TLS, NodeRow, Presence
+from magnetar.storage.cluster_checks import Finding, Verdict, check, network_of_peers
 from magnetar.storage.cluster_objects import agreed_objects, objects_url
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import halt
@@ -107,3 +107,19 @@ def test_a_cluster_that_has_halted_is_told_with_the_way_out(postgres_url: str) -
     told = found(postgres_url, "has halted")
     assert told.verdict is Verdict.BAD
     assert "commit 7 of node 1" in told.what and "--accept-loss" in told.mend
+
+
+def node(node_id: int, host: str, *, has_tls: bool = False) -> NodeRow:
+    peers = {name: (host, 1) for name in ((PEERS, PEERS_IN_TLS) if has_tls else (PEERS,))}
+    return NodeRow(node_id, 0, True, Presence(f"{host}:/data", peers, "", "1"))
+
+
+def test_plain_text_between_hosts_is_doubtful_and_a_mixture_bad() -> None:
+    assert [*network_of_peers([node(1, "a"), node(2, "a")])] == []
+    (plain,) = network_of_peers([node(1, "a"), node(2, "b")])
+    assert plain.verdict is Verdict.DOUBTFUL and "nodes on a, b" in plain.what
+    (encrypted,) = network_of_peers([node(1, "a", has_tls=True), node(2, "b", has_tls=True)])
+    assert encrypted.verdict is Verdict.GOOD
+    (mixed,) = network_of_peers([node(1, "a", has_tls=True), node(2, "b"), node(3, "c")])
+    assert mixed.verdict is Verdict.BAD
+    assert mixed.what.startswith("nodes 1 speak TLS to their peers, nodes 2, 3 do not")
