@@ -79,7 +79,7 @@ class TcpNetwork:
             await loop.create_connection(
                 lambda: protocol,
                 *address,
-                ssl=self._tls.dialling,
+                ssl=self._tls.dialling(),
                 ssl_shutdown_timeout=_SHUTDOWN_S,
             )
         except ssl.SSLCertVerificationError as error:

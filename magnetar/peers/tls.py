@@ -51,21 +51,18 @@ class PeerTls:
         """
         self._settings = settings
         self._renewed = Renewed(PLACE, settings(), partial(_load, host))
-        #: For those that dial this node; each handshake goes on with the newest.
-        self.listening: ssl.SSLContext = self._renewed.current.listening
-        self.listening.sni_callback = self._choose
 
-    @property
+    def listening(self) -> ssl.SSLContext:
+        """Return what the next connection of a peer is accepted with."""
+        return self._renewed.current.listening
+
     def dialling(self) -> ssl.SSLContext:
-        """What the next connection to a peer is made with."""
+        """Return what the next connection to a peer is made with."""
         return self._renewed.current.dialling
 
     def reload(self) -> None:
         """Take over settings and files, where one has changed since the last look."""
         self._renewed.use(self._settings())
-
-    def _choose(self, handshake: ssl.SSLObject, server_name: str, _: ssl.SSLContext) -> None:
-        handshake.context = self._renewed.current.listening
 
 
 def channel_of_dialler(transport: asyncio.BaseTransport) -> bytes:

@@ -80,13 +80,14 @@ class Handshakes:
         self,
         loop: asyncio.AbstractEventLoop,
         listener: str,
-        context: ssl.SSLContext,
+        context: Callable[[], ssl.SSLContext],
         gate: Gate,
         connection: Callable[[], asyncio.BaseProtocol],
         on_failed: Callable[[str, str, str], None] = tell,
         open_max: int | None = None,
     ) -> None:
-        """`connection` makes the protocol of one that is encrypted: `gate` still counts it.
+        """`context` returns what the next handshake is done with. `connection` makes the protocol
+        of one that is encrypted: `gate` still counts it.
 
         `on_failed` is told the other side's address, the listener and the reason. `open_max`: for
         one more that is not encrypted yet the oldest gives way.
@@ -195,7 +196,7 @@ class Handshakes:
         await self._loop.connect_accepted_socket(
             self._connection,
             accepted,
-            ssl=self._context,
+            ssl=self._context(),
             ssl_handshake_timeout=timeout_s,
             ssl_shutdown_timeout=_SHUTDOWN_S,
         )

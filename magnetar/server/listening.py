@@ -186,7 +186,7 @@ class Server:
                 self._servers.append(served)
             else:
                 handshakes = Handshakes(
-                    self.loop, listener.name, tls.context, self._admission, connection
+                    self.loop, listener.name, tls.newest, self._admission, connection
                 )
                 handshakes.start(bound, backlog)
                 self.handshakes.append(handshakes)

@@ -1,7 +1,8 @@
 """TLS of one listener: its certificate, and what it makes of those of its clients.
 
-A listener keeps one context for good; each handshake takes the newest one (`sni_callback`), so open
-connections live on when a certificate is renewed (`magnetar.security.stores`).
+Each handshake takes the newest context, so open connections live on when a certificate is renewed
+(`magnetar.security.stores`). A context knows no sessions of the one before: who is believed no more
+resumes none.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class ListenerTls:
         self.name = listener.name
         self.rules: list[MappingRule] = _rules(listener.name, security)
         self._renewed = Renewed(self.name, security, partial(_load, self.name))
-        #: What the listener hands to each handshake, which goes on with the newest.
-        self.context = self._renewed.current.context
-        self.context.sni_callback = self._choose
+
+    def newest(self) -> ssl.SSLContext:
+        """Return what the next handshake is done with."""
+        return self._renewed.current.context
 
     def check(self, security: SecurityConfig) -> None:
         """Raise ConfigError unless new connections could be served by these settings.
@@ -70,9 +72,6 @@ class ListenerTls:
     def reload(self) -> None:
         """Take over the files, where one has changed since the last look."""
         self._renewed.reload()
-
-    def _choose(self, handshake: ssl.SSLObject, server_name: str, _: ssl.SSLContext) -> None:
-        handshake.context = self._renewed.current.context
 
 
 def _load(listener: str, security: SecurityConfig) -> _Loaded:

@@ -82,12 +82,12 @@ async def relayed(
         writer.transport.abort()
 
     async def accepted(reader: StreamReader, writer: StreamWriter) -> None:
-        dialling = between.dialling if between else None
+        dialling = between.dialling() if between else None
         onward_reader, onward = await asyncio.open_connection(*target, ssl=dialling)
         writers.extend((writer, onward))
         await asyncio.gather(pump(reader, onward, seen[0]), pump(onward_reader, writer, seen[1]))
 
-    listening = between.listening if between else None
+    listening = between.listening() if between else None
     async with await asyncio.start_server(accepted, "127.0.0.1", 0, ssl=listening) as server:
         cluster.addresses[node_id] = server.sockets[0].getsockname()
         yield

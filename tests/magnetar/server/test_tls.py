@@ -28,17 +28,27 @@ def listener_tls(**settings: object) -> ListenerTls:
     return ListenerTls(LISTENER, SecurityConfig(named_as_kafka))
 
 
-def shaken(tls: ListenerTls, client: ssl.SSLContext) -> tuple[bytes | None, bytes | None]:
-    """Do a handshake in memory; return the certificate of the server and of the client."""
+def met(
+    tls: ListenerTls, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    """Do a handshake in memory; return both sides, the client's first."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server_side = tls.context.wrap_bio(to_server, to_client, server_side=True)
-    client_side = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    server_side = tls.newest().wrap_bio(to_server, to_client, server_side=True)
+    client_side = client.wrap_bio(
+        to_client, to_server, server_hostname="localhost", session=session
+    )
     for _ in range(4):
         for side in (client_side, server_side):
             try:
                 side.do_handshake()
             except ssl.SSLWantReadError:
                 continue
+    return client_side, server_side
+
+
+def shaken(tls: ListenerTls, client: ssl.SSLContext) -> tuple[bytes | None, bytes | None]:
+    """Do a handshake in memory; return the certificate of the server and of the client."""
+    client_side, server_side = met(tls, client)
     return (
         client_side.getpeercert(binary_form=True),
         server_side.getpeercert(binary_form=True),
@@ -111,6 +121,33 @@ def test_a_renewed_certificate_is_used_and_a_bad_one_is_not(tmp_path: Path) -> N
         assert shaken(tls, client)[0] == der(expected)
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_who_is_believed_no_more_resumes_no_session(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(AUTHORITY.certificate_pem)
+    tls = listener_tls(
+        ssl_keystore_type="PEM",
+        ssl_keystore_location=str(SERVER.write_pem(tmp_path / "server.pem")),
+        ssl_truststore_type="PEM",
+        ssl_truststore_location=str(trusted),
+        ssl_client_auth="required",
+    )
+    client = client_context(CLIENT, tmp_path)
+    client.maximum_version = version
+    client_side, server_side = met(tls, client)
+    server_side.write(b"x")
+    # With it comes what TLS 1.3 resumes by.
+    assert client_side.read(1) == b"x"
+    assert met(tls, client, client_side.session)[0].session_reused
+    trusted.write_text(make(named((COMMON_NAME, "another"))).certificate_pem)
+    os.utime(trusted, (1, 1))
+    tls.reload()
+    with pytest.raises(ssl.SSLError, match="self-signed certificate|unable to get"):
+        met(tls, client, client_side.session)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -138,7 +175,7 @@ def test_a_cipher_suite_may_have_its_java_name(tmp_path: Path) -> None:
         ssl_enabled_protocols=["TLSv1.2"],
         ssl_cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"],
     )
-    names = {cipher["name"] for cipher in tls.context.get_ciphers()}
+    names = {cipher["name"] for cipher in tls.newest().get_ciphers()}
     assert "ECDHE-ECDSA-AES256-GCM-SHA384" in names
     assert "ECDHE-ECDSA-AES128-GCM-SHA256" not in names
 
