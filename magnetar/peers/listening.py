@@ -47,6 +47,7 @@ from magnetar.runtime.peer_messages import (
     PeerProofRequest,
     PeerProofResponse,
 )
+from magnetar.security.crowding import gives_way
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.message import Message
@@ -55,8 +56,8 @@ _log = get_logger("peers")
 
 #: The time that a connection has to prove itself.
 PROOF_TIMEOUT_S = 10.0
-#: Strangers at the same time; for one more the oldest gives way. A node proves itself within
-#: milliseconds, so who only holds connections keeps no node out.
+#: Strangers at the same time; for one more another one gives way (`crowding`). A node proves itself
+#: within milliseconds, so who only holds connections keeps no node out.
 _STRANGERS_MAX = 64
 
 
@@ -74,8 +75,8 @@ class ListeningPeers:
         self.delayed = DelayedResponses(asyncio.get_running_loop())
         self._is_closed = False
         self.news = News()
-        #: The oldest first.
-        self._strangers: dict[ListenedPeer, None] = {}
+        #: The oldest first, and whose they are.
+        self._strangers: dict[ListenedPeer, str] = {}
         #: By node: the connection that is served.
         self._admitted: dict[int, ListenedPeer] = {}
         #: By node: incarnation and number of the newest connection that was admitted.
@@ -97,10 +98,10 @@ class ListeningPeers:
         if self._is_closed:
             return False
         if len(self._strangers) >= _STRANGERS_MAX:
-            oldest = next(iter(self._strangers))
-            oldest.end(f"{_STRANGERS_MAX} others came before it had proven itself")
-            self._strangers.pop(oldest, None)
-        self._strangers[stranger] = None
+            crowding = gives_way(self._strangers)
+            crowding.end(f"{_STRANGERS_MAX} others came before it had proven itself")
+            self._strangers.pop(crowding, None)
+        self._strangers[stranger] = stranger.host
         return True
 
     def admit(self, peer: ListenedPeer, said: Introduction) -> bool:
@@ -206,11 +207,16 @@ class ListenedPeer(asyncio.Protocol):
         """Write down why the connection ends: of strangers one line for each host, for a while."""
         named, address = self._named(), self._address()
         # A stranger's reason may be of its own choice, and another one each time.
-        what = (address.rpartition(":")[0],) if named is None else (str(named), reason)
+        what = (self.host,) if named is None else (str(named), reason)
         if self._peers.news.is_new(*what):
             _log.warning(
                 "connection of a peer closed", node_id=named, peer_address=address, reason=reason
             )
+
+    @property
+    def host(self) -> str:
+        """Where the other side is, without its port; empty among nodes of one machine."""
+        return self._address().rpartition(":")[0]
 
     def _address(self) -> str:
         """Return where the other side is; among nodes of one machine it has no address."""

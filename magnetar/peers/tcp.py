@@ -22,7 +22,7 @@ from magnetar.security.handshakes import Handshakes, Verdict
 RELOAD_S = 10.0
 _BACKLOG = 100
 _SHUTDOWN_S = 2.0
-#: Connections at the same time that are not encrypted yet; for one more the oldest gives way.
+#: Connections at the same time that are not encrypted yet; for one more another one gives way.
 _HANDSHAKES_MAX = 64
 #: What OpenSSL, or the alert of a peer, says where one side speaks plain text.
 _PLAIN_TEXT = frozenset({"WRONG_VERSION_NUMBER", "SSLV3_ALERT_UNEXPECTED_MESSAGE"})

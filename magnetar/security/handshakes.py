@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from magnetar.logging import get_logger
+from magnetar.security.crowding import gives_way
 
 #: The time that a client has for its handshake, and for the end of its connection.
 HANDSHAKE_S = 10.0
@@ -90,7 +91,7 @@ class Handshakes:
         of one that is encrypted: `gate` still counts it.
 
         `on_failed` is told the other side's address, the listener and the reason. `open_max`: for
-        one more that is not encrypted yet the oldest gives way.
+        one more that is not encrypted yet another one gives way (`crowding`).
         """
         self.outcomes: Counter[Outcome] = Counter()
         self._loop = loop
@@ -101,8 +102,8 @@ class Handshakes:
         self._on_failed = on_failed
         self._open_max = open_max
         self._bound: socket.socket | None = None
-        #: Accepted and not encrypted yet, the oldest first.
-        self._open: dict[_Handshake, None] = {}
+        #: Accepted and not encrypted yet, the oldest first, and whose they are.
+        self._open: dict[_Handshake, str] = {}
         #: Those whose hello has come, in this order.
         self._ready: deque[_Handshake] = deque()
         self._will_begin = False
@@ -153,9 +154,9 @@ class Handshakes:
     def _admit(self, accepted: socket.socket, host: str, address: str) -> None:
         verdict = self._gate.enter(self._listener, host)
         handshake = _Handshake(self, accepted, host, address)
-        self._open[handshake] = None
-        if self._open_max is not None and len(self._open) > self._open_max:
-            self._crowd_out(next(iter(self._open)))
+        if self._open_max is not None and len(self._open) >= self._open_max:
+            self._crowd_out(gives_way(self._open))
+        self._open[handshake] = host
         if verdict.refusal:
             _log.warning("connection refused", client_address=address, reason=verdict.refusal)
             handshake.end(None)
@@ -164,10 +165,10 @@ class Handshakes:
         else:
             handshake.wait(verdict.serve_after_ms / 1000)
 
-    def _crowd_out(self, oldest: _Handshake) -> None:
+    def _crowd_out(self, crowding: _Handshake) -> None:
         # At once: one that OpenSSL has begun ends in a later turn.
-        self._open.pop(oldest)
-        oldest.end(Outcome.TIMEOUT, f"{self._open_max} others came before it was encrypted")
+        self._open.pop(crowding)
+        crowding.end(Outcome.TIMEOUT, f"{self._open_max} others came before it was encrypted")
 
     # What one handshake calls.
 

@@ -8,7 +8,7 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -42,7 +42,10 @@ class Strangers:
             return await reader.read()
         return b""
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
         for _, writer in self.streams:
             writer.transport.abort()
 
@@ -60,9 +63,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def strangers(cluster: Cluster) -> AsyncIterator[Strangers]:
     """They come to node 2, in plain text."""
     await cluster.start(2)
-    strangers = Strangers(cluster, 2)
-    yield strangers
-    strangers.close()
+    with Strangers(cluster, 2) as strangers:
+        yield strangers
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -75,17 +77,38 @@ async def test_connections_that_say_nothing_keep_no_node_out(
 ) -> None:
     tls = node_tls() if has_tls else None
     one, _ = await cluster.start(1, tls=tls), await cluster.start(2, tls=tls)
-    strangers = Strangers(cluster, 2)
-    for _ in range(listening._STRANGERS_MAX + 10):
-        await strangers.connect()
-    await one.call(2, changed(1), 0)
-    assert cluster.told == {2: [1]}
-    # The oldest gave way: it reads its end.
-    assert await strangers.streams[0][0].read() == b""
+    with Strangers(cluster, 2) as strangers:
+        for _ in range(listening._STRANGERS_MAX + 10):
+            await strangers.connect()
+        await one.call(2, changed(1), 0)
+        assert cluster.told == {2: [1]}
+        # The oldest gave way: it reads its end.
+        assert await strangers.streams[0][0].read() == b""
     (line,) = told(capsys)
     assert "64 others came before" in line["reason"]
     assert line["peer_address"].startswith("127.0.0.1:")
-    strangers.close()
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+async def test_who_holds_many_connections_makes_room_by_its_own(
+    cluster: Cluster, has_tls: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await cluster.start(2, tls=node_tls() if has_tls else None)
+    # From far away: its first bytes take a while.
+    reader, writer = await asyncio.open_connection(
+        *cluster.addresses[2], local_addr=("127.0.0.2", 0)
+    )
+    with Strangers(cluster, 2) as strangers:
+        for _ in range(listening._STRANGERS_MAX + 10):
+            await strangers.connect()
+        assert await strangers.streams[0][0].read() == b""
+        writer.write(b"x" * 4)
+        await reader.read()
+        writer.close()
+    of_strangers, of_the_other = told(capsys)
+    assert "others came before" in of_strangers["reason"]
+    assert of_the_other["peer_address"].startswith("127.0.0.2:")
+    assert "others came before" not in of_the_other["reason"]
 
 
 async def test_a_frame_that_comes_slowly_has_a_time(

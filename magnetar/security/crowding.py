@@ -1,0 +1,19 @@
+"""Who makes room where too many connections wait to be let in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+WaitingT = TypeVar("WaitingT")
+
+
+def gives_way(waiting: Mapping[WaitingT, str]) -> WaitingT:
+    """Return the oldest connection of the host that has most of them.
+
+    `waiting` has each one's host, the oldest first. So who holds many takes the room of its own,
+    and another host needs no more than its turn.
+    """
+    ((crowd, _),) = Counter(waiting.values()).most_common(1)
+    return next(one for one, host in waiting.items() if host == crowd)
