@@ -44,12 +44,13 @@ class Renewed(Generic[LoadedT]):
         self._security = security
         self._load = load
         self._modified = _modification_times(security)
+        #: What was refused last, which is told once.
+        self._refused: SecurityConfig | None = None
         self.current = load(security)
 
     def is_new(self, security: SecurityConfig) -> bool:
         """Return whether these settings, or their files, are not those of `current`."""
-        is_other = any(security[name] != self._security[name] for name in SecurityConfig.settings)
-        return is_other or _modification_times(security) != self._modified
+        return _differs(security, self._security) or self._is_written(security)
 
     def use(self, security: SecurityConfig) -> None:
         """Go on with these settings, and with the files as they are now.
@@ -58,18 +59,26 @@ class Renewed(Generic[LoadedT]):
         """
         if not self.is_new(security):
             return
+        refused = self._refused
+        if refused and not _differs(security, refused) and not self._is_written(security):
+            return
         self._modified = _modification_times(security)
         try:
             self.current = self._load(security)
         except ConfigError as mistake:
+            self._refused = security
             _log.error("certificate not renewed", listener=self._name, reason=str(mistake))
         else:
-            self._security = security
+            self._security, self._refused = security, None
             _log.info("certificate renewed", listener=self._name)
 
     def reload(self) -> None:
         """Take over the files, where one has changed since the last look."""
         self.use(self._security)
+
+    def _is_written(self, security: SecurityConfig) -> bool:
+        """Return whether the files are not as they were when they were tried last."""
+        return _modification_times(security) != self._modified
 
 
 def loaded_context(context: ContextT, place: str, security: SecurityConfig) -> tuple[ContextT, str]:
@@ -95,6 +104,10 @@ def loaded_context(context: ContextT, place: str, security: SecurityConfig) -> t
         reason = error.strerror if isinstance(error, OSError) else None
         raise ConfigError(f"{place}: cannot use its TLS settings: {reason or error}") from None
     return context, chain
+
+
+def _differs(one: SecurityConfig, other: SecurityConfig) -> bool:
+    return any(one[name] != other[name] for name in SecurityConfig.settings)
 
 
 def _modification_times(security: SecurityConfig) -> tuple[int, ...]:

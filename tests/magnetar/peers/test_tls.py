@@ -23,7 +23,7 @@ from magnetar.peers.node_peers import NodePeers
 from magnetar.peers.tls import PeerTls
 from magnetar.runtime.peers import PeerUnreachable
 from magnetar.testing.certificates import COMMON_NAME, KeyPair, make, named
-from tests.magnetar.peer_cluster import AUTHORITY, NODE, Cluster, changed, node_tls
+from tests.magnetar.peer_cluster import AUTHORITY, NODE, Cluster, changed, node_tls, tls_settings
 
 CHECKS_NO_HOST = {"ssl.endpoint.identification.algorithm": ""}
 STRANGERS = make(named((COMMON_NAME, "another authority")))
@@ -279,6 +279,18 @@ async def test_a_renewed_certificate_and_truststore_hold_for_the_next_connection
     assert cluster.told == {2: [1, 2, 3]}, "open connections live on"
     said = capsys.readouterr().err
     assert said.count("certificate not renewed") == 1 and said.count("certificate renewed") == 1
+
+
+def test_settings_that_cannot_be_used_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tls_settings(NODE, AUTHORITY, {})
+    renewed = PeerTls(lambda: settings, "127.0.0.1")
+    settings = tls_settings(pair(STRANGERS), AUTHORITY, {})
+    for _ in range(3):
+        renewed.reload()
+    assert len(told(capsys, "certificate not renewed")) == 1
+    settings = tls_settings(pair(), AUTHORITY, {})
+    renewed.reload()
+    assert len(told(capsys, "certificate renewed")) == 1
 
 
 @pytest.mark.parametrize(
