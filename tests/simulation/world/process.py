@@ -51,7 +51,8 @@ class Scheduler:
         #: Whose event loop asyncio takes for the running one: to tell it costs two system calls.
         self._running: Process | None = None
         self.processes: list[Process] = []
-        #: Of processes that have ended: not even the garbage collector may run what they left.
+        #: Of processes that have ended: not even the garbage collector may run what they left. With
+        #: the history itself among it, nothing is taken to pieces at its end.
         self.graveyard: list[object] = []
 
     def run(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
@@ -78,17 +79,20 @@ class Scheduler:
             self.now_s = max(self.now_s, min(each.next_s for each in self.processes))
             if self.now_s == _NEVER_S:
                 raise Stuck("every process waits, and nothing will ever happen")
-        chosen = able[0] if len(able) == 1 else self.random.choice(able)
+        chosen = able[0] if len(able) == 1 else able[self._draw(len(able))]
         if chosen is not self._running:
             self._running = chosen
             asyncio._set_running_loop(chosen)
         chosen.turn(self.now_s)
-        # `random.choice(_TURN_S)`, without its calls: there is nothing that histories do so often.
-        getrandbits = self.random.getrandbits
-        drawn = getrandbits(2)
-        while drawn == len(_TURN_S):
-            drawn = getrandbits(2)
-        self.now_s += _TURN_S[drawn]
+        self.now_s += _TURN_S[self._draw(len(_TURN_S))]
+
+    def _draw(self, count: int) -> int:
+        """Return a number below `count`: what `random.choice` draws, with a third of its calls."""
+        getrandbits, bits = self.random.getrandbits, count.bit_length()
+        drawn = getrandbits(bits)
+        while drawn >= count:
+            drawn = getrandbits(bits)
+        return drawn
 
     def _able(self) -> list[Process]:
         """Return the processes that have something to do now."""
@@ -321,6 +325,7 @@ class Process(asyncio.BaseEventLoop):
 
     def is_closed(self) -> bool:
         return not self.is_alive
+
 
 def _complete(done: asyncio.Future[T], result: T | None, failure: BaseException | None) -> None:
     if done.cancelled():
