@@ -12,6 +12,7 @@ no reference names now and none named at the sweep before.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -73,7 +74,7 @@ class Offload:
         is_old = now_ms - waiting.since_ms >= OBJECT_AGE_MS
         if waiting.bytes + new_bytes < OBJECT_BYTES and not is_old:
             return False
-        replacements = ledger.replacements
+        replacements, bases = ledger.replacements, ledger.segments.base_offsets
         chunks = await self._rows_of(ledger, begin, end)
         size_bytes = sum(len(chunk.data) for chunk in chunks)
         if size_bytes < OBJECT_BYTES and not is_old:
@@ -81,7 +82,7 @@ class Offload:
             self._waiting[ledger] = _Waiting(waiting.since_ms, end, size_bytes)
             return False
         del self._waiting[ledger]
-        return bool(chunks) and await self._move(ledger, chunks, replacements)
+        return bool(chunks) and await self._move(ledger, chunks, bases, replacements)
 
     async def reclaim(self) -> None:
         """Free the room of what was moved, once that is enough. Raises StoreUnavailable."""
@@ -115,7 +116,13 @@ class Offload:
             begin = found[-1].end_offset
         return chunks
 
-    async def _move(self, ledger: RemoteLedger, chunks: Sequence[Chunk], replacements: int) -> bool:
+    async def _move(
+        self,
+        ledger: RemoteLedger,
+        chunks: Sequence[Chunk],
+        bases: Sequence[int],
+        replacements: int,
+    ) -> bool:
         first, last = chunks[0], chunks[-1]
         object_key = (
             f"{PREFIX}/{ledger.key.topic_id}/{ledger.key.partition}"
@@ -123,7 +130,7 @@ class Offload:
         )
         data = b"".join(chunk.data for chunk in chunks)
         await self._objects.put(object_key, data)
-        references = referring(chunks, object_key)
+        references = referring(chunks, object_key, bases)
         move = Move(ledger.key, first.base_offset, last.end_offset, references)
         if not ledger.is_closed and await ledger.move(move, replacements):
             self.moved_bytes += len(data)
@@ -133,17 +140,22 @@ class Offload:
         return False
 
 
-def referring(chunks: Sequence[Chunk], object_key: str) -> list[Chunk]:
-    """Return chunks that refer to an object, which holds these next to one another."""
+def referring(chunks: Sequence[Chunk], object_key: str, bases: Sequence[int]) -> list[Chunk]:
+    """Return chunks that refer to an object, which holds these next to one another.
+
+    `bases`: where the log's segments begin, ascending. A reference lies within one segment: the
+    cleaner removes a segment's chunks whole, and nothing of its neighbours.
+    """
     references: list[Chunk] = []
-    begin_offset = chunks[0].base_offset
-    position = size_bytes = 0
-    for chunk in chunks:
+    first = position = size_bytes = 0
+    segments = [bisect_right(bases, chunk.base_offset) for chunk in chunks]
+    for at, chunk in enumerate(chunks):
         size_bytes += len(chunk.data)
-        if size_bytes >= REFERENCE_BYTES or chunk is chunks[-1]:
+        if size_bytes >= REFERENCE_BYTES or segments[at] not in segments[at + 1 : at + 2]:
             data = Reference(object_key, position, size_bytes).encode()
+            begin_offset = chunks[first].base_offset
             references.append(Chunk(chunk.key, begin_offset, chunk.end_offset, data))
-            begin_offset, position, size_bytes = chunk.end_offset, position + size_bytes, 0
+            first, position, size_bytes = at + 1, position + size_bytes, 0
     return references
 
 

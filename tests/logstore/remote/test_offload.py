@@ -238,6 +238,40 @@ async def test_what_was_cleaned_moves_once_more(world: World) -> None:
     assert await world.read(0) == b"".join(world.batches[2:12])
 
 
+@pytest.mark.parametrize("cleaned", [0, 4])
+async def test_a_segment_that_is_cleaned_after_its_move_leaves_its_neighbours_alone(
+    world: World, cleaned: int
+) -> None:
+    for count in (4, 4, 4):
+        world.append(count)
+        world.ledger.roll()
+        world.stepped.executor.run()
+    assert await world.carried_out()
+    replacement = world.ledger.segments.replacement([cleaned])
+    assert replacement is not None
+    kept = world.batches[cleaned + 1]
+    replacement.append(kept, BatchHeader.parse(kept))
+    replacement.seal(b"")
+    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+    await asyncio.sleep(0)
+    world.stepped.executor.run()
+    assert await swapping
+    world.batches[cleaned : cleaned + 4] = [kept]
+    assert await _whole(world) == b"".join(world.batches)
+    await world.open_again()
+    assert await _whole(world) == b"".join(world.batches)
+
+
+async def _whole(world: World) -> bytes:
+    """Return all batches, as a consumer reads them."""
+    position, found = 0, b""
+    while position < world.ledger.end_offset:
+        part = await world.read(position, 1_500)
+        found += part
+        position = [*_split(part)][-1].next_offset
+    return found
+
+
 async def test_retention_that_is_faster_wins(world: World) -> None:
     world.append(12)
     world.ledger.roll()
@@ -297,11 +331,22 @@ async def test_an_object_that_is_replaced_during_a_read_is_read_in_its_new_place
 
 def test_references_stand_for_neighbours() -> None:
     chunks = [Chunk(KEY, at, at + 1, bytes(size)) for at, size in enumerate((600, 600, 2_000, 9))]
-    found = [(one.base_offset, one.end_offset, decode(one.data)) for one in referring(chunks, "o")]
-    assert found == [
+    references = referring(chunks, "o", [0])
+    assert [(one.base_offset, one.end_offset, decode(one.data)) for one in references] == [
         (0, 2, Reference("o", 0, 1_200)),
         (2, 3, Reference("o", 1_200, 2_000)),
         (3, 4, Reference("o", 3_200, 9)),
+    ]
+
+
+def test_a_reference_lies_within_one_segment() -> None:
+    # Between the first two chunks the cleaner has left a gap, in which a segment begins.
+    chunks = [Chunk(KEY, at, at + 1, bytes(10)) for at in (1, 5, 6, 7)]
+    references = referring(chunks, "o", [0, 4, 7])
+    assert [(one.base_offset, one.end_offset, decode(one.data)) for one in references] == [
+        (1, 2, Reference("o", 0, 10)),
+        (5, 7, Reference("o", 10, 20)),
+        (7, 8, Reference("o", 30, 10)),
     ]
 
 
