@@ -5,9 +5,10 @@ of a log have come together, or ten minutes have passed, its chunks become one o
 references take their place in the rows by another commit. Where the object store does not answer,
 the rows stay: nothing is lost, and nothing stops; the database grows until it answers again.
 
-The keys of objects are unique: `logs/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`. A node may end
-between the write of an object and the commit, so a sweep lists all objects, and deletes those that
-no reference names now and none named at the sweep before.
+The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`, where
+STORE is the database's own. A node may end between the write of an object and the commit, so a
+sweep lists the objects of its database, and deletes those that no reference names now and none
+named at the sweep before. What another cluster has in the same bucket is never listed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ REFERENCE_BYTES = 1 << 20
 RECLAIM_BYTES = 64 << 20
 #: The least time between two sweeps: a node writes an object and commits its references in less.
 SWEEP_INTERVAL_MS = 600_000
-#: Below which all keys begin.
+#: What the keys of all stores' objects begin with.
 PREFIX = "logs"
 
 
@@ -48,10 +49,14 @@ class _Waiting(NamedTuple):
 class Offload:
     """Moves chunks of the logs that one incarnation of a node leads."""
 
-    def __init__(self, rows: CommitStore, objects: ObjectStore, incarnation: int) -> None:
-        """`rows`: the store below any that follows references."""
+    def __init__(
+        self, rows: CommitStore, objects: ObjectStore, prefix: str, incarnation: int
+    ) -> None:
+        """`rows`: the store below any that follows references. `prefix`: what the keys of this
+        store's objects begin with."""
         self._rows = rows
         self._objects = objects
+        self._prefix = prefix
         self._incarnation = incarnation
         self._count = count()
         #: The logs whose chunks are too few for an object yet.
@@ -125,7 +130,7 @@ class Offload:
     ) -> bool:
         first, last = chunks[0], chunks[-1]
         object_key = (
-            f"{PREFIX}/{ledger.key.topic_id}/{ledger.key.partition}"
+            f"{self._prefix}/{ledger.key.topic_id}/{ledger.key.partition}"
             f"/{first.base_offset:020}-{last.end_offset:020}-{self._incarnation}-{next(self._count)}"
         )
         data = b"".join(chunk.data for chunk in chunks)
@@ -162,9 +167,11 @@ def referring(chunks: Sequence[Chunk], object_key: str, bases: Sequence[int]) ->
 class Sweep:
     """Deletes objects that nothing names. One node of a cluster does it."""
 
-    def __init__(self, store: CommitStore, objects: ObjectStore) -> None:
+    def __init__(self, store: CommitStore, objects: ObjectStore, prefix: str) -> None:
+        """`prefix`: of the objects that this store alone may name."""
         self._store = store
         self._objects = objects
+        self._prefix = prefix
         self._unnamed: set[str] = set()
 
     async def sweep(self) -> int:
@@ -173,7 +180,7 @@ class Sweep:
         Call it every `SWEEP_INTERVAL_MS` at most. Raises StoreUnavailable, ObjectsUnavailable.
         """
         # Objects first: what is written and named in between is not listed.
-        keys = {each.key async for page in self._objects.list_keys(PREFIX) for each in page}
+        keys = {each.key async for page in self._objects.list_keys(self._prefix) for each in page}
         try:
             named = {decode(data).object_key for data in await self._store.references()}
         except ValueError as newer:

@@ -19,12 +19,14 @@ from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_reads import StoreReads
 from tests.logstore.ledgers import open_now
-from tests.logstore.remote.simulated_store import SimulatedStore
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 _T = TypeVar("_T")
+
+PREFIX = "logs/own"
 
 LIMITS = LogConfig(segment_bytes=1 << 30)
 
@@ -45,7 +47,7 @@ class World:
         asyncio.run(self.rows.connect())
         self.store = BulkStore(self.rows, self.objects)
         self.stepped.reads = StoreReads(self.store)
-        self.offload = Offload(self.rows, self.objects, incarnation=3)
+        self.offload = Offload(self.rows, self.objects, PREFIX, incarnation=3)
         self.batches: list[bytes] = []
         # No batch stays in memory: all reads go to the store.
         self.ledger = self.stepped.load(tail=MemoryTail(0))
@@ -149,6 +151,19 @@ async def test_few_chunks_wait_ten_minutes(world: World) -> None:
     await world.check()
 
 
+async def test_a_sweep_leaves_the_objects_of_other_stores_in_the_bucket_alone(
+    world: World,
+) -> None:
+    world.append(12)
+    assert await world.carried_out()
+    empty = SimulatedStore(SimulatedDatabase())
+    await empty.connect()
+    other = Sweep(empty, world.objects, "logs/other")
+    assert [await other.sweep(), await other.sweep()] == [0, 0]
+    assert all(key.startswith(f"{PREFIX}/") for key in world.objects.objects)
+    await world.check()
+
+
 async def test_a_log_that_is_opened_again_goes_on_where_it_was(world: World) -> None:
     world.append(12)
     assert await world.carried_out()
@@ -172,7 +187,7 @@ async def test_an_object_store_that_fails_leaves_the_rows(world: World) -> None:
     assert await world.carried_out()
     # The one whose writer heard nothing is there too, until two sweeps have not found its name.
     assert len(world.objects.objects) == 2
-    sweep = Sweep(world.store, world.objects)
+    sweep = Sweep(world.store, world.objects, PREFIX)
     assert [await sweep.sweep(), await sweep.sweep(), await sweep.sweep()] == [0, 1, 0]
     await world.check()
 
@@ -233,7 +248,7 @@ async def test_what_was_cleaned_moves_once_more(world: World) -> None:
     assert not any(is_reference(chunk.data) for chunk in world.chunks())
     assert await world.carried_out()
     assert await world.read(0) == b"".join(world.batches[2:12])
-    sweep = Sweep(world.store, world.objects)
+    sweep = Sweep(world.store, world.objects, PREFIX)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
     assert await world.read(0) == b"".join(world.batches[2:12])
 
@@ -364,7 +379,7 @@ async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World)
     data = bytearray(log.chunks[0].data)
     data[1] = 9
     log.chunks[0] = log.chunks[0]._replace(data=bytes(data))
-    sweep = Sweep(world.store, world.objects)
+    sweep = Sweep(world.store, world.objects, PREFIX)
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="later release"):
             await sweep.sweep()

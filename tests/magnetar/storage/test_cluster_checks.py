@@ -13,7 +13,7 @@ from magnetar.config.load import ConfigError
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.cluster_checks import Finding, Verdict, check
-from magnetar.storage.cluster_objects import agreed_objects, objects_url
+from magnetar.storage.cluster_objects import agreed_objects, objects_prefix, objects_url
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import halt
 from magnetar.storage.postgres_database import PostgresDatabase
@@ -99,6 +99,16 @@ def test_the_first_bucket_is_the_clusters(postgres_url: str) -> None:
         with pytest.raises(ConfigError, match="keeps its objects at s3://a/b"):
             agreed_objects(catalog, "s3://another")
         assert objects_url(catalog) == "s3://a/b"
+
+
+def test_two_databases_have_no_object_in_common(postgres_url: str) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        prefix = objects_prefix(catalog)
+        assert objects_prefix(catalog) == prefix
+        # As an import makes it: the id comes along.
+        with closing(Catalog(None, cluster_id=catalog.cluster_id())) as other:
+            assert other.cluster_id() == catalog.cluster_id()
+            assert objects_prefix(other) != prefix
 
 
 def test_a_cluster_that_has_halted_is_told_with_the_way_out(postgres_url: str) -> None:
