@@ -125,6 +125,11 @@ def configure(flags: Flags) -> BrokerConfig:
     if flags.data_dir is not None:
         given.append(Given("log.dirs", flags.data_dir, "--data-dir"))
     if flags.storage is not None:
+        if not flags.storage:
+            # A variable of a script that is not set: a broker of its own is not what was meant.
+            raise ConfigError(
+                "--storage is empty: postgresql://USER@HOST:PORT/DATABASE is expected"
+            )
         given.append(Given("cluster.storage", flags.storage, "--storage"))
     if flags.objects is not None:
         given.append(Given("cluster.objects", flags.objects, "--objects"))
