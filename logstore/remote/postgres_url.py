@@ -12,8 +12,8 @@ from urllib.parse import quote, urlencode
 
 from psycopg.conninfo import conninfo_to_dict
 
-#: What asyncpg obeys as libpq does. Left out is how long, by which sockets and with which of its own
-#: means libpq connects.
+#: What asyncpg obeys as libpq does. Left out is how long, by which sockets and with which means of
+#: its own libpq connects.
 _OF_BOTH = frozenset(
     {
         "application_name",
