@@ -67,9 +67,9 @@ def read_history(database: Database) -> History:
             "SELECT cluster_id, repairs, broker_epoch, change_count, next_producer_id, loss, secret"
             " FROM cluster"
         ).fetchone()
-    *numbers, loss, secret = row
+    cluster_id, repairs, starts, changes, next_producer_id, loss, secret = row
     own = blake2b(secret, digest_size=8, person=b"history").hexdigest()
-    return History(*numbers, commits, loss, own)
+    return History(cluster_id, repairs, starts, changes, next_producer_id, commits, loss, own)
 
 
 def forgotten(known: History, now: History) -> str:
