@@ -22,6 +22,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
 from magnetar.config.listeners import Listener, parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
+from magnetar.storage.database import CatalogUnavailable
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -102,6 +103,10 @@ def _exit_code(serve: Callable[[], int]) -> int:
         return EXIT_MISTAKE
     except (OSError, StorageFailure) as failure:
         print(f"magnetar: fatal: {failure}", file=sys.stderr)
+        return EXIT_FAILURE
+    except CatalogUnavailable as away:
+        # A node that starts while its database is away; its supervisor starts it again.
+        print(f"magnetar: fatal: {away.detail}", file=sys.stderr)
         return EXIT_FAILURE
 
 

@@ -49,7 +49,7 @@ def test_no_parameter_of_libpq_becomes_a_setting_of_the_server() -> None:
 def test_asyncpg_connects_to_what_libpq_connects_to(given: str) -> None:
     as_libpq = conninfo_to_dict(given)
     addresses, parameters = _of_asyncpg(given)
-    assert addresses == [(as_libpq["host"], int(as_libpq["port"]))] == [("db", 5433)]
+    assert addresses == [(as_libpq["host"], int(str(as_libpq["port"])))] == [("db", 5433)]
     found = (parameters.user, parameters.password, parameters.database)
     assert found == (as_libpq["user"], as_libpq["password"], as_libpq["dbname"])
     assert found == ("m@n", "p w#/?+%", "cluster")
