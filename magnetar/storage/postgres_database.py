@@ -37,6 +37,10 @@ _SESSION = (
     f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
     " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on"
 )
+_PRIMARY = (
+    "If the server is a standby, name the primary, or several hosts with"
+    " target_session_attrs=read-write"
+)
 _GRANTS = (
     "Make the tables by `magnetar cluster init`, as a role that may; then GRANT USAGE ON SCHEMA"
     f" {SCHEMA} and ALL ON ALL TABLES IN SCHEMA {SCHEMA} to this role, if it is another one"
@@ -209,7 +213,10 @@ class PostgresDatabase:
         with self._lock:
             try:
                 yield
-            except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
+            except psycopg.errors.ReadOnlySqlTransaction as error:
+                self._give_up()
+                raise CatalogUnavailable(f"{self._said(doing, error)}. {_PRIMARY}") from error
+            except psycopg.OperationalError as error:
                 # Also a statement that the server has ended for its length: what holds it up there
                 # is not known, so the next call begins anew.
                 self._give_up()

@@ -119,6 +119,15 @@ def test_texts_are_those_of_a_database_whatever_its_encoding(
                 catalog.set_resource_configs(1, "日本", {"x": "1"})
 
 
+def test_a_server_that_takes_no_writes_is_told_with_the_way_out(postgres_url: str) -> None:
+    open_catalog(postgres_url).close()
+    read_only = f"{postgres_url}?options=-cdefault_transaction_read_only%3Don"
+    with closing(open_catalog(read_only)) as catalog:
+        assert catalog.members() == []
+        with pytest.raises(CatalogUnavailable, match="target_session_attrs=read-write"):
+            catalog.claim_nodes("place", [1])
+
+
 def test_a_role_without_rights_is_told_which(postgres_url: str) -> None:
     open_catalog(postgres_url).close()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
