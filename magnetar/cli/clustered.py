@@ -74,9 +74,10 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
             with closing(open_catalog(url)) as catalog:
                 _check_promises(catalog.database, config)
                 cluster_id = catalog.cluster_id()
-                bucket = agreed_objects(catalog, config.view(ClusterConfig).cluster_objects)
                 asked = config.node_id if "node.id" in config.static else None
                 node_ids = _claimed(catalog, owner, count, asked)
+                asked_bucket = config.view(ClusterConfig).cluster_objects
+                bucket = agreed_objects(catalog, asked_bucket, owner)
         except CatalogUnavailable as away:
             raise ConfigError(f"--storage: {away.detail}") from None
         nodes = members(config, node_ids)
