@@ -22,6 +22,7 @@ from logstore.sync.group_commit import GroupCommit
 from logstore.sync.sync_executors import SyncExecutor
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.cluster import ClusterConfig
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
 from magnetar.storage.logs import Logs
@@ -53,6 +54,7 @@ class RemoteLogs(Logs):
         that no other store uses there. `executor` and `now_ms`, as `StoreCommits` has it, are
         others in a simulation."""
         self._rows, self._objects, self._objects_prefix = store, objects, objects_prefix
+        self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
         store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
@@ -78,7 +80,8 @@ class RemoteLogs(Logs):
         self._store.begin_as(node_id, incarnation)
         if self._objects is not None:
             own = (self._rows, self._objects, self._objects_prefix)
-            self.bulk = Bulk(Offload(*own, incarnation), Sweep(*own))
+            offload = Offload(*own, incarnation, self._objects_after_ms)
+            self.bulk = Bulk(offload, Sweep(*own))
 
     @property
     def is_leased(self) -> bool:
