@@ -135,8 +135,9 @@ class ClusterNode:
         if self._leadership is None or self._tasks is None:
             return
         self._tasks.cancel()
-        async with self._leading:
-            await self._leadership.drain(self.members.heirs())
+        heirs = self.members.heirs()
+        # Where the catalog does not answer, the others take over what a lease has ended for.
+        await self._alone(partial(self._leadership.drain, heirs))
 
     async def leave(self) -> None:
         """Say that this node serves no more. Expects that all it has answered is durable."""

@@ -15,7 +15,7 @@ from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_sizes import taking_turns
 from logstore.remote.commit_store import CommitStore
 from logstore.remote.object_store import ObjectStore
-from logstore.remote.offload import Bulk, Offload, Sweep
+from logstore.remote.offload import PREFIX, Bulk, Offload, Sweep
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits, boot_time_ms
 from logstore.sync.group_commit import GroupCommit
@@ -46,12 +46,14 @@ class RemoteLogs(Logs):
         on_failure: Callable[[BaseException], None],
         *,
         objects: ObjectStore | None = None,
+        objects_prefix: str = PREFIX,
         executor: SyncExecutor | None = None,
         now_ms: Callable[[], int] = boot_time_ms,
     ) -> None:
-        """`objects`: where older batches move to; None: they stay. `executor` and `now_ms`, as
-        `StoreCommits` has it, are others in a simulation."""
-        self._rows, self._objects = store, objects
+        """`objects`: where older batches move to; None: they stay. `objects_prefix`: of the keys
+        that no other store uses there. `executor` and `now_ms`, as `StoreCommits` has it, are
+        others in a simulation."""
+        self._rows, self._objects, self._objects_prefix = store, objects, objects_prefix
         self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
         store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
@@ -77,8 +79,9 @@ class RemoteLogs(Logs):
         super().begin_as(node_id, incarnation)
         self._store.begin_as(node_id, incarnation)
         if self._objects is not None:
-            offload = Offload(self._rows, self._objects, incarnation, self._objects_after_ms)
-            self.bulk = Bulk(offload, Sweep(self._rows, self._objects))
+            own = (self._rows, self._objects, self._objects_prefix)
+            offload = Offload(*own, incarnation, self._objects_after_ms)
+            self.bulk = Bulk(offload, Sweep(*own))
 
     @property
     def is_leased(self) -> bool:

@@ -329,6 +329,10 @@ class Topics:
             if topic is not None:
                 await self._drop([topic])
         elif topic is None:
+            former = self._by_name.get(row.name)
+            if former is not None:
+                # The catalog has one topic of a name: the deletion of this one is read later.
+                await self._drop([former])
             await self._logs.free_all()
             await self._open_topic(row)
         else:
