@@ -95,6 +95,10 @@ class RemoteDirectory:
         """Whether no other node can have taken over these partitions yet."""
         return self._commits.is_leased
 
+    async def lease_ended(self) -> None:
+        """As `StoreCommits.lease_ended`."""
+        await self._commits.lease_ended()
+
     def proof(self) -> Callable[[], bool]:
         """As `StoreCommits.proof`."""
         return self._commits.proof()

@@ -86,6 +86,9 @@ class RemoteLogs(Logs):
         """
         return self._remote.is_leased
 
+    async def lease_ended(self) -> None:
+        await self._remote.lease_ended()
+
     def proof(self) -> Callable[[], bool]:
         return self._remote.proof()
 
