@@ -103,6 +103,14 @@ class RemoteDirectory:
         """As `StoreCommits.proof`."""
         return self._commits.proof()
 
+    def moving(self) -> list[RemoteLedger]:
+        """Return the ledgers whose batches move to objects, if there are any: not those of
+        coordinators. In any thread."""
+        ledgers = [
+            log.ledger for log in [*self._logs.values()] if not self._is_loaded_whole(log.topic)
+        ]
+        return [ledger for ledger in ledgers if isinstance(ledger, RemoteLedger)]
+
     @property
     def reads_waiting(self) -> int:
         """How many reads wait for the store."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.config.security import password
-from magnetar.config.setting import Config, boolean, string
+from magnetar.config.setting import Config, boolean, long, string
 
 
 class ClusterConfig(Config):
@@ -22,6 +22,15 @@ class ClusterConfig(Config):
         " gs://..., az://... or file:///DIRECTORY; --objects stands for it. Credentials come from"
         " where each cloud's tools find them. The first node that names one decides for the"
         " cluster. Without it everything stays in the database.",
+    )
+    cluster_objects_backlog_max_bytes = long(
+        16 * 1024 * 1024 * 1024,
+        minimum=0,
+        since="magnetar 0.1",
+        doc="Bytes of the partitions that a node leads which may wait in the database for a bucket"
+        " that does not answer, or is too slow. Above it clients' records are refused with"
+        " KAFKA_STORAGE_ERROR, which they try again, until an eighth of it has moved. Up to 16 MiB"
+        " of each partition, and the coordinators' logs, do not count. 0: no bound.",
     )
     cluster_allow_async_storage = boolean(
         False,
