@@ -23,6 +23,14 @@ class ClusterConfig(Config):
         " where each cloud's tools find them. The first node that names one decides for the"
         " cluster. Without it everything stays in the database.",
     )
+    cluster_objects_after_ms = long(
+        600_000,
+        minimum=0,
+        since="magnetar 0.1",
+        doc="How long batches stay in the database at most before they move to the bucket. They"
+        " move sooner where 8 MiB of a partition have come together. Less keeps the database"
+        " smaller, and makes more and smaller objects.",
+    )
     cluster_objects_backlog_max_bytes = long(
         16 * 1024 * 1024 * 1024,
         minimum=0,

@@ -54,6 +54,7 @@ class RemoteLogs(Logs):
         """`objects`: where older batches move to; None: they stay. `executor` and `now_ms`, as
         `StoreCommits` has it, are others in a simulation."""
         self._rows, self._objects = store, objects
+        self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
         store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
@@ -81,7 +82,7 @@ class RemoteLogs(Logs):
         super().begin_as(node_id, incarnation)
         self._store.begin_as(node_id, incarnation)
         if self._objects is not None:
-            offload = Offload(self._rows, self._objects, incarnation)
+            offload = Offload(self._rows, self._objects, incarnation, self._objects_after_ms)
             self.bulk = Bulk(offload, Sweep(self._rows, self._objects))
 
     @property
