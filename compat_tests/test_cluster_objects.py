@@ -30,6 +30,8 @@ TOPIC = "bulk"
 RECORD_BYTES = 64 * 1024
 RECORDS = 400
 BUCKET = "s3://test/cluster"
+#: A node asks a bucket that was away again after a minute at most.
+PATIENCE_S = 180.0
 
 
 class S3:
@@ -91,7 +93,7 @@ def produced(bootstrap: str, seed: int) -> str:
         digest.update(value)
         sender.produce(TOPIC, value, partition=0)
         sender.poll(0)
-    assert sender.flush(60) == 0
+    assert sender.flush(PATIENCE_S) == 0
     return digest.hexdigest()
 
 
@@ -146,16 +148,18 @@ def test_older_batches_move_to_the_bucket_and_are_read_from_there(
         # Up to a bound: then producers wait, and groups go on.
         with ThreadPoolExecutor(1) as beside:
             third = beside.submit(produced, node.address, 3)
-            eventually(lambda: "clients' records are refused until it takes them" in node.output)
+            refused = "clients' records are refused until it takes them"
+            eventually(lambda: refused in node.output, PATIENCE_S)
             reader = consumer(node.address, "goes-on")
             reader.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
             reader.close()
             assert not third.done()
             s3.start()
-            assert digest_of(node.address, 2 * RECORDS) == third.result(60)
+            expected = third.result(PATIENCE_S)
         assert "clients' records are taken again" in node.output
-        eventually(lambda: row_bytes(database.url) < 10 << 20)
-        eventually(lambda: "batches move to the bucket again" in node.output)
+        assert digest_of(node.address, 2 * RECORDS) == expected
+        eventually(lambda: row_bytes(database.url) < 10 << 20, PATIENCE_S)
+        eventually(lambda: "batches move to the bucket again" in node.output, PATIENCE_S)
 
         # Nothing is in memory after a death, and the database remembers the bucket.
         node.kill_host()
