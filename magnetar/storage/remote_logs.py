@@ -11,6 +11,7 @@ from uuid import UUID
 from logstore.disk.durability import Durability
 from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
+from logstore.remote.backlog import Backlog
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_sizes import taking_turns
 from logstore.remote.commit_store import CommitStore
@@ -25,6 +26,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
+from magnetar.storage.backlog_room import room_for
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
 
@@ -73,6 +75,9 @@ class RemoteLogs(Logs):
             is_loaded_whole=INTERNAL.__contains__,
         )
         room = Room(partial(int, sys.maxsize), 0, lambda is_full, free_bytes: None)
+        bytes_max = config.view(ClusterConfig).cluster_objects_backlog_max_bytes
+        if objects is not None and bytes_max:
+            room = room_for(Backlog(self._remote.moving, clock.steady_ms), bytes_max)
         super().__init__(config, group_commit, self._remote, room)
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
@@ -90,6 +95,9 @@ class RemoteLogs(Logs):
         What is read from memory while it is false may be old.
         """
         return self._remote.is_leased
+
+    async def lease_ended(self) -> None:
+        await self._remote.lease_ended()
 
     def proof(self) -> Callable[[], bool]:
         return self._remote.proof()

@@ -385,3 +385,28 @@ async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World)
         with pytest.raises(StoreUnavailable, match="later release"):
             await sweep.sweep()
     assert len(world.objects.objects) == 1
+
+
+async def test_what_the_cleaner_brings_back_is_told_apart_from_what_never_moved(
+    world: World,
+) -> None:
+    for count in (9, 3):
+        world.append(count)
+        world.ledger.roll()
+        world.stepped.executor.run()
+    assert await world.carried_out()
+    behind = sum(map(len, world.batches[9:]))
+    assert world.ledger.bytes_in_rows == world.ledger.bytes_never_moved == behind
+    replacement = world.ledger.segments.replacement([0])
+    assert replacement is not None
+    for batch in world.batches[2:9]:
+        replacement.append(batch, BatchHeader.parse(batch))
+    replacement.seal(b"")
+    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+    await asyncio.sleep(0)
+    world.stepped.executor.run()
+    assert await swapping
+    assert world.ledger.moved_to == 0
+    await world.open_again()
+    assert world.ledger.bytes_never_moved == behind
+    assert world.ledger.bytes_in_rows == behind + sum(map(len, world.batches[2:9]))
