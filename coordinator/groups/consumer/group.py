@@ -294,6 +294,10 @@ class ConsumerGroup:
 
 
 def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
+    if step == 1:
+        # In C: a member may name thousands of topics.
+        counter.update(names)
+        return
     for name in names:
         counter[name] += step
         if not counter[name]:

@@ -20,6 +20,9 @@ from coordinator.groups.consumer.records import (
     subscription_record,
 )
 
+#: To look so many topics up by their names takes less than a millisecond.
+_MANY = 1_000
+
 
 class TopicInfo(NamedTuple):
     """A topic as it is now."""
@@ -39,14 +42,19 @@ class TopicImage(Protocol):
 
     def by_id(self, topic_id: UUID) -> TopicInfo | None: ...
 
+    def names(self) -> Iterable[str]: ...
 
-def resolved(names: Iterable[str], topics: TopicImage) -> dict[UUID, TopicInfo]:
+
+def resolved(names: frozenset[str], topics: TopicImage) -> dict[UUID, TopicInfo]:
     """Return those of the topics that exist, in the order of their names."""
+    if len(names) > _MANY:
+        # Members may name far more topics than there are.
+        names = names.intersection(topics.names())
     found = (topics.by_name(name) for name in sorted(names))
     return {topic.topic_id: topic for topic in found if topic is not None}
 
 
-def metadata_hash(names: Iterable[str], topics: TopicImage) -> int:
+def metadata_hash(names: frozenset[str], topics: TopicImage) -> int:
     """Return an int64 that differs after a topic came, went, grew or was made anew; 0 for none.
 
     The hash is magnetar's own: Apache Kafka, given this log, rebalances its groups once.
