@@ -12,7 +12,7 @@ MINUTES ?= 60
 PYTHONS ?= python3.12 python3.13 python3.14
 NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py groups.py transaction_tools.py)
 
-.PHONY: help install serve test check types rules unit compat nodes demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
+.PHONY: help install serve test check types rules unit compat nodes cluster demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
 
 help: ## Show the targets.
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -29,7 +29,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DATA (./data).
 	$(BIN)/magnetar serve --listen $(LISTEN) --data-dir $(DATA)
 
-test: check unit compat nodes ## Everything that CI runs.
+test: check unit compat nodes cluster ## Everything that CI runs.
 
 check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules
@@ -57,6 +57,9 @@ reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of th
 	$(BIN)/python -m tools.reference_kafka fetch
 	$(BIN)/magnetar spark-jars "$${XDG_CACHE_HOME:-$$HOME/.cache}/magnetar/spark-4.0.0"
 
+cluster: install ## The same tests against a cluster of three nodes over PostgreSQL and a bucket.
+	MAGNETAR_WORKERS=3 MAGNETAR_STORAGE=postgresql+s3 $(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly $(NODES_TESTS)
+
 demo: install ## Count words exactly once while workers and the broker are killed; draw PICTURE (under a minute).
 	$(BIN)/python -m compat_tests.pipeline.demo --picture $(PICTURE)
 
@@ -81,7 +84,7 @@ isolation: install ## Measure how long one client waits beside the worst that ot
 trace: install ## Print the way of a request through files and calls, measured: API="EndTxn v4"; without API, a table.
 	$(BIN)/python -m tools.trace $(API)
 
-soak: install reference ## Crash properties and the pipeline 20 times, all compat tests over three nodes, transactions for 10 minutes, over nodes for 20, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
+soak: install reference ## Crash properties and the pipeline 20 times, all compat tests over three nodes, of a machine and of a cluster, transactions for 10 minutes, over nodes for 20, groups for 5, topics for 10, Spark's sink 200 times, its examples, 100 000 histories of a group. Long.
 	$(BIN)/python -m tools.soak
 
 soakdisk: install reference ## Every client at once for half an hour, as root, on a disk of 2 GB that fills twice.

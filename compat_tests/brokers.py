@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from compat_tests import class_archive, tool_box
+from compat_tests import buckets, class_archive, tool_box
 from compat_tests.confluent_client import ConfluentClient
 from compat_tests.databases import database_of
 from tools.reference_kafka import ReferenceKafka
@@ -29,8 +29,12 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 #: The nodes of each magnetar. Of what one process shows, not all is shown by three.
 WORKERS = int(os.environ.get("MAGNETAR_WORKERS", "1"))
-#: Whether these are nodes of a cluster kept in PostgreSQL, one database for each broker.
-OVER_POSTGRESQL = os.environ.get("MAGNETAR_STORAGE") == "postgresql"
+#: Whether these are nodes of a cluster kept in PostgreSQL, one database for each broker, and
+#: whether older batches move to a bucket there.
+OVER_POSTGRESQL = os.environ.get("MAGNETAR_STORAGE") in ("postgresql", "postgresql+s3")
+WITH_BUCKET = os.environ.get("MAGNETAR_STORAGE") == "postgresql+s3"
+#: They move as soon as they may, so that there is something in the bucket.
+_OBJECTS_AFTER_MS = 500
 MAGNETAR = Path(sys.executable).with_name("magnetar")
 
 #: Both kinds run with these. Few internal partitions and fast heartbeats keep tests fast; sessions
@@ -103,6 +107,10 @@ class Broker(ABC):
     @abstractmethod
     def log_directory(self) -> Path:
         """The directory that holds `<topic>-<partition>`."""
+
+    def directory_of_node(self, node_id: int) -> Path:
+        """Return what a node tells as its directory."""
+        return self.log_directory
 
     @property
     @abstractmethod
@@ -245,7 +253,7 @@ def _is_free(port: int) -> bool:
 class MagnetarBroker(Broker):
     """magnetar through its command line; it prints a line that begins with `ready` when it
     serves. With MAGNETAR_WORKERS=3 it is a cluster of three nodes, with
-    MAGNETAR_STORAGE=postgresql one that is kept in PostgreSQL.
+    MAGNETAR_STORAGE=postgresql one that is kept in PostgreSQL, with postgresql+s3 in a bucket too.
     """
 
     kind = "magnetar"
@@ -272,6 +280,11 @@ class MagnetarBroker(Broker):
     @property
     def log_directory(self) -> Path:
         return self.directory / "data"
+
+    def directory_of_node(self, node_id: int) -> Path:
+        return (
+            self.log_directory / "nodes" / str(node_id) if self.workers > 1 else self.log_directory
+        )
 
     def partition_directory(self, topic: str, partition: int) -> Path:
         name = f"{topic}-{partition}"
@@ -331,6 +344,11 @@ class MagnetarBroker(Broker):
             command += ["--workers", str(self.workers)]
         if self.storage is not None:
             command += ["--storage", self.storage]
+        environment = dict(os.environ)
+        if WITH_BUCKET:
+            environment |= buckets.server_environment()
+            command += ["--objects", buckets.prefix_of(str(self.directory))]
+            command += ["--set", f"cluster.objects.after.ms={_OBJECTS_AFTER_MS}"]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -338,6 +356,7 @@ class MagnetarBroker(Broker):
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=environment,
             )
 
     def kill(self) -> None:

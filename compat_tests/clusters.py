@@ -15,16 +15,6 @@ from tools.postgresql import PostgresServer
 from tools.reference_kafka.broker import free_port
 
 
-def bucket_environment(url: str) -> dict[str, str]:
-    """Return what tells nodes of a server of buckets at `url`, which asks for no rights."""
-    return {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": "id",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-    }
-
-
 class Node:
     """One `magnetar serve --storage`."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import WORKERS, Broker, make_broker, started_when_asked
+from compat_tests.brokers import OVER_POSTGRESQL, WORKERS, Broker, make_broker, started_when_asked
 from compat_tests.scheduling import UnitScheduling, in_order
 from compat_tests.secured import certificates, secured
 from tools.reference_kafka import ReferenceUnavailable, fetch
@@ -52,6 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "one_node(reason): not run with MAGNETAR_WORKERS, since it is about one process"
     )
+    config.addinivalue_line(
+        "markers",
+        "local_files(reason): not run with MAGNETAR_STORAGE, since it is about files of partitions",
+    )
     for ignored in _CLIENTS_OWN_WARNINGS:
         config.addinivalue_line("filterwarnings", ignored)
 
@@ -59,13 +63,18 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the tests in order, and give each time enough for a busy machine: it may start brokers
-    and JVMs. Over several nodes, leave out those that are about one.
+    and JVMs. Over several nodes, leave out those that are about one, and over a database those
+    that are about files.
     """
     items[:] = in_order(items)
-    if WORKERS > 1:
-        about_one = [each for each in items if is_about_one_node(each)]
-        items[:] = [each for each in items if each not in about_one]
-        config.hook.pytest_deselected(items=about_one)
+    left_out = [
+        each
+        for each in items
+        if (WORKERS > 1 and is_about_one_node(each))
+        or (OVER_POSTGRESQL and each.get_closest_marker("local_files") is not None)
+    ]
+    items[:] = [each for each in items if each not in left_out]
+    config.hook.pytest_deselected(items=left_out)
     for item in items:
         if _HERE in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))

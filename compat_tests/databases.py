@@ -24,6 +24,20 @@ def database_of(directory: str) -> str:
     return url.removesuffix("postgres") + name
 
 
+def cleaned_in_database(url: str, topic: str, partition: int) -> int:
+    """Return up to where a log is clean; -1: nothing is."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(
+            """
+            SELECT data FROM magnetar.attachments JOIN magnetar.topics AS topic
+                ON topic.id = uuid_send(topic_id)
+            WHERE topic.name = %s AND partition = %s AND attachments.name = 'cleaner-offset'
+            """,
+            (topic, partition),
+        ).fetchone()
+    return -1 if found is None else int.from_bytes(found[0])
+
+
 @cache
 def server() -> PostgresServer:
     """Return a server that runs until this process ends."""

@@ -362,6 +362,7 @@ def test_javas_tool_changes_configs(broker: Broker, topic: MakeTopic) -> None:
 # What describes the cluster.
 
 
+@pytest.mark.local_files("Their sizes are compared with what it says")
 def test_javas_tool_shows_the_sizes_of_logs(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     fill(broker, orders, 10)

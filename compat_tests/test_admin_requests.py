@@ -109,7 +109,7 @@ def create(broker: Broker, *topics: Any, validate_only: bool = True) -> Any:
         ({"partitions": 10_001}, POLICY_VIOLATION),
         ({"factor": 0}, INVALID_FACTOR),
         ({"factor": -2}, INVALID_FACTOR),
-        ({"factor": 2}, INVALID_FACTOR),
+        ({"factor": 4}, INVALID_FACTOR),
         ({"partitions": 0, "factor": 0}, INVALID_FACTOR),
         ({"configs": {"nope": "1"}}, INVALID_CONFIG),
         ({"configs": {"retention.ms": "x"}}, INVALID_CONFIG),

@@ -17,7 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from moto.server import ThreadedMotoServer
 
 from compat_tests.brokers import SETTINGS
-from compat_tests.clusters import Node, bucket_environment
+from compat_tests.buckets import bucket_environment
+from compat_tests.clusters import Node
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.waiting import eventually
 from tools.postgresql import PostgresServer, enterable_directory

@@ -47,6 +47,7 @@ OTHER_TYPES = {
 OWN = {
     "cluster.allow.async.storage",
     "cluster.objects",
+    "cluster.objects.after.ms",
     "cluster.storage",
     "connection.max.in.flight.requests",
     "durability",

@@ -20,6 +20,7 @@ from compat_tests.client import TIMEOUT_S, Pair
 from compat_tests.clients import CONFLUENT
 from compat_tests.offsets import committed_offset
 
+pytestmark = pytest.mark.local_files("Into a cluster: test_cluster_import")
 PLAIN: list[Pair] = [(b"k%d" % n, b"plain %d" % n) for n in range(50)]
 COMPACTED: list[Pair] = [(b"k%d" % (n % 5), b"latest %d" % n) for n in range(20)]
 BIG: list[Pair] = [(None, b"x" * 300_000)] * 8

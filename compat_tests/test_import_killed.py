@@ -21,6 +21,7 @@ from compat_tests.clients import CONFLUENT
 from compat_tests.command_line import output, printed
 from compat_tests.waiting import eventually
 
+pytestmark = pytest.mark.local_files("Into a cluster: test_cluster_import")
 SETTINGS = {"log.cleaner.backoff.ms": "100", "log.initial.task.delay.ms": "0"}
 #: Cleaned as a whole once it is all there: each of its segments by itself, for they are full.
 COMPACTED = {

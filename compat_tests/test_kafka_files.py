@@ -20,6 +20,7 @@ from compat_tests.conftest import StartBroker
 from compat_tests.offsets import staged
 from compat_tests.raw import Connection
 
+pytestmark = pytest.mark.local_files("Kafka reads files")
 PAIRS: list[Pair] = [(b"k%d" % n, b"v%d" % n * 20) for n in range(200)]
 #: Their numbers in Kafka's TransactionState.
 COMPLETE_COMMIT, COMPLETE_ABORT = 4, 5

@@ -53,7 +53,8 @@ def test_kafkas_client_finds_what_it_knows(broker: Broker, name: MakeName) -> No
     said = tool_box.run(
         "ClientCompatibilityTest",
         *("--bootstrap-server", broker.bootstrap, "--topic", name("checked")),
-        *("--num-cluster-nodes", "1", "--expect-record-too-large-exception", "false"),
+        *("--num-cluster-nodes", str(broker.node_count)),
+        *("--expect-record-too-large-exception", "false"),
         *options,
     )
     delete_topic(broker.bootstrap, "newtopic")  # It makes one, and minds one that is there.

@@ -158,6 +158,7 @@ def test_a_log_is_compacted_when_its_configs_let_it(
     assert values(broker, waiting)[-1] == b"active"
 
 
+@pytest.mark.local_files("A cluster replaces rows")
 def test_replaced_files_stay_for_a_while(broker: Broker) -> None:
     """Kafka renames what it deletes; so a reader of the file can finish."""
     kept = create(broker, "kept", cleanup_policy="compact", file_delete_delay_ms=str(HOUR_MS))

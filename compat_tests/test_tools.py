@@ -116,7 +116,7 @@ def test_topics_live(tools: Tools, name: MakeName) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("--replication-factor", "2"), "replica"),
+        (("--replication-factor", "4"), "replica"),
         (("--partitions", "0"), "partitions"),
         (("--replica-assignment", "1:8"), "broker 8"),
         (("--replica-assignment", "7"), "broker 7"),
@@ -278,21 +278,20 @@ def test_records_are_deleted(tools: Tools, filled: str, tmp_path: Path) -> None:
 def test_log_dirs(broker: Broker, tools: Tools, filled: str) -> None:
     printed = tools.run("LogDirsCommand", "--describe", "--topic-list", filled)
     (line,) = [line for line in printed.splitlines() if line.startswith("{")]
-    directories = [each["logDirs"][0] for each in json.loads(line)["brokers"]]
-    assert len(directories) == broker.node_count
-    for directory in directories:
-        for each in directory["partitions"]:
-            if each["partition"] == f"{filled}-0":
-                assert directory["logDir"] == str(broker.partition_directory(filled, 0).parent)
+    nodes = {each["broker"]: each["logDirs"][0] for each in json.loads(line)["brokers"]}
+    assert len(nodes) == broker.node_count
+    for node_id, directory in nodes.items():
+        assert directory["logDir"] == str(broker.directory_of_node(node_id))
     sizes = {
         each["partition"]: each["size"]
-        for directory in directories
+        for directory in nodes.values()
         for each in directory["partitions"]
     }
     assert sizes == {f"{filled}-0": sizes[f"{filled}-0"], f"{filled}-1": 0}
     assert sizes[f"{filled}-0"] > 60
 
 
+@pytest.mark.local_files("A cluster has none")
 def test_files_are_dumped(broker: Broker, filled: str) -> None:
     directory = broker.partition_directory(filled, 0)
     log = str(directory / f"{0:020}.log")
@@ -363,7 +362,7 @@ def test_replicas_stay_where_they_are(
     send(producer(broker.bootstrap), orders, [(None, b"in a directory")])
     leader = leader_of(broker.bootstrap, orders)
     partition: dict[str, object] = {"topic": orders, "partition": 0, "replicas": [leader]}
-    for directories in (["any"], [str(broker.partition_directory(orders, 0).parent)]):
+    for directories in (["any"], [str(broker.directory_of_node(leader))]):
         moved = {"version": 1, "partitions": [partition | {"log_dirs": directories}]}
         asked = ("--reassignment-json-file", written(tmp_path, moved))
         assert "Successfully started partition reassignment" in tools.run(tool, *asked, "--execute")

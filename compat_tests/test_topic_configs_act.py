@@ -34,6 +34,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+@pytest.mark.local_files("Segments of a cluster are rows")
 def test_segments_roll_by_size_age_and_index(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders", max_message_bytes="2000000")
     for _ in range(3):
@@ -58,6 +59,7 @@ def test_segments_roll_by_size_age_and_index(broker: Broker, topic: MakeTopic) -
     assert len(segments(broker, orders)) - before >= 3
 
 
+@pytest.mark.local_files("A cluster has no index files")
 def test_the_index_is_as_dense_as_is_asked(broker: Broker, topic: MakeTopic) -> None:
     orders = topic("orders")
     configure(broker, orders, index_interval_bytes="1", segment_ms="1")

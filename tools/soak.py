@@ -1,7 +1,8 @@
 """`make soak`: everything that needs luck or hours to fail.
 
 - The crash properties on the simulated disk, and the exactly-once pipeline, `--times` each.
-- All compat tests against a magnetar of three nodes.
+- All compat tests against a magnetar of three nodes, against a cluster of three over PostgreSQL,
+  and against one with a bucket.
 - The long runs of `tools.soak_run`: transactions, also over nodes, a failing cluster,
   groups, topics, Spark's sink.
 - 100 000 random histories of a consumer group.
@@ -87,10 +88,14 @@ def long_run(name: str, minutes: float) -> Outcome:
     return run(name, ["tools.soak_run", name, "--minutes", str(minutes)])
 
 
-def compat_over_nodes() -> Outcome:
-    """All compat tests against a magnetar of three nodes."""
-    arguments = ["pytest", "-q", "-n", "2", "--dist", "loadscope", "-p", "no:randomly"]
-    return run("compat over nodes", [*arguments, "compat_tests"], {"MAGNETAR_WORKERS": "3"})
+def compat_over_nodes(storage: str) -> Outcome:
+    """All compat tests against a magnetar of three nodes; `storage`: of a cluster, and which."""
+    arguments = ["pytest", "-q", "-n", "3", "--dist", "loadscope", "-p", "no:randomly"]
+    return run(
+        f"compat over nodes {storage}".rstrip(),
+        [*arguments, "compat_tests"],
+        {"MAGNETAR_WORKERS": "3", "MAGNETAR_STORAGE": storage},
+    )
 
 
 def group_histories() -> Outcome:
@@ -108,6 +113,15 @@ def spark_example(name: str) -> Outcome:
     return run(name, [f"spark_examples.{name}"])
 
 
+_ONCE: Mapping[str, Callable[[], Outcome]] = {
+    "compat": partial(compat_over_nodes, ""),
+    "compat-postgresql": partial(compat_over_nodes, "postgresql"),
+    "compat-s3": partial(compat_over_nodes, "postgresql+s3"),
+    "histories": group_histories,
+    "bucket": bucket,
+}
+
+
 def _planned(
     times: int, minutes: float, only: str | None
 ) -> Iterator[tuple[int, Callable[[], Outcome]]]:
@@ -117,8 +131,7 @@ def _planned(
             yield number, crash_properties
         if only in (None, "pipeline"):
             yield number, pipeline
-    once = {"compat": compat_over_nodes, "histories": group_histories, "bucket": bucket}
-    for name, perform in once.items():
+    for name, perform in _ONCE.items():
         if only in (None, name):
             yield 1, perform
     for name, share in _SHARES.items():
@@ -144,7 +157,7 @@ def main() -> int:
     )
     parser.add_argument(
         "--only",
-        choices=("crash", "pipeline", "compat", "histories", "bucket", *_SHARES, "examples"),
+        choices=("crash", "pipeline", *_ONCE, *_SHARES, "examples"),
     )
     arguments = parser.parse_args()
     outcomes = []

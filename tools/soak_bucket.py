@@ -30,7 +30,8 @@ from confluent_kafka.admin import AdminClient
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import SETTINGS
-from compat_tests.clusters import Node, bucket_environment
+from compat_tests.buckets import bucket_environment
+from compat_tests.clusters import Node
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.faulty_bucket import BUCKET, FaultyBucket, faulty_bucket
 from logstore.remote.bucket import Bucket

@@ -8,8 +8,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from compat_tests.brokers import SETTINGS, Broker
+from compat_tests.buckets import bucket_environment
 from compat_tests.chaos.database import Database
-from compat_tests.clusters import Node, bucket_environment
+from compat_tests.clusters import Node
 from tools.tcp_proxy import TcpProxy
 
 NODES = (1, 2, 3)

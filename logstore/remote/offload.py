@@ -1,9 +1,9 @@
 """Moving the older chunks of logs from rows to objects, and deleting objects that nothing names.
 
 A commit writes rows, whatever its size, so no commit waits for an object store. Later, once 8 MiB
-of a log have come together, or ten minutes have passed, its chunks become one object, and
-references take their place in the rows by another commit. Where the object store does not answer,
-the rows stay: nothing is lost, and nothing stops; the database grows until it answers again.
+of a log have come together, or the oldest are old, its chunks become one object, and references
+take their place in the rows by another commit. Where the object store does not answer, the rows
+stay: nothing is lost, and nothing stops; the database grows until it answers again.
 
 The keys of objects are unique: `logs/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`. A node may end
 between the write of an object and the commit, so a sweep lists all objects, and deletes those that
@@ -21,9 +21,8 @@ from logstore.remote.object_store import ObjectStore
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
 
-#: Bytes of a log that become one object; fewer once the oldest of them are so old.
+#: Bytes of a log that become one object; fewer once the oldest of them are old.
 OBJECT_BYTES = 8 << 20
-OBJECT_AGE_MS = 600_000
 #: Bytes that one reference stands for, at least: a read fetches so much.
 REFERENCE_BYTES = 1 << 20
 #: Bytes that one node moves until it has their room in the rows made free. By itself a database
@@ -47,10 +46,15 @@ class _Waiting(NamedTuple):
 class Offload:
     """Moves chunks of the logs that one incarnation of a node leads."""
 
-    def __init__(self, rows: CommitStore, objects: ObjectStore, incarnation: int) -> None:
-        """`rows`: the store below any that follows references."""
+    def __init__(
+        self, rows: CommitStore, objects: ObjectStore, incarnation: int, age_ms: int
+    ) -> None:
+        """`rows`: the store below any that follows references. `age_ms`: chunks that have waited so
+        long become an object, however few they are.
+        """
         self._rows = rows
         self._objects = objects
+        self._age_ms = age_ms
         self._incarnation = incarnation
         self._count = count()
         #: The logs whose chunks are too few for an object yet.
@@ -70,7 +74,7 @@ class Offload:
             return False
         waiting = self._waiting.setdefault(ledger, _Waiting(now_ms, begin))
         new_bytes = ledger.batches.bytes_between(waiting.counted_to, end)
-        is_old = now_ms - waiting.since_ms >= OBJECT_AGE_MS
+        is_old = now_ms - waiting.since_ms >= self._age_ms
         if waiting.bytes + new_bytes < OBJECT_BYTES and not is_old:
             return False
         replacements = ledger.replacements

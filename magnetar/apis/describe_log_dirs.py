@@ -83,9 +83,11 @@ def _partition(log: PartitionLog) -> DescribeLogDirsPartition:
 
 def _disk(services: Services) -> tuple[int, int]:
     """Return the total and the free bytes of the directory's disk; -1 for unknown."""
+    if not services.logs.has_directory:  # What lies there in a cluster is no partition's.
+        return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     try:
         usage = shutil.disk_usage(services.node.data_dir)
-    # With durability=memory there is no directory.
+    # With durability=memory there is none on a disk.
     except FileNotFoundError:
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     return usage.total, usage.free

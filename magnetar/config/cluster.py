@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.config.security import password
-from magnetar.config.setting import Config, boolean, string
+from magnetar.config.setting import Config, boolean, long, string
 
 
 class ClusterConfig(Config):
@@ -22,6 +22,14 @@ class ClusterConfig(Config):
         " gs://..., az://... or file:///DIRECTORY; --objects stands for it. Credentials come from"
         " where each cloud's tools find them. The first node that names one decides for the"
         " cluster. Without it everything stays in the database.",
+    )
+    cluster_objects_after_ms = long(
+        600_000,
+        minimum=0,
+        since="magnetar 0.1",
+        doc="How long batches stay in the database at most before they move to the bucket. They"
+        " move sooner where 8 MiB of a partition have come together. Less keeps the database"
+        " smaller, and makes more and smaller objects.",
     )
     cluster_allow_async_storage = boolean(
         False,

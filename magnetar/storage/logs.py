@@ -306,6 +306,11 @@ class Logs:
         self._group_commit.fail(StorageFailure(str(failure)))
 
     @property
+    def has_directory(self) -> bool:
+        """Whether they lie in a data directory; else in a database."""
+        return self._on_disk is not None
+
+    @property
     def cluster_id(self) -> str | None:
         """The cluster that the directory belongs to by its own account, if it names one."""
         return None if self._on_disk is None else self._on_disk.identity().get("cluster.id")

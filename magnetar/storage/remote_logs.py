@@ -22,6 +22,7 @@ from logstore.sync.group_commit import GroupCommit
 from logstore.sync.sync_executors import SyncExecutor
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.cluster import ClusterConfig
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
 from magnetar.storage.logs import Logs
@@ -51,6 +52,7 @@ class RemoteLogs(Logs):
         """`objects`: where older batches move to; None: they stay. `executor` and `now_ms`, as
         `StoreCommits` has it, are others in a simulation."""
         self._rows, self._objects = store, objects
+        self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
         store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
@@ -75,7 +77,7 @@ class RemoteLogs(Logs):
         super().begin_as(node_id, incarnation)
         self._store.begin_as(node_id, incarnation)
         if self._objects is not None:
-            offload = Offload(self._rows, self._objects, incarnation)
+            offload = Offload(self._rows, self._objects, incarnation, self._objects_after_ms)
             self.bulk = Bulk(offload, Sweep(self._rows, self._objects))
 
     @property

@@ -14,7 +14,7 @@ from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_store import Chunk, StoreUnavailable, Wanted
 from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.object_store import ObjectsUnavailable
-from logstore.remote.offload import OBJECT_AGE_MS, Offload, Sweep, referring
+from logstore.remote.offload import Offload, Sweep, referring
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_reads import StoreReads
@@ -27,6 +27,7 @@ from wire.records import BatchHeader, SimpleRecord, build_batch
 _T = TypeVar("_T")
 
 LIMITS = LogConfig(segment_bytes=1 << 30)
+AGE_MS = 600_000
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ class World:
         asyncio.run(self.rows.connect())
         self.store = BulkStore(self.rows, self.objects)
         self.stepped.reads = StoreReads(self.store)
-        self.offload = Offload(self.rows, self.objects, incarnation=3)
+        self.offload = Offload(self.rows, self.objects, incarnation=3, age_ms=AGE_MS)
         self.batches: list[bytes] = []
         # No batch stays in memory: all reads go to the store.
         self.ledger = self.stepped.load(tail=MemoryTail(0))
@@ -141,11 +142,11 @@ async def test_the_room_of_what_moved_is_made_free_now_and_then(
 async def test_few_chunks_wait_ten_minutes(world: World) -> None:
     world.append(2)
     assert not await world.carried_out(1_000)
-    assert not await world.carried_out(1_000 + OBJECT_AGE_MS - 1)
+    assert not await world.carried_out(1_000 + AGE_MS - 1)
     assert not world.objects.objects
-    assert await world.carried_out(1_000 + OBJECT_AGE_MS)
+    assert await world.carried_out(1_000 + AGE_MS)
     assert len(world.objects.objects) == 1
-    assert not await world.carried_out(1_000 + 2 * OBJECT_AGE_MS)
+    assert not await world.carried_out(1_000 + 2 * AGE_MS)
     await world.check()
 
 
