@@ -16,7 +16,7 @@ from __future__ import annotations
 import pkgutil
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
@@ -128,6 +128,7 @@ def _response_class(request_class: type[Message]) -> type[Message]:
     return found
 
 
+@cache
 def load_apis() -> dict[int, Api]:
     """Import every module of this package and return the table by API key."""
     package = import_module("magnetar.apis")

@@ -288,11 +288,17 @@ def _check_together(values: Mapping[str, object]) -> None:
         )
 
 
-def resolve(own: Mapping[str, object], broker: BrokerConfig) -> TopicConfig:
-    """Return every setting of a topic that has `own` values; `explicit` names these."""
-    values = {name: broker_default(name, broker) for name in TopicConfig.settings}
-    values.update(own)
-    config = TopicConfig(values)
+def broker_defaults(broker: BrokerConfig) -> dict[str, object]:
+    """Return the values on this broker, as it is now, for topics that set nothing."""
+    return {name: broker_default(name, broker) for name in TopicConfig.settings}
+
+
+def resolve(own: Mapping[str, object], defaults: Mapping[str, object]) -> TopicConfig:
+    """Return every setting of a topic that has `own` values; `explicit` names these.
+
+    `defaults`: the broker's, which are asked for once where there are many topics.
+    """
+    config = TopicConfig({**defaults, **own})
     # Not all of `values`, which the constructor takes for given: the defaults among them are the
     # broker's.
     config.explicit = frozenset(own)

@@ -8,8 +8,9 @@ the pickled one. So a writer holds only its options and what the brokers promise
 from __future__ import annotations
 
 import logging
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ _TRANSACTION_TIMEOUT_MS_MAX = 2**31 - 1
 _BATCH_JOB = -1
 #: Hexadecimal digits: enough for the drivers of one query that may be alive at once.
 _SESSION_LENGTH = 12
+#: Spark's `spark.python.task.killTimeout` is 2 s by default.
+_KILLED_WITHIN_S = 3.0
 
 _log = logging.getLogger("magnetar.spark")
 
@@ -164,8 +167,12 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         left = self._family.prefix(self._batch_number(batchId))
         with self._cluster() as cluster:
             parent = self._parent(cluster, self._family)
-            unheard = {child for child in parent.undecided() if child.startswith(left)}
-            parent.fence(unheard | _children(messages))
+            parent.fence(_children(messages) | _named(left, parent.undecided()))
+            if messages.count(None) > 1:
+                # Tasks beside the one that failed are being killed now. Until they are, they may
+                # begin a transaction, or vote.
+                time.sleep(_KILLED_WITHIN_S)
+                parent.fence(_named(left, parent.undecided()))
 
     def _batch(self, written: Sequence[Written], batch_id: int) -> Progress:
         place = written[0].place
@@ -202,6 +209,10 @@ class SinkWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         # Before tasks begin: votes that a dead driver sealed let no new ones in.
         self._parent(cluster, family).end_abandoned()
         return family
+
+
+def _named(prefix: str, children: Set[str]) -> set[str]:
+    return {child for child in children if child.startswith(prefix)}
 
 
 def _children(messages: Iterable[WriterCommitMessage | None]) -> set[str]:

@@ -22,7 +22,13 @@ from logstore.partition.log import PartitionLog
 from logstore.remote.commit_store import NodeFenced
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.setting import InvalidValue
-from magnetar.config.topic import TopicConfig, parse_topic_configs, read_topic_configs, resolve
+from magnetar.config.topic import (
+    TopicConfig,
+    broker_defaults,
+    parse_topic_configs,
+    read_topic_configs,
+    resolve,
+)
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
@@ -98,7 +104,8 @@ class Topics:
 
     async def start(self) -> None:
         """Open the logs of every topic in the catalog, leaving the event loop free for signals."""
-        rows = [(row, self._settings(row)) for row in self._catalog.topics()]
+        defaults = broker_defaults(self._config)
+        rows = [(row, self._settings(row, defaults)) for row in self._catalog.topics()]
         logs = await self._logs.open_together(
             _opening(row, index, settings)
             for row, settings in rows
@@ -180,8 +187,7 @@ class Topics:
         Raises as `check_creation`, and LEADER_NOT_AVAILABLE where another node was faster.
         """
         row = self.check_creation(name, partition_count, replication_factor, configs or {})
-        # First: otherwise a start would look in these logs for what those of a former topic of this
-        # name had.
+        # First: otherwise a start would look in these logs for what a former topic's had.
         self._logs.free(row.name, row.partition_count)
         try:
             self._catalog.add_topic(row)
@@ -384,14 +390,12 @@ class Topics:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic.name}."
             )
         # Resolved before the catalog is written: texts that cannot be obeyed are not stored.
-        settings = resolve(parse_topic_configs(configs), self._config)
+        settings = resolve(parse_topic_configs(configs), broker_defaults(self._config))
         self._catalog.set_topic_configs(topic.id, configs)
         self._apply_configs(topic, configs, settings)
 
-    def _apply_configs(
-        self, topic: Topic, configs: Mapping[str, str], settings: TopicConfig
-    ) -> None:
-        topic.configs = dict(configs)
+    def _apply_configs(self, topic: Topic, texts: Mapping[str, str], settings: TopicConfig) -> None:
+        topic.configs = dict(texts)
         topic.settings = settings
         for log in topic.local:
             self._logs.reconfigure(log, settings)
@@ -403,7 +407,8 @@ class Topics:
         """
         seen = 0
         for topic in self.all():
-            topic.settings = resolve(read_topic_configs(topic.configs)[0], self._config)
+            own, _ = read_topic_configs(topic.configs)
+            topic.settings = resolve(own, broker_defaults(self._config))
             for log in topic.local:
                 self._logs.reconfigure(log, topic.settings)
                 seen += 1
@@ -459,11 +464,11 @@ class Topics:
         # Half a change is worse than one whose client has gone: the catalog may have it already.
         return await asyncio.shield(task)
 
-    def _settings(self, row: TopicRow) -> TopicConfig:
+    def _settings(self, row: TopicRow, defaults: dict[str, object] | None = None) -> TopicConfig:
         values, reasons = read_topic_configs(row.configs)
         for reason in reasons:
             _log.warning("stored config ignored", topic=row.name, reason=reason)
-        return resolve(values, self._config)
+        return resolve(values, defaults or broker_defaults(self._config))
 
     async def _open(self, row: TopicRow, settings: TopicConfig, first: int) -> list[Partition]:
         """Open the logs of a topic's partitions from `first` on, some in each turn."""

@@ -60,6 +60,8 @@ class FileContent:
         self.unsynced.append(change)
 
     def sync(self) -> None:
+        if not self.unsynced:
+            return
         for change in self.unsynced:
             if isinstance(change, Write) and change.data:
                 end = change.position + len(change.data)

@@ -24,6 +24,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import TypeAlias
 
@@ -207,7 +208,8 @@ class SimulatedDisk:
         self._fail_if_due("read")
 
     def _fail_if_due(self, operation: str) -> None:
-        waiting = self._failures.get(operation, [])
+        if not (waiting := self._failures.get(operation)):
+            return
         due = [code for after, code in waiting if after == 0]
         self._failures[operation] = [(after - 1, code) for after, code in waiting if after > 0]
         if due:
@@ -414,8 +416,9 @@ def _nothing() -> None:
     """Nobody is told."""
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+@lru_cache(maxsize=10_000)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
 
 
 def _sync_names(directory: _Directory) -> None:

@@ -131,10 +131,12 @@ def _changed(seen: Observations) -> Iterator[str]:
 def _skipped(seen: Observations, kept: Kept) -> Iterator[str]:
     """What each reader saw is what is there at the end, of the offsets that it went over."""
     offsets = {key: [one.offset for one in records] for key, records in seen.final.items()}
+    partitions = dict.fromkeys(one.partition for one in seen.fetched)
+    trimmed = {partition: _first_kept(seen, partition, kept) for partition in partitions}
     for one in seen.fetched:
         key = one.partition, one.is_committed
         found = offsets.get(key, [])
-        start = max(one.from_offset, _trimmed_below(seen, one.partition, kept))
+        start = max(one.from_offset, trimmed[one.partition])
         expected = found[bisect_left(found, start) : bisect_left(found, one.next_offset)]
         told = [record.offset for record in one.records if record.offset >= start]
         if missing := sorted(set(expected) - set(told)):
@@ -143,12 +145,6 @@ def _skipped(seen: Observations, kept: Kept) -> Iterator[str]:
         if gone and one.partition.topic not in kept:
             word = "dirty read" if one.is_committed else "vanished"
             yield f"{word}: {one.reader} saw {gone} in {one.partition}, and they are not there"
-
-
-def _trimmed_below(seen: Observations, partition: TopicPartition, kept: Kept) -> int:
-    if kept.get(partition.topic) == "retained":
-        return max(one.log_start_offset for one in seen.fetched if one.partition == partition)
-    return max((one.before_offset for one in seen.trimmed if one.partition == partition), default=0)
 
 
 def _back(partition: TopicPartition, told: Iterable[Fetched]) -> Iterator[str]:

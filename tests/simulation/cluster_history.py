@@ -131,7 +131,7 @@ class _Cluster(SeveralNodes):
             ClusterNemesis(machine, self.network, self.storage, self.random_of(f"nemesis {each}"))
             for each, machine in self.machines.items()
         ]
-        self.routes = CatalogRoutes(self.storage.read)
+        self.routes = CatalogRoutes(self.storage.read, self.storage.writes)
 
     def address_of(self, node_id: int) -> str:
         return self.machines[node_id].address

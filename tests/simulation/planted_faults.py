@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from coordinator.transactions.epochs import Relation
@@ -37,7 +38,9 @@ FAULTS = (
         "sync-skipped",
         "logstore.sync.file_syncs:FileSyncs.perform",
         "A sync is reported as done, and nothing is synced.",
-        lambda _: lambda self, syncs, done, settles: self._executor.call_soon(lambda: done(None)),
+        lambda _: (
+            lambda self, _syncs, done, *_, **__: self._executor.call_soon(partial(done, None))
+        ),
     ),
     Fault(
         "durable-not-awaited",

@@ -1,10 +1,11 @@
-"""Tell the histories of many seeds, each in a process of its own, and print those that go wrong.
+"""Tell the histories of many seeds, in processes of their own, and print those that go wrong.
 
     python -m tests.simulation.run --seeds 0-999 --processes 2
     python -m tests.simulation.run --seeds 17 --plant fence-removed
 
-Every process has the same hash seed and the same state at its beginning, so a seed is the same
-history in every run, alone or among others. The exit code is 1 where a history went wrong, and 2
+Every process has the same hash seed and the same state at its beginning, and tells a few histories.
+What one of them leaves behind is never touched again. So a seed is the same history in every run,
+alone or among others. The exit code is 1 where a history went wrong, and 2
 where the simulation, its checker or a plant did.
 """
 
@@ -15,11 +16,13 @@ import gc
 import os
 import pickle
 import select
+import struct
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +41,10 @@ FAMILIES = {
 #: A history that uses more of a processor is ended, and told as stuck; so is one that waits.
 SECONDS_MAX = 60.0
 _WAITING_MAX_S = 900.0
+#: A process tells no more: all of them stay in its memory, some 10 to 40 MB each.
+_HISTORIES_OF_A_PROCESS = 8
+#: Each verdict has its size before it.
+_SIZE = struct.Struct(">I")
 
 
 def main() -> int:
@@ -104,8 +111,11 @@ class Told:
 @dataclass
 class _Running:
     process_id: int
-    seed: int
-    began_s: float
+    #: Those that it has not told yet. It is at the first.
+    seeds: deque[int]
+    began_s: float = field(default_factory=time.monotonic)
+    #: What the process had used of a processor when the first one began.
+    used_s: float = 0.0
     said: bytes = b""
 
 
@@ -119,71 +129,96 @@ def tell_all(seeds: range, plant: str, processes: int, family: str = "") -> Iter
     histories = import_module(f"tests.simulation.{name}")
     histories.warm_up()
     gc.freeze()
-    waiting = iter(seeds)
+    # A few for each process at least, so that none of them is idle for long at the end.
+    size = max(1, min(_HISTORIES_OF_A_PROCESS, len(seeds) // (4 * processes)))
+    waiting = deque(seeds[start : start + size] for start in range(0, len(seeds), size))
     running: dict[int, _Running] = {}
     try:
-        while True:
-            while len(running) < processes and (seed := next(waiting, None)) is not None:
-                reading, one = _begin(seed, plant, histories, family)
+        while waiting or running:
+            while len(running) < processes and waiting:
+                reading, one = _begin(waiting.popleft(), plant, histories, family)
                 running[reading] = one
-            if not running:
-                return
-            yield from _gather(running)
+            for told, untold in _gather(running):
+                if untold:
+                    waiting.appendleft(untold)
+                yield told
     finally:
         for reading, one in running.items():
             os.kill(one.process_id, 9)
             _end(reading, one)
 
 
-def _begin(seed: int, plant: str, histories: ModuleType, family: str) -> tuple[int, _Running]:
+def _begin(seeds: range, plant: str, histories: ModuleType, family: str) -> tuple[int, _Running]:
     reading, writing = os.pipe()
     process_id = os.fork()
     if process_id == 0:
         os.close(reading)
-        _tell_one(seed, plant, writing, histories, family)
+        _tell_some(seeds, plant, writing, histories, family)
     os.close(writing)
-    return reading, _Running(process_id, seed, time.monotonic())
+    return reading, _Running(process_id, deque(seeds))
 
 
-def _tell_one(seed: int, plant: str, writing: int, histories: ModuleType, family: str) -> None:
-    """Tell one history and end the process, without the ceremony that would run what is left."""
-    # What the end of a process would clean up is what a dead broker has left.
+def _tell_some(seeds: range, plant: str, writing: int, histories: ModuleType, family: str) -> None:
+    """Tell histories and end the process, without the ceremony that would run what is left."""
+    # What a collection, or the end of a process, would clean up is what a dead broker has left.
     gc.disable()
-    try:
-        options = {"family": family} if family and family not in _MODULES else {}
-        verdict = histories.tell(seed, plant, **options)
-        told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
-    except BaseException:
-        # A fault that cannot be planted, or a mistake of the simulation: no verdict, but a reason.
-        told = Told(seed, [f"no verdict: {traceback.format_exc()}"], is_broken=True)
+    options = {"family": family} if family and family not in _MODULES else {}
     try:
         with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(told, pipe)
+            for seed in seeds:
+                try:
+                    verdict = histories.tell(seed, plant, **options)
+                    told = Told(seed, verdict.witnesses, verdict.trace_hash, verdict.extent)
+                except BaseException:
+                    # A fault that cannot be planted, or a mistake of the simulation: no verdict,
+                    # but a reason.
+                    reason = f"no verdict: {traceback.format_exc()}"
+                    told = Told(seed, [reason], is_broken=True)
+                said = pickle.dumps(told)
+                pipe.write(_SIZE.pack(len(said)) + said)
+                pipe.flush()
     finally:
         os._exit(0)
 
 
-def _gather(running: dict[int, _Running]) -> Iterator[Told]:
+def _gather(running: dict[int, _Running]) -> Iterator[tuple[Told, range]]:
+    """Yield what was told, and the seeds that are to be told by another process in its place."""
     for reading in select.select(list(running), [], [], 1.0)[0]:
         one = running[reading]
-        data = os.read(reading, 1 << 16)
-        one.said += data
-        if not data:
+        if data := os.read(reading, 1 << 16):
+            one.said += data
+            yield from ((told, range(0)) for told in _told(one))
+        else:
             del running[reading]
-            _end(reading, one)
-            if one.said:
-                told = pickle.loads(one.said)
-                assert isinstance(told, Told)
-                yield told
-            else:
-                yield Told(one.seed, ["stuck: the process ended without a verdict"])
+            yield from _ended(reading, one, "the process ended without a verdict")
     for reading, one in list(running.items()):
         waited_s = time.monotonic() - one.began_s
-        if _used_s(one.process_id) > SECONDS_MAX or waited_s > _WAITING_MAX_S:
+        if _used_s(one.process_id) - one.used_s > SECONDS_MAX or waited_s > _WAITING_MAX_S:
             os.kill(one.process_id, 9)
             del running[reading]
-            _end(reading, one)
-            yield Told(one.seed, [f"stuck: no verdict after {waited_s:.0f} s"])
+            yield from _ended(reading, one, f"no verdict after {waited_s:.0f} s")
+
+
+def _told(one: _Running) -> Iterator[Told]:
+    """Take the whole verdicts from what a process has said."""
+    while len(one.said) >= _SIZE.size:
+        end = _SIZE.size + _SIZE.unpack_from(one.said)[0]
+        if len(one.said) < end:
+            return
+        told = pickle.loads(one.said[_SIZE.size : end])
+        assert isinstance(told, Told)
+        one.said = one.said[end:]
+        one.seeds.popleft()
+        one.began_s, one.used_s = time.monotonic(), _used_s(one.process_id)
+        yield told
+
+
+def _ended(reading: int, one: _Running, reason: str) -> Iterator[tuple[Told, range]]:
+    """The process is no more: yield the history that it was at, where there was one."""
+    _end(reading, one)
+    if one.seeds:
+        first, last = one.seeds[0], one.seeds[-1]
+        yield Told(first, [f"stuck: {reason}"]), range(first + 1, last + 1)
 
 
 def _used_s(process_id: int) -> float:

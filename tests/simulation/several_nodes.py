@@ -39,6 +39,7 @@ from tests.simulation.world.entropy import seeded_entropy
 from tests.simulation.world.log_lines import LogLines, recorded_logs
 from tests.simulation.world.machine import HEALING_INTERVAL_MS
 from tests.simulation.world.network import Network
+from tests.simulation.world.pace import simulated_pace
 from tests.simulation.world.process import Process, Scheduler
 from wire.error_code import ErrorCode
 
@@ -255,7 +256,8 @@ class SeveralNodes(ABC):
 
     def told(self, plant: str) -> Verdict:
         """Let the history happen, with the fault of that name planted; return what came of it."""
-        with recorded_logs(self.log), planted(plant), seeded_entropy(self.random_of("entropy")):
+        entropy = seeded_entropy(self.random_of("entropy"))
+        with recorded_logs(self.log), planted(plant), entropy, simulated_pace():
             try:
                 self.scheduler.run(self.process, self.story())
             except Exception:
@@ -265,6 +267,7 @@ class SeveralNodes(ABC):
                 check_plant((*failed, *self.log.errors()))
             verdict = self.verdict()
             self.scheduler.end()
+        self.scheduler.graveyard.append(self)
         return verdict
 
 

@@ -342,6 +342,7 @@ def tell(seed: int, plant: str = "", family: str = "") -> Verdict:
             check_plant((*whole.machine.failures, *whole.log.errors()))
         verdict = whole.verdict()
         whole.scheduler.end()
+    whole.scheduler.graveyard.append(whole)
     return verdict
 
 

@@ -22,6 +22,7 @@ from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
 from magnetar.config.topic import (
     TopicConfig,
+    broker_defaults,
     parse_topic_configs,
     resolve,
 )
@@ -195,14 +196,15 @@ def test_what_is_said_to_act_is_read_somewhere() -> None:
 
 def test_topics_take_their_defaults_from_the_broker() -> None:
     broker = broker_config(log_retention_hours="2", message_max_bytes="5000")
-    config = resolve({"segment.bytes": 1048576}, broker)
+    config = resolve({"segment.bytes": 1048576}, broker_defaults(broker))
     assert config.retention_ms == 2 * 3600 * 1000
     assert config.max_message_bytes == 5000
     assert config.segment_bytes == 1048576
     assert config.segment_ms == 168 * 3600 * 1000
     finer = broker_config(log_retention_hours="2", log_retention_minutes="1")
-    assert resolve({}, finer).retention_ms == 60_000
-    assert resolve({}, broker_config(log_retention_hours="-1")).retention_ms == -1
+    assert resolve({}, broker_defaults(finer)).retention_ms == 60_000
+    never = broker_config(log_retention_hours="-1")
+    assert resolve({}, broker_defaults(never)).retention_ms == -1
 
 
 def test_a_setting_tells_where_it_comes_from() -> None:

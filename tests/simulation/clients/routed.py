@@ -24,8 +24,11 @@ M = TypeVar("M", bound=Message)
 class CatalogRoutes(Routing):
     """By the catalog: what the clients' metadata says sooner or later."""
 
-    def __init__(self, catalog: Callable[[], Catalog]) -> None:
+    def __init__(self, catalog: Callable[[], Catalog], writes: Callable[[], int]) -> None:
+        """`writes`: how many rows of the catalog were written so far."""
         self._catalog = catalog
+        self._writes = writes
+        self._looked_at: int | None = None
         self._read_at = -1
         self._leaders: dict[str, list[int]] = {}
 
@@ -43,13 +46,19 @@ class CatalogRoutes(Routing):
         return self.leader(TRANSACTION_STATE, shard)
 
     def _of(self, topic: str) -> list[int]:
+        # Every request comes here, and a lease is written more often than a leader.
+        if (writes := self._writes()) != self._looked_at:
+            self._looked_at = writes
+            self._read()
+        return self._leaders.get(topic, [])
+
+    def _read(self) -> None:
         catalog = self._catalog()
         if (count := catalog.change_count()) != self._read_at:
             self._read_at = count
             self._leaders = {
                 row.name: [one.node_id for one in row.leaders] for row in catalog.topics()
             }
-        return self._leaders.get(topic, [])
 
 
 class RoutedConnection:

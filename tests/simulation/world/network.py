@@ -277,8 +277,7 @@ class Network:
         return self._traced.hexdigest()
 
     def _trace(self, at_s: float, piece: bytes) -> None:
-        self._traced.update(b"%r %d " % (at_s, len(piece)))
-        self._traced.update(piece)
+        self._traced.update(b"%r %d %b" % (at_s, len(piece), piece))
 
     def listen(self, server: Process, accept: Callable[[], Any], address: str = BROKER) -> None:
         """Let a process accept connections from now on, until it ends."""

@@ -13,7 +13,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from itertools import count
 from random import Random
@@ -30,6 +30,7 @@ _TURN_S = (0.000_005, 0.000_02, 0.000_1)
 _THREAD_S = (0.0, 0.000_05, 0.000_5, 0.005, 0.05)
 #: More turns than any history takes: something spins.
 TURNS_MAX = 2_000_000
+_NEVER_S = float("inf")
 
 
 class ProcessEnded(BaseException):
@@ -47,15 +48,22 @@ class Scheduler:
         self.random = random
         self.now_s = 0.0
         self.turns = 0
+        #: Whose event loop asyncio takes for the running one: to tell it costs two system calls.
+        self._running: Process | None = None
         self.processes: list[Process] = []
-        #: Of processes that have ended: not even the garbage collector may run what they left.
+        #: Of processes that have ended: not even the garbage collector may run what they left. With
+        #: the history itself among it, nothing is taken to pieces at its end.
         self.graveyard: list[object] = []
 
     def run(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
         """Run all processes until `work` of one of them is done; return its result."""
         task = process.spawn(work)
-        while not task.done():
-            self._turn()
+        try:
+            while not task.done():
+                self._turn()
+        finally:
+            self._running = None
+            asyncio._set_running_loop(None)
         return task.result()
 
     def end(self) -> None:
@@ -67,15 +75,73 @@ class Scheduler:
         self.turns += 1
         if self.turns > TURNS_MAX:
             raise Stuck(f"{TURNS_MAX} turns, and no end")
-        able = [each for each in self.processes if each.may_run(self.now_s)]
-        if not able:
+        while not (able := self._able()):
             self.now_s = max(self.now_s, min(each.next_s for each in self.processes))
-            if self.now_s == float("inf"):
+            if self.now_s == _NEVER_S:
                 raise Stuck("every process waits, and nothing will ever happen")
-            return
-        chosen = able[0] if len(able) == 1 else self.random.choice(able)
-        chosen.turn()
-        self.now_s += self.random.choice(_TURN_S)
+        chosen = able[0] if len(able) == 1 else able[self._draw(len(able))]
+        if chosen is not self._running:
+            self._running = chosen
+            asyncio._set_running_loop(chosen)
+        chosen.turn(self.now_s)
+        self.now_s += _TURN_S[self._draw(len(_TURN_S))]
+
+    def _draw(self, count: int) -> int:
+        """Return a number below `count`: what `random.choice` draws, with a third of its calls."""
+        getrandbits, bits = self.random.getrandbits, count.bit_length()
+        drawn = getrandbits(bits)
+        while drawn >= count:
+            drawn = getrandbits(bits)
+        return drawn
+
+    def _able(self) -> list[Process]:
+        """Return the processes that have something to do now."""
+        now_s = self.now_s
+        return [
+            each
+            for each in self.processes
+            if (each.due or each.timer_s <= now_s) and now_s >= each.stopped_until_s
+        ]
+
+
+class _Call(asyncio.TimerHandle):
+    """A callback that waits for its turn, or for its time.
+
+    asyncio's own handles look for a debugger each time, and take three times as long to make.
+    """
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "process", "when_s")
+
+    def __init__(
+        self,
+        callback: Callable[..., object] | None,
+        args: tuple[object, ...],
+        process: Process,
+        context: Context | None,
+        when_s: float = 0.0,
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.process = process
+        self.context = copy_context() if context is None else context
+        self.when_s = when_s
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            # What it would have held alive ends here, as with asyncio's own.
+            self.callback, self.args = None, ()
+            self.process.on_cancelled(self)
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.when_s
+
+    def __repr__(self) -> str:
+        return f"<call of {self.callback} at {self.when_s}>"
 
 
 class Process(asyncio.BaseEventLoop):
@@ -86,12 +152,16 @@ class Process(asyncio.BaseEventLoop):
         super().__init__()
         self._scheduler = scheduler
         self._random = random
-        self._due: deque[asyncio.Handle] = deque()
-        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
+        #: What is ready.
+        self.due: deque[_Call] = deque()
+        self._later: list[tuple[float, int, _Call]] = []
+        #: When the first timer is due that is not cancelled.
+        self.timer_s = _NEVER_S
         self._numbers = count()
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
         self._handler = None
-        self._stopped_until_s = 0.0
+        #: Until then the process has no turn, whatever is due.
+        self.stopped_until_s = 0.0
         #: Called when the process ends, in that step.
         self.on_end: list[Callable[[], None]] = []
         scheduler.processes.append(self)
@@ -104,50 +174,57 @@ class Process(asyncio.BaseEventLoop):
             return
         self.is_alive = False
         self._scheduler.processes.remove(self)
-        self._scheduler.graveyard += [asyncio.all_tasks(self), self._due, self._later, self]
-        self._due, self._later = deque(), []
+        self._scheduler.graveyard += [asyncio.all_tasks(self), self.due, self._later, self]
+        self.due, self._later, self.timer_s = deque(), [], _NEVER_S
         for on_end in self.on_end:
             on_end()
 
     def stop_for(self, seconds: float) -> None:
         """Stop the process for that time: the scheduler gives it no turn, whatever is due."""
-        self._stopped_until_s = self._scheduler.now_s + seconds
-
-    def may_run(self, now_s: float) -> bool:
-        """Whether the process has something to do now."""
-        if now_s < self._stopped_until_s:
-            return False
-        return bool(self._due) or self._next_timer_s() <= now_s
+        self.stopped_until_s = self._scheduler.now_s + seconds
 
     @property
     def next_s(self) -> float:
         """When it has something to do, if nothing happens to it before."""
-        due_s = 0.0 if self._due else self._next_timer_s()
-        return max(due_s, self._stopped_until_s) if due_s < float("inf") else due_s
+        due_s = 0.0 if self.due else self.timer_s
+        return max(due_s, self.stopped_until_s) if due_s < _NEVER_S else due_s
 
-    def _next_timer_s(self) -> float:
+    def on_cancelled(self, call: _Call) -> None:
+        """Cancelled timers are dropped when their time comes; the next one may be another now."""
+        if call.when_s == self.timer_s:
+            self._look_at_timers()
+
+    def _look_at_timers(self) -> None:
         timers = self._later
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
-        return timers[0][0] if timers else float("inf")
+        self.timer_s = timers[0][0] if timers else _NEVER_S
 
-    def turn(self) -> None:
-        """Run what is ready now, and the timers that are due."""
-        now_s = self._scheduler.now_s
-        while self._next_timer_s() <= now_s:
-            self._due.append(heapq.heappop(self._later)[2])
-        asyncio._set_running_loop(self)
+    def turn(self, now_s: float) -> None:
+        """Run what is ready now, and the timers that are due. The caller has said what runs."""
+        due = self.due
+        while self.timer_s <= now_s:
+            due.append(heapq.heappop(self._later)[2])
+            self._look_at_timers()
+        for _ in range(len(due)):
+            call = due.popleft()
+            callback = call.callback
+            if callback is not None:
+                try:
+                    call.context.run(callback, *call.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._failed(call, error)
+            if not self.is_alive:
+                return
+
+    def _failed(self, call: _Call, error: BaseException) -> None:
+        context = {"message": f"Exception in {call}", "exception": error, "handle": call}
         try:
-            for _ in range(len(self._due)):
-                handle = self._due.popleft()
-                if not handle.cancelled():
-                    handle._run()
-                if not self.is_alive:
-                    return
+            self.call_exception_handler(context)
         except ProcessEnded:
             assert not self.is_alive
-        finally:
-            asyncio._set_running_loop(None)
 
     # An event loop, as asyncio and the broker use it.
 
@@ -160,10 +237,10 @@ class Process(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        call = _Call(callback, args, self, context)
         if self.is_alive:
-            self._due.append(handle)
-        return handle
+            self.due.append(call)
+        return call
 
     call_soon_threadsafe = call_soon
 
@@ -174,9 +251,11 @@ class Process(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _Call(callback, args, self, context, when)
         if self.is_alive:
             heapq.heappush(self._later, (when, next(self._numbers), timer))
+            if when < self.timer_s:
+                self.timer_s = when
         return timer
 
     def call_later(
@@ -186,7 +265,7 @@ class Process(asyncio.BaseEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self.call_at(self._scheduler.now_s + delay, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -246,9 +325,6 @@ class Process(asyncio.BaseEventLoop):
 
     def is_closed(self) -> bool:
         return not self.is_alive
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
 
 
 def _complete(done: asyncio.Future[T], result: T | None, failure: BaseException | None) -> None:

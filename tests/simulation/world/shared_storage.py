@@ -48,6 +48,10 @@ class SharedStorage:
             self._reader = self.catalog()
         return self._reader
 
+    def writes(self) -> int:
+        """Return how many rows of the catalog were written so far, whoever wrote them."""
+        return self.connection.total_changes if self.connection is not None else -1
+
     def store(self, random: Random, mishap_probability: float) -> SimulatedStore:
         """Return the way of one process to the logs."""
         return _Store(self.logs, random=random, mishap_probability=mishap_probability)
