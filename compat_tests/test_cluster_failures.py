@@ -10,16 +10,18 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.brokers import MAGNETAR, SETTINGS
 from compat_tests.clusters import Cluster, Node
-from compat_tests.confluent_client import producer
+from compat_tests.confluent_client import consumer, producer
 from compat_tests.test_cluster import leaders, make_topics, read_all
 from compat_tests.waiting import eventually
 from tools.postgresql import PostgresServer, enterable_directory
@@ -30,6 +32,8 @@ pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of thei
 
 #: A lease, what follows it, and clients that back off, on a busy machine.
 PATIENCE_S = 120.0
+#: Longer than that: a client that waits so long for an answer fails its test.
+LONG_MS = 300_000
 #: What a node logs when partitions have come to it.
 LEADS = "partitions are led here now"
 
@@ -52,7 +56,10 @@ class Replicated:
         urls = {1: self.url, 2: first.url.replace(str(first.port), str(self.proxy.port))}
         self.cluster = Cluster(first, directory, urls)
         stack.callback(self.cluster.end)
-        self.cluster.start()
+        # One after the other: the second gets the shards of groups as its share.
+        for node in self.cluster.nodes.values():
+            node.spawn()
+            node.await_ready()
 
     @property
     def url(self) -> str:
@@ -97,24 +104,27 @@ def await_said(node: Node, words: str, times: int) -> None:
 class Writing(threading.Thread):
     """Produces numbers until it is told to stop, and knows which were acknowledged."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, settings: Mapping[str, object]) -> None:
         super().__init__(daemon=True)
-        self._cluster, self._topic = cluster, topic
+        self._cluster, self._topic, self._settings = cluster, topic, settings
         self._ends = threading.Event()
+        self.sent = 0
         self.acknowledged: list[str] = []
         self.refused: list[object] = []
         self.left = -1
 
     def run(self) -> None:
         writer = producer(
-            self._cluster.bootstrap, enable_idempotence=True, delivery_timeout_ms=200_000
+            self._cluster.bootstrap,
+            enable_idempotence=True,
+            delivery_timeout_ms=2 * LONG_MS,
+            **self._settings,
         )
-        number = 0
         while not self._ends.wait(0.01):
             # In each partition by turns: some are led by every node.
-            value = str(number)
+            value = str(self.sent)
             writer.produce(self._topic, value, value, on_delivery=self._told)
-            number += 1
+            self.sent += 1
             writer.poll(0)
         self.left = writer.flush(PATIENCE_S)
 
@@ -135,16 +145,72 @@ class Writing(threading.Thread):
         wanted = len(self.acknowledged) + count
         eventually(lambda: len(self.acknowledged) >= wanted, PATIENCE_S)
 
+    def await_all(self) -> None:
+        """Return when everything is acknowledged that was sent by now."""
+        wanted = {*map(str, range(self.sent))}
+        eventually(lambda: wanted <= {*self.acknowledged}, PATIENCE_S)
+
+
+class Reading(threading.Thread):
+    """Reads a topic as the one member of a group, and commits what it has read."""
+
+    def __init__(self, cluster: Cluster, topic: str, group: str) -> None:
+        super().__init__(daemon=True)
+        self._topic = topic
+        self._client = consumer(cluster.bootstrap, group, socket_timeout_ms=LONG_MS)
+        self._ends = threading.Event()
+        #: What offsets tell that were committed.
+        self.done: set[str] = set()
+        self._read: set[str] = set()
+
+    def run(self) -> None:
+        self._client.subscribe([self._topic])
+        while not self._ends.is_set():
+            messages = [each for each in self._client.consume(100, 0.1) if each.error() is None]
+            self._read.update((message.value() or b"").decode() for message in messages)
+            if self._read == self.done:
+                continue
+            with suppress(KafkaException):  # Its coordinator moves: the next commit has it too.
+                self._client.commit(asynchronous=False)
+                self.done |= self._read
+        self._client.close()
+
+    def end(self) -> None:
+        self._ends.set()
+        self.join(PATIENCE_S)
+
 
 @contextmanager
-def writing(cluster: Cluster, topic: str) -> Iterator[Writing]:
-    """Write meanwhile; then all of it is there, once."""
+def reading(cluster: Cluster, topic: str, node_id: int) -> Iterator[Reading]:
+    """Read meanwhile, in a group that this node coordinates."""
+    eventually(lambda: node_id in leaders(cluster, "__consumer_offsets"), PATIENCE_S)
+    partition = leaders(cluster, "__consumer_offsets").index(node_id)
+    groups = (f"{topic}-{number}" for number in count())
+    reader = Reading(cluster, topic, next(each for each in groups if shard(each) == partition))
+    reader.start()
+    try:
+        yield reader
+    finally:
+        reader.end()
+
+
+def shard(group: str) -> int:
+    """Return the partition of a group's offsets."""
+    java_hash = 0
+    for character in group:
+        java_hash = (31 * java_hash + ord(character)) & 0xFFFFFFFF
+    return (java_hash & 0x7FFFFFFF) % int(SETTINGS["offsets.topic.num.partitions"])
+
+
+@contextmanager
+def writing(cluster: Cluster, topic: str, **settings: object) -> Iterator[Writing]:
+    """Write meanwhile; then all of it is there, once. `settings` are the producer's."""
     # A node that is still starting gets nothing of a new topic.
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     eventually(lambda: {*admin.list_topics(timeout=30).brokers} == {*cluster.nodes}, PATIENCE_S)
     make_topics(cluster, topic)
     eventually(lambda: {*leaders(cluster, topic)} == {*cluster.nodes}, PATIENCE_S)
-    writer = Writing(cluster, topic)
+    writer = Writing(cluster, topic, settings)
     writer.start()
     try:
         writer.await_more()
@@ -156,26 +222,40 @@ def writing(cluster: Cluster, topic: str) -> Iterator[Writing]:
     assert sorted(found, key=int) == sorted(writer.acknowledged, key=int)
 
 
-@pytest.mark.parametrize("failure", ["paused", "cut off"])
-def test_a_node_that_is_taken_over_and_comes_back_changes_nothing(
-    place: Replicated, failure: str
+def test_a_node_that_is_paused_past_its_lease_changes_nothing_when_it_wakes(
+    place: Replicated,
 ) -> None:
     cluster, node = place.cluster, place.cluster.nodes[2]
-    topic = failure.replace(" ", "-")
-    with writing(cluster, topic) as writer:
+    with writing(cluster, "paused") as writer:
         paused, ended, led = node.pid(), *map(node.output.count, ("node ended", LEADS))
-        if failure == "paused":
-            os.kill(paused, signal.SIGSTOP)
-        else:
-            # Half-open: what it commits arrives when others lead already.
-            place.proxy.hang()
-        eventually(lambda: {*leaders(cluster, topic)} == {1}, PATIENCE_S)
+        os.kill(paused, signal.SIGSTOP)
+        eventually(lambda: {*leaders(cluster, "paused")} == {1}, PATIENCE_S)
         writer.await_more()
-        if failure == "paused":
-            os.kill(paused, signal.SIGCONT)
-        else:
-            place.proxy.heal()
+        os.kill(paused, signal.SIGCONT)
         # It finds itself fenced, ends, and begins anew.
+        await_said(node, "node ended", ended)
+        await_said(node, LEADS, led)
+        assert "was taken over" in node.output
+
+
+def test_clients_of_a_node_that_is_cut_off_go_on_at_the_others(place: Replicated) -> None:
+    cluster, node = place.cluster, place.cluster.nodes[2]
+    patient = {"request_timeout_ms": LONG_MS, "socket_timeout_ms": LONG_MS}
+    with (
+        writing(cluster, "cut-off", **patient) as writer,
+        reading(cluster, "cut-off", node.node_id) as reader,
+    ):
+        eventually(lambda: reader.done, PATIENCE_S)
+        ended, led = map(node.output.count, ("node ended", LEADS))
+        # Half-open: what it commits arrives when others lead already.
+        place.proxy.hang()
+        eventually(lambda: {*leaders(cluster, "cut-off")} == {1}, PATIENCE_S)
+        # No client waits for an answer until it gives up: what was sent there is sent again.
+        writer.await_all()
+        wanted = {*writer.acknowledged}
+        eventually(lambda: wanted <= reader.done, PATIENCE_S)
+        assert "clients are turned away" in node.output
+        place.proxy.heal()
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
         assert "was taken over" in node.output

@@ -6,6 +6,7 @@ import hashlib
 import random
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import boto3
@@ -29,6 +30,8 @@ TOPIC = "bulk"
 RECORD_BYTES = 64 * 1024
 RECORDS = 400
 BUCKET = "s3://test/cluster"
+#: A node asks a bucket that was away again after a minute at most.
+PATIENCE_S = 180.0
 
 
 class S3:
@@ -83,13 +86,14 @@ def database(directory: Path) -> Iterator[PostgresServer]:
 def produced(bootstrap: str, seed: int) -> str:
     """Produce random records that no codec makes smaller; return their digest."""
     randomness, digest = random.Random(seed), hashlib.sha256()
-    sender = producer(bootstrap)
+    # Idempotent, so that what is refused for a while and sent again keeps its order.
+    sender = producer(bootstrap, enable_idempotence=True)
     for _ in range(RECORDS):
         value = randomness.randbytes(RECORD_BYTES)
         digest.update(value)
         sender.produce(TOPIC, value, partition=0)
         sender.poll(0)
-    assert sender.flush(60) == 0
+    assert sender.flush(PATIENCE_S) == 0
     return digest.hexdigest()
 
 
@@ -118,6 +122,8 @@ def test_older_batches_move_to_the_bucket_and_are_read_from_there(
     s3: S3, database: PostgresServer, directory: Path
 ) -> None:
     settings = {**SETTINGS, "cluster.objects": BUCKET}
+    # Beside 16 MiB that do not count: what is produced once without the bucket, and not twice.
+    settings["cluster.objects.backlog.max.bytes"] = str(20 << 20)
     node = Node(1, database.url, directory / "1", settings)
     other = Node(1, database.url, directory / "2", {**SETTINGS, "cluster.objects": "s3://other"})
     try:
@@ -138,9 +144,22 @@ def test_older_batches_move_to_the_bucket_and_are_read_from_there(
         eventually(lambda: "cannot be moved to the bucket" in node.output)
         assert row_bytes(database.url) > written - (9 << 20)
         assert digest_of(node.address, RECORDS) == second
-        s3.start()
-        eventually(lambda: row_bytes(database.url) < 10 << 20)
-        eventually(lambda: "batches move to the bucket again" in node.output)
+
+        # Up to a bound: then producers wait, and groups go on.
+        with ThreadPoolExecutor(1) as beside:
+            third = beside.submit(produced, node.address, 3)
+            refused = "clients' records are refused until it takes them"
+            eventually(lambda: refused in node.output, PATIENCE_S)
+            reader = consumer(node.address, "goes-on")
+            reader.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
+            reader.close()
+            assert not third.done()
+            s3.start()
+            expected = third.result(PATIENCE_S)
+        assert "clients' records are taken again" in node.output
+        assert digest_of(node.address, 2 * RECORDS) == expected
+        eventually(lambda: row_bytes(database.url) < 10 << 20, PATIENCE_S)
+        eventually(lambda: "batches move to the bucket again" in node.output, PATIENCE_S)
 
         # Nothing is in memory after a death, and the database remembers the bucket.
         node.kill_host()

@@ -48,6 +48,7 @@ OWN = {
     "cluster.allow.async.storage",
     "cluster.objects",
     "cluster.objects.after.ms",
+    "cluster.objects.backlog.max.bytes",
     "cluster.storage",
     "connection.max.in.flight.requests",
     "durability",

@@ -293,7 +293,7 @@ class Broker:
                 self.watch.start(self.fail)
             else:
                 parts = (self.watch, self.topics, self.nodes, self.logs, self.clock)
-                self._cluster.start(*parts, self.fail)
+                self._cluster.start(*parts, self.server, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         kept = (self.topics, self.logs, self.clock, self.config, self.fail)

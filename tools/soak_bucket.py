@@ -211,7 +211,7 @@ class Soak:
         store, objects = PostgresStore(self.server.url), Bucket(_URL)
         faults: list[str] = []
         try:
-            sweep = Sweep(store, objects)
+            sweep = Sweep(store, objects, PREFIX)
             deleted = [await sweep.sweep(), await sweep.sweep()]
             there = {each.key async for page in objects.list_keys(PREFIX) for each in page}
             named = {decode(data).object_key for data in await store.references()}

@@ -38,11 +38,16 @@ class Room:
         free_bytes: Callable[[], int],
         reserve_bytes: int,
         on_change: Callable[[bool, int], None],
+        refusal: Callable[[int], str] = "the disk is full: {} bytes are free".format,
     ) -> None:
-        """`on_change` is told when the disk has become full or has room again, and what is free."""
+        """`on_change` is told when the disk has become full or has room again, and what is free.
+
+        `refusal` is what a client is told, of what is free.
+        """
         self._free_bytes = free_bytes
         self._reserve_bytes = reserve_bytes
         self._on_change = on_change
+        self._refusal = refusal
         self.is_full = False
         #: The batches that were refused.
         self.refusals = 0
@@ -69,7 +74,7 @@ class Room:
         if is_full:
             self._left_bytes = 0
             self.refusals += 1
-            raise NoRoom(f"the disk is full: {free_bytes} bytes are free")
+            raise NoRoom(self._refusal(free_bytes))
 
     def ran_out(self) -> None:
         """Account for a client's batch whose write found no room, whatever was measured."""

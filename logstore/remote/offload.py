@@ -5,13 +5,15 @@ of a log have come together, or the oldest are old, its chunks become one object
 take their place in the rows by another commit. Where the object store does not answer, the rows
 stay: nothing is lost, and nothing stops; the database grows until it answers again.
 
-The keys of objects are unique: `logs/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`. A node may end
-between the write of an object and the commit, so a sweep lists all objects, and deletes those that
-no reference names now and none named at the sweep before.
+The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`, where
+STORE is the database's own. A node may end between the write of an object and the commit, so a
+sweep lists the objects of its database, and deletes those that no reference names now and none
+named at the sweep before. What another cluster has in the same bucket is never listed.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
@@ -30,7 +32,7 @@ REFERENCE_BYTES = 1 << 20
 RECLAIM_BYTES = 64 << 20
 #: The least time between two sweeps: a node writes an object and commits its references in less.
 SWEEP_INTERVAL_MS = 600_000
-#: Below which all keys begin.
+#: What the keys of all stores' objects begin with.
 PREFIX = "logs"
 
 
@@ -47,13 +49,20 @@ class Offload:
     """Moves chunks of the logs that one incarnation of a node leads."""
 
     def __init__(
-        self, rows: CommitStore, objects: ObjectStore, incarnation: int, age_ms: int
+        self,
+        rows: CommitStore,
+        objects: ObjectStore,
+        prefix: str,
+        incarnation: int,
+        age_ms: int,
     ) -> None:
-        """`rows`: the store below any that follows references. `age_ms`: chunks that have waited so
-        long become an object, however few they are.
+        """`rows`: the store below any that follows references. `prefix`: what the keys of this
+        store's objects begin with. `age_ms`: chunks that have waited so long become an object,
+        however few they are.
         """
         self._rows = rows
         self._objects = objects
+        self._prefix = prefix
         self._age_ms = age_ms
         self._incarnation = incarnation
         self._count = count()
@@ -77,7 +86,7 @@ class Offload:
         is_old = now_ms - waiting.since_ms >= self._age_ms
         if waiting.bytes + new_bytes < OBJECT_BYTES and not is_old:
             return False
-        replacements = ledger.replacements
+        replacements, bases = ledger.replacements, ledger.segments.base_offsets
         chunks = await self._rows_of(ledger, begin, end)
         size_bytes = sum(len(chunk.data) for chunk in chunks)
         if size_bytes < OBJECT_BYTES and not is_old:
@@ -85,7 +94,7 @@ class Offload:
             self._waiting[ledger] = _Waiting(waiting.since_ms, end, size_bytes)
             return False
         del self._waiting[ledger]
-        return bool(chunks) and await self._move(ledger, chunks, replacements)
+        return bool(chunks) and await self._move(ledger, chunks, bases, replacements)
 
     async def reclaim(self) -> None:
         """Free the room of what was moved, once that is enough. Raises StoreUnavailable."""
@@ -119,15 +128,21 @@ class Offload:
             begin = found[-1].end_offset
         return chunks
 
-    async def _move(self, ledger: RemoteLedger, chunks: Sequence[Chunk], replacements: int) -> bool:
+    async def _move(
+        self,
+        ledger: RemoteLedger,
+        chunks: Sequence[Chunk],
+        bases: Sequence[int],
+        replacements: int,
+    ) -> bool:
         first, last = chunks[0], chunks[-1]
         object_key = (
-            f"{PREFIX}/{ledger.key.topic_id}/{ledger.key.partition}"
+            f"{self._prefix}/{ledger.key.topic_id}/{ledger.key.partition}"
             f"/{first.base_offset:020}-{last.end_offset:020}-{self._incarnation}-{next(self._count)}"
         )
         data = b"".join(chunk.data for chunk in chunks)
         await self._objects.put(object_key, data)
-        references = referring(chunks, object_key)
+        references = referring(chunks, object_key, bases)
         move = Move(ledger.key, first.base_offset, last.end_offset, references)
         if not ledger.is_closed and await ledger.move(move, replacements):
             self.moved_bytes += len(data)
@@ -137,26 +152,33 @@ class Offload:
         return False
 
 
-def referring(chunks: Sequence[Chunk], object_key: str) -> list[Chunk]:
-    """Return chunks that refer to an object, which holds these next to one another."""
+def referring(chunks: Sequence[Chunk], object_key: str, bases: Sequence[int]) -> list[Chunk]:
+    """Return chunks that refer to an object, which holds these next to one another.
+
+    `bases`: where the log's segments begin, ascending. A reference lies within one segment: the
+    cleaner removes a segment's chunks whole, and nothing of its neighbours.
+    """
     references: list[Chunk] = []
-    begin_offset = chunks[0].base_offset
-    position = size_bytes = 0
-    for chunk in chunks:
+    first = position = size_bytes = 0
+    segments = [bisect_right(bases, chunk.base_offset) for chunk in chunks]
+    for at, chunk in enumerate(chunks):
         size_bytes += len(chunk.data)
-        if size_bytes >= REFERENCE_BYTES or chunk is chunks[-1]:
+        if size_bytes >= REFERENCE_BYTES or segments[at] not in segments[at + 1 : at + 2]:
             data = Reference(object_key, position, size_bytes).encode()
+            begin_offset = chunks[first].base_offset
             references.append(Chunk(chunk.key, begin_offset, chunk.end_offset, data))
-            begin_offset, position, size_bytes = chunk.end_offset, position + size_bytes, 0
+            first, position, size_bytes = at + 1, position + size_bytes, 0
     return references
 
 
 class Sweep:
     """Deletes objects that nothing names. One node of a cluster does it."""
 
-    def __init__(self, store: CommitStore, objects: ObjectStore) -> None:
+    def __init__(self, store: CommitStore, objects: ObjectStore, prefix: str) -> None:
+        """`prefix`: of the objects that this store alone may name."""
         self._store = store
         self._objects = objects
+        self._prefix = prefix
         self._unnamed: set[str] = set()
 
     async def sweep(self) -> int:
@@ -165,7 +187,7 @@ class Sweep:
         Call it every `SWEEP_INTERVAL_MS` at most. Raises StoreUnavailable, ObjectsUnavailable.
         """
         # Objects first: what is written and named in between is not listed.
-        keys = {each.key async for page in self._objects.list_keys(PREFIX) for each in page}
+        keys = {each.key async for page in self._objects.list_keys(self._prefix) for each in page}
         try:
             named = {decode(data).object_key for data in await self._store.references()}
         except ValueError as newer:

@@ -11,7 +11,7 @@ of psycopg: docs/decisions/0060-commit-store.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -76,6 +76,7 @@ class PostgresStore:
         of transactions: statements are prepared."""
         self._url = address_for_asyncpg(url)
         self._settings = {"search_path": schema, "application_name": "magnetar"}
+        self._set_for_reads = _setting(self._settings)
         self._node = (0, 0)
         self._connection: asyncpg.Connection[Any] | None = None
         self._commit_chunks: Any = None
@@ -109,9 +110,13 @@ class PostgresStore:
                 connection.terminate()
 
     async def _connect_to_commit(self) -> asyncpg.Connection[Any]:
-        return await asyncpg.connect(
-            self._url, timeout=_CONNECT_S, server_settings=self._settings | _COMMITTING
-        )
+        connection = await asyncpg.connect(self._url, timeout=_CONNECT_S)
+        try:
+            await connection.execute(_setting(self._settings | _COMMITTING), timeout=_CONNECT_S)
+        except BaseException:  # whatever ends it, a cancellation too
+            connection.terminate()
+            raise
+        return connection
 
     async def commit(self, commit: Commit) -> None:
         if self._connection is None:
@@ -294,6 +299,9 @@ class PostgresStore:
         while self._provers:
             self._provers.pop()[0].terminate()
 
+    async def _set_up_reader(self, reader: asyncpg.Connection[Any]) -> None:
+        await reader.execute(self._set_for_reads, timeout=_CONNECT_S)
+
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Any]:
         """Lend a connection for reads. Raises StoreUnavailable."""
@@ -305,13 +313,29 @@ class PostgresStore:
                     max_size=_READERS,
                     command_timeout=_READ_S,
                     timeout=_CONNECT_S,
-                    server_settings=self._settings,
+                    init=self._set_up_reader,
+                    # What was set stays: nothing of one reader's is in the way of the next.
+                    reset=_kept,
                 )
                 await self._readers
             async with self._readers.acquire() as reader:
                 yield reader
         except _TROUBLE as error:
             raise StoreUnavailable(_told(error)) from error
+
+
+def _setting(settings: Mapping[str, str]) -> str:
+    """Return what gives a connection its settings, once it is made.
+
+    A pooler of sessions (PgBouncer) refuses connections that are asked for with such settings.
+    """
+    return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
+
+
+async def _kept(reader: asyncpg.Connection[Any]) -> None:
+    """Leave a connection as it is when it goes back to its pool, but for a transaction."""
+    if reader.is_in_transaction():
+        await reader.execute("ROLLBACK", timeout=_CONNECT_S)
 
 
 def _size_bytes(changes: Changes) -> int:

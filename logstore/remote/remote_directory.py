@@ -95,9 +95,21 @@ class RemoteDirectory:
         """Whether no other node can have taken over these partitions yet."""
         return self._commits.is_leased
 
+    async def lease_ended(self) -> None:
+        """As `StoreCommits.lease_ended`."""
+        await self._commits.lease_ended()
+
     def proof(self) -> Callable[[], bool]:
         """As `StoreCommits.proof`."""
         return self._commits.proof()
+
+    def moving(self) -> list[RemoteLedger]:
+        """Return the ledgers whose batches move to objects, if there are any: not those of
+        coordinators. In any thread."""
+        ledgers = [
+            log.ledger for log in [*self._logs.values()] if not self._is_loaded_whole(log.topic)
+        ]
+        return [ledger for ledger in ledgers if isinstance(ledger, RemoteLedger)]
 
     @property
     def reads_waiting(self) -> int:

@@ -44,6 +44,9 @@ from wire.records import BatchHeader
 CHUNK_BYTES = 1 << 20
 #: The attachment that says below which offset all chunks were moved to objects.
 MOVED_TO = "moved-to"
+#: The attachment that says below which offset all chunks were moved to objects at some time. The
+#: cleaner may have brought some of them back.
+MOVED_ONCE = "moved-once"
 _OFFSET_BYTES = 8
 
 
@@ -351,6 +354,9 @@ class RemoteLedger(CommittedLedger):
             self.attachments.delete(aborted_name(base_offset))
         self.attachments.write(aborted_name(covered[0]), pending.aborted)
         if covered[0] < self.moved_to:
+            # What comes back was in objects: it is no more than what is behind it there.
+            if self.moved_to > self._offset_in(MOVED_ONCE):
+                self.attachments.write(MOVED_ONCE, self.attachments.read(MOVED_TO) or b"")
             self._note_moved_to(covered[0])
         self._swapping = pending
         return pending
@@ -372,12 +378,20 @@ class RemoteLedger(CommittedLedger):
     @property
     def moved_to(self) -> int:
         """All chunks below were moved to objects; those behind it, perhaps."""
-        return int.from_bytes(self.attachments.read(MOVED_TO) or b"", "big")
+        return self._offset_in(MOVED_TO)
 
     @property
     def bytes_in_rows(self) -> int:
         """What was not moved to objects; up to a segment more."""
         return self._known.bytes_since(self.moved_to)
+
+    @property
+    def bytes_never_moved(self) -> int:
+        """The same, without what the cleaner has brought back; up to a segment more."""
+        return self._known.bytes_since(max(self.moved_to, self._offset_in(MOVED_ONCE)))
+
+    def _offset_in(self, name: str) -> int:
+        return int.from_bytes(self.attachments.read(name) or b"", "big")
 
     def _note_moved_to(self, offset: int) -> None:
         self.attachments.write(MOVED_TO, offset.to_bytes(_OFFSET_BYTES, "big"))

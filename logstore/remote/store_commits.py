@@ -101,6 +101,11 @@ class StoreCommits:
         """Whether no other node can have taken over this one's partitions yet."""
         return self._now_ms() < self._lease_until_ms
 
+    async def lease_ended(self) -> None:
+        """Return when another node may have taken over, by this node's own clock."""
+        while (left_ms := self._lease_until_ms - self._now_ms()) > 0:
+            await asyncio.sleep(left_ms / 1000)
+
     def proof(self) -> Callable[[], bool]:
         """Return what tells whether a commit is proven that was sent after this call."""
         asked_at_ms = self._now_ms()

@@ -29,7 +29,7 @@ from magnetar.runtime.failing import end_process
 from magnetar.runtime.members import Joining, Members
 from magnetar.server.listening import socket_at
 from magnetar.storage.catalog import Catalog, IdInUse
-from magnetar.storage.cluster_objects import agreed_objects
+from magnetar.storage.cluster_objects import agreed_objects, objects_prefix
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Database
 from magnetar.storage.history import ClusterHalted, halt, read_history
 from magnetar.storage.logs import Logs
@@ -74,9 +74,10 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
             with closing(open_catalog(url)) as catalog:
                 _check_promises(catalog.database, config)
                 cluster_id = catalog.cluster_id()
-                bucket = agreed_objects(catalog, config.view(ClusterConfig).cluster_objects)
                 asked = config.node_id if "node.id" in config.static else None
                 node_ids = _claimed(catalog, owner, count, asked)
+                asked_bucket = config.view(ClusterConfig).cluster_objects
+                bucket = agreed_objects(catalog, asked_bucket, owner)
         except CatalogUnavailable as away:
             raise ConfigError(f"--storage: {away.detail}") from None
         nodes = members(config, node_ids)
@@ -211,8 +212,12 @@ def _open_storage(
     from logstore.remote.postgres_store import PostgresStore
     from magnetar.storage.remote_logs import RemoteLogs
 
+    catalog = open_catalog(url)
     objects = open_bucket(bucket) if bucket else None
-    return RemoteLogs(PostgresStore(url), config, clock, fail, objects=objects), open_catalog(url)
+    prefix = objects_prefix(catalog)
+    store = PostgresStore(url)
+    logs = RemoteLogs(store, config, clock, fail, objects=objects, objects_prefix=prefix)
+    return logs, catalog
 
 
 def open_bucket(url: str) -> Bucket:

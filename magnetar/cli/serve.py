@@ -22,6 +22,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
 from magnetar.config.listeners import Listener, parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
+from magnetar.storage.database import CatalogUnavailable
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -103,6 +104,10 @@ def _exit_code(serve: Callable[[], int]) -> int:
     except (OSError, StorageFailure) as failure:
         print(f"magnetar: fatal: {failure}", file=sys.stderr)
         return EXIT_FAILURE
+    except CatalogUnavailable as away:
+        # A node that starts while its database is away; its supervisor starts it again.
+        print(f"magnetar: fatal: {away.detail}", file=sys.stderr)
+        return EXIT_FAILURE
 
 
 def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
@@ -125,6 +130,11 @@ def configure(flags: Flags) -> BrokerConfig:
     if flags.data_dir is not None:
         given.append(Given("log.dirs", flags.data_dir, "--data-dir"))
     if flags.storage is not None:
+        if not flags.storage:
+            # A variable of a script that is not set: a broker of its own is not what was meant.
+            raise ConfigError(
+                "--storage is empty: postgresql://USER@HOST:PORT/DATABASE is expected"
+            )
         given.append(Given("cluster.storage", flags.storage, "--storage"))
     if flags.objects is not None:
         given.append(Given("cluster.objects", flags.objects, "--objects"))

@@ -162,7 +162,8 @@ class NodeMetrics:
                 each: partial(connect_local, node_directory(self._data_dir, each), _METRICS_SOCKET)
                 for each in self._others
             }
-            self._endpoint.start(broker.gather_metrics, OtherNodes(self._node_id, connect))
+            others = OtherNodes(self._node_id, connect)
+            self._endpoint.start(broker.gather_metrics, others, lambda: broker.server.is_serving)
         elif self._bound is not None:
             own = node_directory(self._data_dir, self._node_id)
             listening = bind_local(own, _METRICS_SOCKET)

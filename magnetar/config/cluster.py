@@ -31,6 +31,15 @@ class ClusterConfig(Config):
         " move sooner where 8 MiB of a partition have come together. Less keeps the database"
         " smaller, and makes more and smaller objects.",
     )
+    cluster_objects_backlog_max_bytes = long(
+        16 * 1024 * 1024 * 1024,
+        minimum=0,
+        since="magnetar 0.1",
+        doc="Bytes of the partitions that a node leads which may wait in the database for a bucket"
+        " that does not answer, or is too slow. Above it clients' records are refused with"
+        " KAFKA_STORAGE_ERROR, which they try again, until an eighth of it has moved. Up to 16 MiB"
+        " of each partition, and the coordinators' logs, do not count. 0: no bound.",
+    )
     cluster_allow_async_storage = boolean(
         False,
         since="magnetar 0.1",

@@ -29,7 +29,7 @@ from logstore.remote.hot_batches import batches_of
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.remote_directory import CLEANED, CLEANED_OFFSET
-from logstore.remote.remote_ledger import MOVED_TO
+from logstore.remote.remote_ledger import MOVED_ONCE, MOVED_TO
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from magnetar.config.load import ConfigError
 from magnetar.importing.into_cluster import Copied, Progress, run_with_store
@@ -127,7 +127,7 @@ async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory
     directory.mkdir()
     (directory / PARTITION_METADATA).write_bytes(encode_partition_metadata(key.topic_id))
     for name, data in stored.attachments.items():
-        if name not in (CLEANED, MOVED_TO, PARTITION_METADATA):
+        if name not in (CLEANED, MOVED_ONCE, MOVED_TO, PARTITION_METADATA):
             (directory / name).write_bytes(data)
     for base_offset in bases:
         Path(segment_path(str(directory), base_offset, LOG_SUFFIX)).touch()

@@ -3,7 +3,8 @@
 The address is bound before the broker starts, so that a taken one is reported at once. From then on
 `/healthz` answers 200 while the process is alive: recovery may take long, and must not be killed.
 Once the broker is ready, its event loop has to get round to an answer too. `/readyz` answers 200
-from then until the stop, 503 before. A broker that has failed has ended, and answers nothing.
+from then until the stop, 503 before, and while a node of a cluster turns its clients away because
+it has no lease. A broker that has failed has ended, and answers nothing.
 
 The library is imported once the broker is ready. Requests are served one at a time. A client that
 does not send or read for `SILENCE_SECONDS` is dropped, and one that trickles bytes after three
@@ -60,6 +61,7 @@ class MetricsEndpoint:
         self._loop = asyncio.get_running_loop()
         self._gather: Gather | None = None
         self._others: OtherNodes | None = None
+        self._is_serving: Callable[[], bool] = lambda: True
         #: Answers scrapes; None until the broker is ready.
         self._metrics: WSGIApplication | None = None
         self._is_stopped = threading.Event()
@@ -67,9 +69,17 @@ class MetricsEndpoint:
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
-    def start(self, gather: Gather, others: OtherNodes | None = None) -> None:
-        """Answer scrapes from now on with what `gather` returns and `others` have."""
-        self._others = others
+    def start(
+        self,
+        gather: Gather,
+        others: OtherNodes | None = None,
+        is_serving: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Answer scrapes from now on with what `gather` returns and `others` have.
+
+        `is_serving`, called in the endpoint's thread: whether clients are served at present.
+        """
+        self._others, self._is_serving = others, is_serving
         self._gather = gather
 
     async def stop(self) -> None:
@@ -125,7 +135,7 @@ class MetricsEndpoint:
         if path == "/healthz":
             return _said(start, self._failure())
         if path == "/readyz":
-            return _said(start, "" if self._gather is not None else "the broker is starting")
+            return _said(start, self._why_not_ready())
         if path not in ("/", "/metrics"):
             start("404 Not Found", _TEXT)
             return [b"there are /metrics, /healthz and /readyz\n"]
@@ -133,6 +143,12 @@ class MetricsEndpoint:
         if self._metrics is None:
             return _said(start, "the broker is starting")
         return self._metrics(environ, start)
+
+    def _why_not_ready(self) -> str:
+        """Return why clients are not served; empty: they are."""
+        if self._gather is None:
+            return "the broker is starting"
+        return "" if self._is_serving() else "the database does not renew this node's lease"
 
     def _failure(self) -> str:
         """Return why the broker is not alive; empty: it is."""

@@ -91,7 +91,8 @@ FAMILIES = {
         Family(
             "magnetar_full_disk_refusals_total",
             COUNTER,
-            "Clients' batches that were refused because the disk was full: log.dir.reserve.bytes.",
+            "Clients' batches that were refused because the disk was full (log.dir.reserve.bytes),"
+            " or too much waited for a cluster's bucket (cluster.objects.backlog.max.bytes).",
         ),
         Family(
             "magnetar_stable_offset_lag_records",

@@ -20,6 +20,7 @@ from magnetar.runtime.background import Tasks
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.leadership import Leadership
+from magnetar.runtime.lease_watch import Clients, LeaseWatch
 from magnetar.runtime.members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.remains import Remains
@@ -64,6 +65,7 @@ class ClusterNode:
         self._tasks: Tasks | None = None
         self._offloading: Offloading | None = None
         self._remains: Remains | None = None
+        self._lease_watch: LeaseWatch | None = None
         #: The nodes that lived at the last look.
         self._seen: set[int] = set()
 
@@ -93,10 +95,11 @@ class ClusterNode:
         nodes: Nodes,
         logs: Logs,
         clock: Clock,
+        clients: Clients,
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Watch the other nodes from now on. `fail` ends a node that is fenced, or whose database
-        has lost something."""
+        """Watch the other nodes, and the own lease, from now on. `fail` ends a node that is fenced,
+        or whose database has lost something."""
         assert self._catalog is not None
         self._changes = changes
         changes.on_nodes = self._see_nodes
@@ -112,6 +115,8 @@ class ClusterNode:
             self._on_seen,
         )
         self._watch.start(fail)
+        self._lease_watch = LeaseWatch(logs, clients, fail)
+        self._lease_watch.start()
 
         def is_controller() -> bool:
             return nodes.controller_id == self._own_id
@@ -128,6 +133,8 @@ class ClusterNode:
 
     async def drain(self) -> None:
         """Let other nodes lead all that this one leads."""
+        if self._lease_watch is not None:
+            self._lease_watch.stop()
         if self._remains is not None:
             await self._remains.stop()
         if self._offloading is not None:
@@ -135,8 +142,9 @@ class ClusterNode:
         if self._leadership is None or self._tasks is None:
             return
         self._tasks.cancel()
-        async with self._leading:
-            await self._leadership.drain(self.members.heirs())
+        heirs = self.members.heirs()
+        # Where the catalog does not answer, the others take over what a lease has ended for.
+        await self._alone(partial(self._leadership.drain, heirs))
 
     async def leave(self) -> None:
         """Say that this node serves no more. Expects that all it has answered is durable."""

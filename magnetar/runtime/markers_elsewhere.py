@@ -23,6 +23,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.marker_messages import VERSION, Codes, OwedMarkers, decode_codes, encode
 from magnetar.runtime.participants import LeftMarker, Participants, owed_of
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
+from magnetar.storage.database import CatalogUnavailable
 from wire.error_code import ErrorCode
 
 _log = get_logger("transactions")
@@ -50,7 +51,7 @@ class Leaders(Protocol):
         ...
 
     async def see_changes(self) -> int:
-        """Read the catalog again."""
+        """Read the catalog again. Raises CatalogUnavailable."""
         ...
 
 
@@ -107,7 +108,7 @@ class MarkersElsewhere:
             part = Part.MISSING_MARKERS
             await asyncio.sleep(again_s)
             again_s = min(2 * again_s, RETRY_S_MAX)
-            await self._leaders.see_changes()
+            await self._has_seen_changes()
 
     def cancel(self) -> None:
         """Ask no more; what is left undone the next start finds due."""
@@ -175,8 +176,20 @@ class MarkersElsewhere:
         """
         if not unknown:
             return []
-        await self._leaders.see_changes()
+        if not await self._has_seen_changes():
+            return [*unknown]
         return _where(unknown, lambda one: self._leaders.leader_of(*one) is not None)
+
+    async def _has_seen_changes(self) -> bool:
+        """Read the catalog again; return whether it has answered.
+
+        A decided transaction outlasts that: what is owed stays owed.
+        """
+        try:
+            await self._leaders.see_changes()
+        except CatalogUnavailable:
+            return False
+        return True
 
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -160,14 +160,23 @@ class MemberWatch:
     async def _look(self) -> None:
         try:
             rows, history = await _LOOKS.run(self._read)
+            self._note_answer()
+            await self._act_on(rows, history)
         except CatalogUnavailable as away:
             if not self._is_away:
                 _log.warning("the catalog does not answer; asked again", reason=str(away))
             self._is_away = True
-            return
+
+    def _note_answer(self) -> None:
         if self._is_away:
             self._answers_since_s = _now_s()
         self._is_away = False
+
+    async def _act_on(self, rows: list[NodeRow], history: History) -> None:
+        """Compare what the catalog says with what is known, and obey it.
+
+        Raises CommitsLost, NodeFenced; CatalogUnavailable where it does not answer any more.
+        """
         known, proof = self._looked_at
         known.see(history, proof())
         self._members.see(rows)

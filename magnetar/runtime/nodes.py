@@ -16,6 +16,7 @@ from magnetar.logging import get_logger
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere, leader_id
 from magnetar.storage.replicas import Known, Replicas, check_assignment
 from magnetar.storage.topic_counts import ONE_DISK
@@ -147,8 +148,14 @@ class Nodes:
 
     async def announce_start(self) -> None:
         """Tell the others of this start, and so of new leader epochs. They may be starting too."""
-        if self._peers is not None:
-            await self._peers.tell_catalog_changed(self._catalog.change_count())
+        if self._peers is None:
+            return
+        try:
+            version = self._catalog.change_count()
+        except CatalogUnavailable as away:
+            _log.warning("the others hear of this start later", reason=str(away))
+        else:
+            await self._peers.tell_catalog_changed(version)
 
     async def tell_changes(self) -> None:
         """Return once every node obeys what the catalog says now, or a second is over.

@@ -13,6 +13,7 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.tokens import TokensConfig
 from magnetar.logging import get_logger
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.delegation_tokens import DelegationTokens
 
 _log = get_logger("tokens")
@@ -42,7 +43,12 @@ class TokenExpiry:
     def _remove(self, tokens: DelegationTokens) -> None:
         expired = tokens.expired(self._clock.now_ms())
         if expired:
-            tokens.remove(expired)
-            _log.info("expired tokens removed", token_ids=[token.id for token in expired[:10]])
+            token_ids = [token.id for token in expired[:10]]
+            try:
+                tokens.remove(expired)
+            except CatalogUnavailable as away:
+                _log.warning("expired tokens are removed later", reason=str(away))
+            else:
+                _log.info("expired tokens removed", token_ids=token_ids)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._interval_s, self._remove, tokens)

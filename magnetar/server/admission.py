@@ -26,6 +26,8 @@ from magnetar.security.token_bucket import Rate, TokenBucket
 from magnetar.storage import open_files
 
 _BROKER = ""
+#: So that clients that find only this node do not come again at once.
+_TURNED_AWAY_AFTER_MS = 100
 
 
 class Verdict(NamedTuple):
@@ -39,10 +41,18 @@ class Verdict(NamedTuple):
 class Admission:
     """The connections that are there, by what limits them."""
 
-    def __init__(self, config: BrokerConfig, quotas: Quotas, steady_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        quotas: Quotas,
+        steady_ms: Callable[[], int],
+        is_serving: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`is_serving`: whether any client may be served at present."""
         self._config = config
         self._quotas = quotas
         self._steady_ms = steady_ms
+        self._is_serving = is_serving
         self._open_files_max = open_files.connections_max()
         self._of_listeners: dict[str, ListenerLimits] = {}
         self.look()
@@ -67,6 +77,8 @@ class Admission:
         refusal = self._too_many(listener, host)
         if refusal:
             return Verdict(refusal)
+        if not self._is_serving():
+            return Verdict(close_after_ms=_TURNED_AWAY_AFTER_MS)
         close_after_ms = self._quotas.refuses(host)
         if close_after_ms:
             return Verdict(close_after_ms=close_after_ms)

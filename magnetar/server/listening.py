@@ -121,6 +121,8 @@ class Server:
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
+        #: Whether clients are served; else each is closed as it comes.
+        self.is_serving = True
         self._sweep_count = 0
         #: The traffic of connections that have ended.
         self._received_bytes = 0
@@ -171,7 +173,8 @@ class Server:
     async def start(self, services: Services) -> None:
         """Accept connections; `services` answer their requests."""
         self.dispatcher.services = services
-        self._admission = Admission(self._config, services.quotas, self._clock.steady_ms)
+        clock, is_serving = self._clock.steady_ms, lambda: self.is_serving
+        self._admission = Admission(self._config, services.quotas, clock, is_serving)
         services.quotas.on_change = self._quotas_changed
         configs = services.config_resources.broker
         configs.check_change, configs.on_change = self._check_configs, self._configs_changed
@@ -212,6 +215,19 @@ class Server:
                 await asyncio.sleep(0)
         self.dispatcher.close()
 
+    def turn_away(self) -> None:
+        """Close all connections, and close new ones, until `serve_again`.
+
+        The requests under way are not answered. What they have appended stays as it is.
+        """
+        self.is_serving = False
+        for connection in self.connections:
+            connection.abort()
+
+    def serve_again(self) -> None:
+        """Serve clients as before `turn_away`."""
+        self.is_serving = True
+
     def _connection(self, authentication: Authentication, listener: Listener) -> ClientConnection:
         tls = self._tls.get(listener.name)
         rules = () if tls is None else tls.rules
@@ -231,6 +247,8 @@ class Server:
         if accepted is not None:
             self._tune(accepted)
         reason = verdict.refusal
+        if is_admitted and not self.is_serving:
+            reason = "its handshake ended after this node's lease"
         if self._is_stopping:
             # The event loop accepted it before the stop. After the stop nothing may be appended.
             reason = "the broker stops"

@@ -11,6 +11,7 @@ What nodes are sure of, and how they remember it: `magnetar.runtime.known_histor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from logstore.disk.files import StorageFailure
@@ -49,6 +50,8 @@ class History(NamedTuple):
     commits: Mapping[int, tuple[int, int]]
     #: What the database is known to have lost; empty as long as it has lost nothing.
     loss: str = ""
+    #: What no other database has: an import brings the cluster's id along, and no numbers.
+    database: str = ""
 
 
 def read_history(database: Database) -> History:
@@ -61,18 +64,21 @@ def read_history(database: Database) -> History:
             )
         }
         row = statements.execute(
-            "SELECT cluster_id, repairs, broker_epoch, change_count, next_producer_id, loss"
+            "SELECT cluster_id, repairs, broker_epoch, change_count, next_producer_id, loss, secret"
             " FROM cluster"
         ).fetchone()
-    cluster_id, repairs, starts, changes, next_producer_id, loss = row
-    return History(cluster_id, repairs, starts, changes, next_producer_id, commits, loss)
+    cluster_id, repairs, starts, changes, next_producer_id, loss, secret = row
+    own = blake2b(secret, digest_size=8, person=b"history").hexdigest()
+    return History(cluster_id, repairs, starts, changes, next_producer_id, commits, loss, own)
 
 
 def forgotten(known: History, now: History) -> str:
     """Return what a database has forgotten that was as `known` once; empty where nothing is known
     to be missing.
     """
-    if now.cluster_id != known.cluster_id or now.repairs > known.repairs:
+    if (now.cluster_id, now.database) != (known.cluster_id, known.database):
+        return ""
+    if now.repairs > known.repairs:
         return ""
     return "; ".join(_steps_back(known, now))
 

@@ -6,6 +6,7 @@ the directory and are missing in the catalog. The log itself is the log store's.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -293,6 +294,10 @@ class Logs:
     def is_leased(self) -> bool:
         """Whether no other node can lead these partitions: always, where the logs are here."""
         return True
+
+    async def lease_ended(self) -> None:
+        """Return when another node may lead these partitions: never, where the logs are here."""
+        await asyncio.Event().wait()
 
     def proof(self) -> Callable[[], bool]:
         """Return what tells whether a commit has returned that began after this call."""

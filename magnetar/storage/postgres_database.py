@@ -26,6 +26,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
 from magnetar.storage.postgres_schema import MIGRATIONS, SCHEMA
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 #: How long one call may take: it may run on the event loop.
 _CALL_S = 2.0
@@ -34,6 +36,14 @@ _T = TypeVar("_T")
 _SESSION = (
     f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
     " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on"
+)
+_PRIMARY = (
+    "If the server is a standby, name the primary, or several hosts with"
+    " target_session_attrs=read-write"
+)
+_GRANTS = (
+    "Make the tables by `magnetar cluster init`, as a role that may; then GRANT USAGE ON SCHEMA"
+    f" {SCHEMA} and ALL ON ALL TABLES IN SCHEMA {SCHEMA} to this role, if it is another one"
 )
 #: Any number that no other program uses: held while tables are made.
 _MIGRATION_LOCK = 7_236_514_400_912
@@ -167,6 +177,8 @@ class PostgresDatabase:
                 self._url,
                 autocommit=True,
                 connect_timeout=int(_CALL_S),
+                # Whatever the URL and the database say: all texts are UTF-8.
+                client_encoding="UTF8",
                 # Without prepared statements, which outlive nothing that a pool may change.
                 prepare_threshold=None,
                 application_name="magnetar catalog",
@@ -201,11 +213,20 @@ class PostgresDatabase:
         with self._lock:
             try:
                 yield
-            except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction) as error:
+            except psycopg.errors.ReadOnlySqlTransaction as error:
+                self._give_up()
+                raise CatalogUnavailable(f"{self._said(doing, error)}. {_PRIMARY}") from error
+            except psycopg.OperationalError as error:
                 # Also a statement that the server has ended for its length: what holds it up there
                 # is not known, so the next call begins anew.
                 self._give_up()
                 raise CatalogUnavailable(self._said(doing, error)) from error
+            except psycopg.DataError as error:
+                # What a client has sent, and no text of PostgreSQL can hold: a NUL, for example.
+                raise KafkaError(ErrorCode.INVALID_REQUEST, self._said(doing, error)) from error
+            except psycopg.errors.InsufficientPrivilege as error:
+                said = self._said(doing, error)
+                raise CatalogFailure(f"{said}. {_GRANTS}") from error
             except psycopg.Error as error:
                 raise CatalogFailure(self._said(doing, error)) from error
 

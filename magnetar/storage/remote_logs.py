@@ -11,11 +11,12 @@ from uuid import UUID
 from logstore.disk.durability import Durability
 from logstore.disk.room import Room
 from logstore.partition.log_config import LogConfig
+from logstore.remote.backlog import Backlog
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_sizes import taking_turns
 from logstore.remote.commit_store import CommitStore
 from logstore.remote.object_store import ObjectStore
-from logstore.remote.offload import Bulk, Offload, Sweep
+from logstore.remote.offload import PREFIX, Bulk, Offload, Sweep
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits, boot_time_ms
 from logstore.sync.group_commit import GroupCommit
@@ -25,6 +26,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
+from magnetar.storage.backlog_room import room_for
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_names import INTERNAL
 
@@ -46,12 +48,14 @@ class RemoteLogs(Logs):
         on_failure: Callable[[BaseException], None],
         *,
         objects: ObjectStore | None = None,
+        objects_prefix: str = PREFIX,
         executor: SyncExecutor | None = None,
         now_ms: Callable[[], int] = boot_time_ms,
     ) -> None:
-        """`objects`: where older batches move to; None: they stay. `executor` and `now_ms`, as
-        `StoreCommits` has it, are others in a simulation."""
-        self._rows, self._objects = store, objects
+        """`objects`: where older batches move to; None: they stay. `objects_prefix`: of the keys
+        that no other store uses there. `executor` and `now_ms`, as `StoreCommits` has it, are
+        others in a simulation."""
+        self._rows, self._objects, self._objects_prefix = store, objects, objects_prefix
         self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
         store = self._store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
@@ -71,14 +75,18 @@ class RemoteLogs(Logs):
             is_loaded_whole=INTERNAL.__contains__,
         )
         room = Room(partial(int, sys.maxsize), 0, lambda is_full, free_bytes: None)
+        bytes_max = config.view(ClusterConfig).cluster_objects_backlog_max_bytes
+        if objects is not None and bytes_max:
+            room = room_for(Backlog(self._remote.moving, clock.steady_ms), bytes_max)
         super().__init__(config, group_commit, self._remote, room)
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         super().begin_as(node_id, incarnation)
         self._store.begin_as(node_id, incarnation)
         if self._objects is not None:
-            offload = Offload(self._rows, self._objects, incarnation, self._objects_after_ms)
-            self.bulk = Bulk(offload, Sweep(self._rows, self._objects))
+            own = (self._rows, self._objects, self._objects_prefix)
+            offload = Offload(*own, incarnation, self._objects_after_ms)
+            self.bulk = Bulk(offload, Sweep(*own))
 
     @property
     def is_leased(self) -> bool:
@@ -87,6 +95,9 @@ class RemoteLogs(Logs):
         What is read from memory while it is false may be old.
         """
         return self._remote.is_leased
+
+    async def lease_ended(self) -> None:
+        await self._remote.lease_ended()
 
     def proof(self) -> Callable[[], bool]:
         return self._remote.proof()

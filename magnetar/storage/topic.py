@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from logstore.partition.log import PartitionLog
-from magnetar.config.topic import TopicConfig
+from magnetar.config.topic import TopicConfig, read_topic_configs, resolve
+from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Partition, local
 from magnetar.storage.replicas import Known, Replicas, told
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+_log = get_logger("topics")
 
 
 class Topic:
@@ -45,6 +50,16 @@ class Topic:
         """Return the replicas of a partition of a cluster that `leader` leads."""
         assigned = self.assigned.get(partition, ())
         return told(self.id, partition, leader, self.replication_factor, nodes, assigned)
+
+
+def stored_settings(row: TopicRow, defaults: Mapping[str, object]) -> TopicConfig:
+    """Return the settings of a topic as the catalog has it. What cannot be read is told, and is not
+    obeyed.
+    """
+    values, reasons = read_topic_configs(row.configs)
+    for reason in reasons:
+        _log.warning("stored config ignored", topic=row.name, reason=reason)
+    return resolve(values, defaults)
 
 
 def being_created(name: str) -> KafkaError:

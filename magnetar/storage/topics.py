@@ -29,14 +29,13 @@ from magnetar.config.topic import (
     read_topic_configs,
     resolve,
 )
-from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.replicas import Replicas
-from magnetar.storage.topic import Topic, already_exists, being_created
+from magnetar.storage.topic import Topic, already_exists, being_created, stored_settings
 from magnetar.storage.topic_counts import (
     BROKER_DEFAULT,
     check_increase,
@@ -56,7 +55,6 @@ from wire.errors import KafkaError
 CATALOG = Pool("catalog", 1)
 
 _T = TypeVar("_T")
-_log = get_logger("topics")
 
 #: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
@@ -105,7 +103,7 @@ class Topics:
     async def start(self) -> None:
         """Open the logs of every topic in the catalog, leaving the event loop free for signals."""
         defaults = broker_defaults(self._config)
-        rows = [(row, self._settings(row, defaults)) for row in self._catalog.topics()]
+        rows = [(row, stored_settings(row, defaults)) for row in self._catalog.topics()]
         logs = await self._logs.open_together(
             _opening(row, index, settings)
             for row, settings in rows
@@ -329,6 +327,10 @@ class Topics:
             if topic is not None:
                 await self._drop([topic])
         elif topic is None:
+            former = self._by_name.get(row.name)
+            if former is not None:
+                # The catalog has one topic of a name: the deletion of this one is read later.
+                await self._drop([former])
             await self._logs.free_all()
             await self._open_topic(row)
         else:
@@ -464,11 +466,8 @@ class Topics:
         # Half a change is worse than one whose client has gone: the catalog may have it already.
         return await asyncio.shield(task)
 
-    def _settings(self, row: TopicRow, defaults: dict[str, object] | None = None) -> TopicConfig:
-        values, reasons = read_topic_configs(row.configs)
-        for reason in reasons:
-            _log.warning("stored config ignored", topic=row.name, reason=reason)
-        return resolve(values, defaults or broker_defaults(self._config))
+    def _settings(self, row: TopicRow) -> TopicConfig:
+        return stored_settings(row, broker_defaults(self._config))
 
     async def _open(self, row: TopicRow, settings: TopicConfig, first: int) -> list[Partition]:
         """Open the logs of a topic's partitions from `first` on, some in each turn."""

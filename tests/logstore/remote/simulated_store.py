@@ -169,6 +169,11 @@ class SimulatedDatabase:
     def _move(self, move: Move) -> None:
         log = self._log(move.key)
         kept = [one for one in log.chunks if _lies_outside(one, move)]
+        assert all(
+            move.base_offset <= one.base_offset and one.end_offset <= move.end_offset
+            for one in log.chunks
+            if one not in kept
+        ), "a chunk reaches beyond what is replaced"
         log.chunks = sorted([*kept, *move.chunks], key=lambda chunk: chunk.base_offset)
 
     def _begin(self, start: LogStart) -> None:

@@ -19,12 +19,14 @@ from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_reads import StoreReads
 from tests.logstore.ledgers import open_now
-from tests.logstore.remote.simulated_store import SimulatedStore
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 _T = TypeVar("_T")
+
+PREFIX = "logs/own"
 
 LIMITS = LogConfig(segment_bytes=1 << 30)
 AGE_MS = 600_000
@@ -46,7 +48,7 @@ class World:
         asyncio.run(self.rows.connect())
         self.store = BulkStore(self.rows, self.objects)
         self.stepped.reads = StoreReads(self.store)
-        self.offload = Offload(self.rows, self.objects, incarnation=3, age_ms=AGE_MS)
+        self.offload = Offload(self.rows, self.objects, PREFIX, incarnation=3, age_ms=AGE_MS)
         self.batches: list[bytes] = []
         # No batch stays in memory: all reads go to the store.
         self.ledger = self.stepped.load(tail=MemoryTail(0))
@@ -150,6 +152,19 @@ async def test_few_chunks_wait_ten_minutes(world: World) -> None:
     await world.check()
 
 
+async def test_a_sweep_leaves_the_objects_of_other_stores_in_the_bucket_alone(
+    world: World,
+) -> None:
+    world.append(12)
+    assert await world.carried_out()
+    empty = SimulatedStore(SimulatedDatabase())
+    await empty.connect()
+    other = Sweep(empty, world.objects, "logs/other")
+    assert [await other.sweep(), await other.sweep()] == [0, 0]
+    assert all(key.startswith(f"{PREFIX}/") for key in world.objects.objects)
+    await world.check()
+
+
 async def test_a_log_that_is_opened_again_goes_on_where_it_was(world: World) -> None:
     world.append(12)
     assert await world.carried_out()
@@ -173,7 +188,7 @@ async def test_an_object_store_that_fails_leaves_the_rows(world: World) -> None:
     assert await world.carried_out()
     # The one whose writer heard nothing is there too, until two sweeps have not found its name.
     assert len(world.objects.objects) == 2
-    sweep = Sweep(world.store, world.objects)
+    sweep = Sweep(world.store, world.objects, PREFIX)
     assert [await sweep.sweep(), await sweep.sweep(), await sweep.sweep()] == [0, 1, 0]
     await world.check()
 
@@ -234,9 +249,43 @@ async def test_what_was_cleaned_moves_once_more(world: World) -> None:
     assert not any(is_reference(chunk.data) for chunk in world.chunks())
     assert await world.carried_out()
     assert await world.read(0) == b"".join(world.batches[2:12])
-    sweep = Sweep(world.store, world.objects)
+    sweep = Sweep(world.store, world.objects, PREFIX)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
     assert await world.read(0) == b"".join(world.batches[2:12])
+
+
+@pytest.mark.parametrize("cleaned", [0, 4])
+async def test_a_segment_that_is_cleaned_after_its_move_leaves_its_neighbours_alone(
+    world: World, cleaned: int
+) -> None:
+    for count in (4, 4, 4):
+        world.append(count)
+        world.ledger.roll()
+        world.stepped.executor.run()
+    assert await world.carried_out()
+    replacement = world.ledger.segments.replacement([cleaned])
+    assert replacement is not None
+    kept = world.batches[cleaned + 1]
+    replacement.append(kept, BatchHeader.parse(kept))
+    replacement.seal(b"")
+    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+    await asyncio.sleep(0)
+    world.stepped.executor.run()
+    assert await swapping
+    world.batches[cleaned : cleaned + 4] = [kept]
+    assert await _whole(world) == b"".join(world.batches)
+    await world.open_again()
+    assert await _whole(world) == b"".join(world.batches)
+
+
+async def _whole(world: World) -> bytes:
+    """Return all batches, as a consumer reads them."""
+    position, found = 0, b""
+    while position < world.ledger.end_offset:
+        part = await world.read(position, 1_500)
+        found += part
+        position = [*_split(part)][-1].next_offset
+    return found
 
 
 async def test_retention_that_is_faster_wins(world: World) -> None:
@@ -298,11 +347,22 @@ async def test_an_object_that_is_replaced_during_a_read_is_read_in_its_new_place
 
 def test_references_stand_for_neighbours() -> None:
     chunks = [Chunk(KEY, at, at + 1, bytes(size)) for at, size in enumerate((600, 600, 2_000, 9))]
-    found = [(one.base_offset, one.end_offset, decode(one.data)) for one in referring(chunks, "o")]
-    assert found == [
+    references = referring(chunks, "o", [0])
+    assert [(one.base_offset, one.end_offset, decode(one.data)) for one in references] == [
         (0, 2, Reference("o", 0, 1_200)),
         (2, 3, Reference("o", 1_200, 2_000)),
         (3, 4, Reference("o", 3_200, 9)),
+    ]
+
+
+def test_a_reference_lies_within_one_segment() -> None:
+    # Between the first two chunks the cleaner has left a gap, in which a segment begins.
+    chunks = [Chunk(KEY, at, at + 1, bytes(10)) for at in (1, 5, 6, 7)]
+    references = referring(chunks, "o", [0, 4, 7])
+    assert [(one.base_offset, one.end_offset, decode(one.data)) for one in references] == [
+        (1, 2, Reference("o", 0, 10)),
+        (5, 7, Reference("o", 10, 20)),
+        (7, 8, Reference("o", 30, 10)),
     ]
 
 
@@ -320,8 +380,33 @@ async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World)
     data = bytearray(log.chunks[0].data)
     data[1] = 9
     log.chunks[0] = log.chunks[0]._replace(data=bytes(data))
-    sweep = Sweep(world.store, world.objects)
+    sweep = Sweep(world.store, world.objects, PREFIX)
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="later release"):
             await sweep.sweep()
     assert len(world.objects.objects) == 1
+
+
+async def test_what_the_cleaner_brings_back_is_told_apart_from_what_never_moved(
+    world: World,
+) -> None:
+    for count in (9, 3):
+        world.append(count)
+        world.ledger.roll()
+        world.stepped.executor.run()
+    assert await world.carried_out()
+    behind = sum(map(len, world.batches[9:]))
+    assert world.ledger.bytes_in_rows == world.ledger.bytes_never_moved == behind
+    replacement = world.ledger.segments.replacement([0])
+    assert replacement is not None
+    for batch in world.batches[2:9]:
+        replacement.append(batch, BatchHeader.parse(batch))
+    replacement.seal(b"")
+    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+    await asyncio.sleep(0)
+    world.stepped.executor.run()
+    assert await swapping
+    assert world.ledger.moved_to == 0
+    await world.open_again()
+    assert world.ledger.bytes_never_moved == behind
+    assert world.ledger.bytes_in_rows == behind + sum(map(len, world.batches[2:9]))

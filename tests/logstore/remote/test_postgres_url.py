@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from asyncpg.connect_utils import _parse_connect_arguments
+from psycopg.conninfo import conninfo_to_dict
 
 from logstore.remote.postgres_url import address_for_asyncpg
 
@@ -11,30 +14,61 @@ from logstore.remote.postgres_url import address_for_asyncpg
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ("postgresql://m:p%40w@db:5433/cluster", "postgresql://m:p%40w@db:5433/cluster"),
         (
             "postgresql://db/cluster?sslmode=require&connect_timeout=5&keepalives=1",
-            "postgresql://db/cluster?sslmode=require",
+            {"host": "db", "dbname": "cluster", "sslmode": "require"},
         ),
-        ("postgresql:///cluster?hostaddr=10.0.0.1", "postgresql:///cluster?host=10.0.0.1"),
+        ("postgresql:///cluster?hostaddr=10.0.0.1", {"host": "10.0.0.1", "dbname": "cluster"}),
         (
             "host=db port=5433 user=m dbname=cluster connect_timeout = 5",
-            "postgresql://?host=db&port=5433&user=m&dbname=cluster",
+            {"host": "db", "port": "5433", "user": "m", "dbname": "cluster"},
         ),
-        (
-            "host=/run/pg user=m password='a b\\'c' dbname=x",
-            "postgresql://?host=%2Frun%2Fpg&user=m&password=a+b%27c&dbname=x",
-        ),
+        ("postgresql://", {}),
     ],
 )
-def test_what_libpq_alone_obeys_is_left_out(given: str, expected: str) -> None:
-    assert address_for_asyncpg(given) == expected
+def test_what_libpq_alone_obeys_is_left_out(given: str, expected: dict[str, str]) -> None:
+    assert conninfo_to_dict(address_for_asyncpg(given)) == expected
 
 
-def test_asyncpg_connects_to_what_the_pairs_say() -> None:
-    url = address_for_asyncpg("host=db port=5433 user=m password='p w' dbname=cluster")
+def test_no_parameter_of_libpq_becomes_a_setting_of_the_server() -> None:
+    known = ["load_balance_hosts=random", "require_auth=none", "max_protocol_version=3.2"]
+    given = f"postgresql://db/c?{'&'.join(known)}&options=-cgeqo%3Doff"
+    assert _of_asyncpg(given)[1].server_settings == {"options": "-cgeqo=off"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "host=db port=5433 user='m@n' password='p w#/?+%' dbname=cluster",
+        "postgresql://m%40n:p%20w%23%2F%3F%2B%25@db:5433/cluster",
+        "postgresql://m%40n:p%20w#%2F?+%25@db:5433/cluster",
+        "postgresql://m%40n@db:5433/cluster?password=p%20w#/?+%25",
+        "postgres://db:5433/?dbname=cluster&user=m@n&password=p%20w%23/?+%25",
+    ],
+)
+def test_asyncpg_connects_to_what_libpq_connects_to(given: str) -> None:
+    as_libpq = conninfo_to_dict(given)
+    addresses, parameters = _of_asyncpg(given)
+    assert addresses == [(as_libpq["host"], int(str(as_libpq["port"])))] == [("db", 5433)]
+    found = (parameters.user, parameters.password, parameters.database)
+    assert found == (as_libpq["user"], as_libpq["password"], as_libpq["dbname"])
+    assert found == ("m@n", "p w#/?+%", "cluster")
+
+
+def test_several_hosts_are_tried_in_turn() -> None:
+    for given in (
+        "postgresql://a:1,b:2/x?target_session_attrs=read-write",
+        "host=a,b port=1,2 dbname=x target_session_attrs=read-write",
+    ):
+        addresses, parameters = _of_asyncpg(given)
+        assert addresses == [("a", 1), ("b", 2)]
+        assert parameters.target_session_attrs.value == "read-write"
+
+
+def _of_asyncpg(given: str) -> tuple[Any, Any]:
+    """Return what asyncpg makes of an address: hosts and ports, and everything else."""
     addresses, parameters, _ = _parse_connect_arguments(
-        dsn=url,
+        dsn=address_for_asyncpg(given),
         **dict.fromkeys(
             ("host", "port", "user", "password", "passfile", "database", "ssl", "service",
              "servicefile", "direct_tls", "server_settings", "target_session_attrs", "krbsrvname",
@@ -45,5 +79,4 @@ def test_asyncpg_connects_to_what_the_pairs_say() -> None:
         max_cached_statement_lifetime=0,
         max_cacheable_statement_size=0,
     )  # fmt: skip
-    assert addresses == [("db", 5433)]
-    assert (parameters.user, parameters.password, parameters.database) == ("m", "p w", "cluster")
+    return addresses, parameters

@@ -295,6 +295,25 @@ async def test_a_node_that_is_not_the_last_one_started_cannot_begin() -> None:
         await world.commits.begin()
 
 
+async def test_the_end_of_the_own_lease_is_told_when_it_has_come(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        world.now_ms += round(seconds * 1000)
+        if len(slept) == 1:
+            await world.perform([])  # just in time
+
+    await world.commit()
+    world.now_ms = 1_000
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    await world.commits.lease_ended()
+    assert slept == [4.0, 5.0]
+    assert not world.commits.is_leased
+
+
 async def test_the_own_lease_ends_before_that_of_the_store(world: World) -> None:
     seen = [world.commits.is_leased]
     await world.commit()

@@ -37,6 +37,13 @@ def test_version_and_help() -> None:
         assert option in shown
 
 
+def test_an_empty_storage_is_a_mistake_and_no_broker_of_its_own(tmp_path: Path) -> None:
+    served = run("serve", "--storage", "", "--data-dir", str(tmp_path / "data"))
+    assert served.returncode == 2
+    assert served.stderr.startswith("magnetar: error: --storage is empty: postgresql://")
+    assert not (tmp_path / "data").exists()
+
+
 def test_ready_means_clients_can_connect_and_sigterm_is_a_clean_stop(tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
         socket.create_connection((broker.host, broker.port)).close()

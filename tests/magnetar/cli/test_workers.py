@@ -13,9 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from magnetar.cli.main import main
-from magnetar.cli.serve import _worker_count
+from magnetar.cli.serve import _exit_code, _worker_count
 from magnetar.cli.workers import members
 from magnetar.config.load import Given, load
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.testing import BrokerProcess, NotReady
 
 
@@ -28,6 +29,17 @@ def run(broker: BrokerProcess, *arguments: str, text: str = "") -> str:
 def nodes_of(broker: BrokerProcess) -> list[int]:
     children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text()
     return [int(pid) for pid in children.split()]
+
+
+def test_a_node_whose_database_is_away_ends_with_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def serve() -> int:
+        raise CatalogUnavailable("catalog postgresql://db: cannot open: refused")
+
+    assert _exit_code(serve) == 1
+    told = "magnetar: fatal: catalog postgresql://db: cannot open: refused\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_cluster_serves_outlives_a_killed_node_and_becomes_one_node(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ async def test_a_directory_of_nodes_goes_into_a_cluster_and_comes_out(
         # One chunk lies in a bucket.
         bucket_url = f"file://{tmp_path}/bucket"
         (tmp_path / "bucket").mkdir()
-        agreed_objects(catalog, bucket_url)
+        agreed_objects(catalog, bucket_url, "place")
     bucket = Bucket(bucket_url)
     with psycopg.connect(postgres_url) as connection:
         found = connection.execute(

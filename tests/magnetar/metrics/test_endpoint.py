@@ -226,8 +226,10 @@ async def test_a_broker_is_alive_before_it_is_ready(
         return [await asyncio.to_thread(_code, served.port, path) for path in paths]
 
     assert await codes() == [200, 503, 503, 404]
-    served.start(broker.gather_metrics)
+    served.start(broker.gather_metrics, is_serving=lambda: broker.server.is_serving)
     assert await codes() == [200, 200, 200, 404]
+    broker.server.turn_away()
+    assert await codes() == [200, 503, 200, 404]
     monkeypatch.setattr(endpoint, "GATHERING_SECONDS", 0.05)
     asked = asyncio.get_running_loop().run_in_executor(None, _code, served.port, "healthz")
     time.sleep(0.5)  # the event loop hangs

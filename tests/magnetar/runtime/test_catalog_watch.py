@@ -77,6 +77,27 @@ async def test_a_topic_that_grew_and_was_changed_twice_is_as_the_catalog_has_it(
         assert len(topic.local) == 3
 
 
+async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order_that_is_read(
+    nodes: NodesInOne,
+) -> None:
+    node, catalog = nodes.nodes[0], nodes.nodes[1].catalog
+    former = node.topics.ensure("a")
+    deleted = []
+    node.topics.on_deleted.append(lambda topic: deleted.append(node.topics.by_name("a")))
+    catalog.remove_topics([former.id])
+    made_anew = row("a")
+    catalog.add_topic(made_anew)
+    # The rows of changes have no order among themselves.
+    for topic_id in (made_anew.id, former.id):
+        await node.topics.refresh(topic_id)
+    assert node.topics.by_id(former.id) is None
+    found = node.topics.by_name("a")
+    assert found is not None and found.id == made_anew.id
+    assert found is node.topics.by_id(made_anew.id)
+    # What is forgotten with the former topic is nothing of the new one.
+    assert deleted == [None]
+
+
 def test_names_and_counts_are_decided_by_the_catalog(tmp_path: Path) -> None:
     first = Catalog(tmp_path, is_shared=True)
     second = Catalog(tmp_path, is_shared=True)

@@ -28,6 +28,9 @@ class Leadership:
             raise CatalogUnavailable("away")
         return 0
 
+    async def drain(self, live: Collection[int]) -> int:
+        return await self.even_out(live)
+
     def misplaced(self, live: Collection[int]) -> bool:
         return False
 
@@ -41,18 +44,30 @@ def no_catalog() -> Any:
     raise AssertionError("nothing asks for the catalog")
 
 
-async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later() -> None:
-    members, leadership, watch = Members(), Leadership(), Watch()
+def node_beside_another(leadership: Leadership, failures: list[BaseException]) -> ClusterNode:
+    members, watch = Members(), Watch()
     joining = Joining(members, ("127.0.0.1", 1), "place", no_catalog)
     node = ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
     parts: dict[str, Any] = {"_leadership": leadership, "_watch": watch, "_changes": watch}
-    failures: list[BaseException] = []
     for name, part in {**parts, "_tasks": Tasks(failures.append)}.items():
         setattr(node, name, part)
     members.see([NodeRow(each, each, True, Presence("", {}, "", "")) for each in (1, 2)])
+    return node
+
+
+async def test_a_node_stops_also_where_the_catalog_is_away() -> None:
+    leadership, failures = Leadership(), list[BaseException]()
+    await node_beside_another(leadership, failures).drain()
+    assert leadership.evened == [{1, 2}]
+    assert not failures
+
+
+async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later() -> None:
+    leadership, failures = Leadership(), list[BaseException]()
+    node = node_beside_another(leadership, failures)
 
     async def look() -> None:
-        await node._on_seen(watch.version)
+        await node._on_seen(Watch.version)
         for _ in range(5):
             await asyncio.sleep(0)
 

@@ -12,6 +12,7 @@ from magnetar.runtime import marker_messages, markers_elsewhere
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import AppendedMarker, LeftMarker
 from magnetar.runtime.peers import PeerUnreachable
+from magnetar.storage.database import CatalogUnavailable
 from tests.magnetar.clocks import MovedClock
 from wire.error_code import ErrorCode
 from wire.message import Message
@@ -36,6 +37,8 @@ class World:
         self.appended: list[TopicPartition] = []
         #: Partitions of this node that it has not opened yet.
         self.coming: set[TopicPartition] = set()
+        #: How many readings of the catalog it does not answer.
+        self.away = 0
         self.markers = MarkersElsewhere(self, self, self, MovedClock())
 
     # Who leads.
@@ -47,6 +50,9 @@ class World:
         return self.leader_of(topic, partition) == self.own_id
 
     async def see_changes(self) -> int:
+        if self.away:
+            self.away -= 1
+            raise CatalogUnavailable("away")
         for partition, leader in self.unread.items():
             if leader is None:
                 self.leaders.pop(partition, None)
@@ -183,3 +189,21 @@ async def test_a_partition_that_this_node_is_still_opening_is_marked_once_it_is_
     world.coming.add(THERE)
     await world.bring()
     assert world.appended == [THERE] and not world.coming
+
+
+@pytest.mark.parametrize("first", [None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+async def test_a_catalog_that_is_away_leaves_owed_what_is_owed(first: ErrorCode | None) -> None:
+    world = World(once_then(first))
+    world.away = 3
+    await world.bring()
+    assert world.away < 3
+    assert [node_id for node_id, partition, _ in world.asked if partition == THERE] == [1, 1]
+
+
+async def test_a_partition_that_is_not_known_is_skipped_once_the_catalog_has_answered() -> None:
+    world = World(once_then(ErrorCode.NONE))
+    del world.leaders[THERE]
+    world.away = 3
+    await world.bring()
+    assert world.away == 0
+    assert [partition for _, partition, _ in world.asked] == [FAR]

@@ -28,7 +28,7 @@ class Looks:
         monkeypatch.setattr(looks, "LOOK_AGAIN_S", 0.001)
         self.catalog = Catalog(directory, is_shared=True)
         self.incarnation = self.catalog.start_node(1, presence(9092))
-        self.is_away = False
+        self.is_away = self.is_away_later = False
         self.members = Members()
         self.failed: list[BaseException] = []
         self._seen = asyncio.Event()
@@ -52,6 +52,8 @@ class Looks:
 
     async def _on_seen(self, version: int) -> None:
         self._seen.set()
+        if self.is_away_later:
+            raise CatalogUnavailable("away by now")
 
     def _fail(self, failure: BaseException) -> None:
         self.failed.append(failure)
@@ -106,6 +108,23 @@ async def test_a_catalog_that_was_away_is_not_steady_at_once(
     world.is_away = False
     await world.look()
     assert world.watch.steady_s == 0.0
+    assert not world.failed
+    await world.stop()
+
+
+async def test_a_catalog_that_goes_away_while_its_changes_are_obeyed_ends_no_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Looks(tmp_path, monkeypatch)
+    world.is_away_later = True
+    await world.look()
+    await world.look()
+    assert not world.failed
+    # A lease that has ended counts some seconds after the catalog has answered again.
+    while not world.watch._is_away:
+        await asyncio.sleep(0)
+    world.is_away_later = False
+    await world.look()
     assert not world.failed
     await world.stop()
 

@@ -10,7 +10,7 @@ import pytest
 from logstore.partition.log import PartitionLog
 from logstore.remote import offload
 from logstore.remote.offload import SWEEP_INTERVAL_MS
-from magnetar.config.load import load
+from magnetar.config.load import Given, load
 from magnetar.runtime.offloading import Offloading
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.remote_logs import RemoteLogs
@@ -25,12 +25,12 @@ from wire.records import SimpleRecord, build_batch
 class World:
     """One node that leads two topics of a cluster with a bucket."""
 
-    def __init__(self) -> None:
+    def __init__(self, *settings: Given) -> None:
         self.clock = HandClock()
         self.objects = SimulatedObjects()
         self.failures: list[BaseException] = []
         self.is_controller = True
-        config = load([]).config
+        config = load(settings).config
         database = SimulatedDatabase()
         database.start_node(1, 0)
         self.logs = RemoteLogs(

@@ -9,11 +9,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from logstore.remote.remote_ledger import MOVED_TO
 from magnetar.config.load import ConfigError
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.cluster_checks import Finding, Verdict, check
-from magnetar.storage.cluster_objects import agreed_objects, objects_url
+from magnetar.storage.cluster_objects import agreed_objects, objects_prefix, objects_url
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import halt
 from magnetar.storage.postgres_database import PostgresDatabase
@@ -78,10 +79,10 @@ def test_a_server_that_cannot_be_reached_is_one_line() -> None:
 
 def test_the_bucket_is_tried(postgres_url: str, tmp_path: Path) -> None:
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
-        agreed_objects(catalog, "")
+        agreed_objects(catalog, "", "place")
     assert not [each for each in check(postgres_url) if "bucket" in each.what]
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
-        agreed_objects(catalog, f"file://{tmp_path}/objects")
+        agreed_objects(catalog, f"file://{tmp_path}/objects", "place")
     assert found(postgres_url, "the bucket").verdict is Verdict.GOOD
     assert not [*tmp_path.glob("objects/doctor/*")]
     shutil.rmtree(tmp_path / "objects")
@@ -90,15 +91,41 @@ def test_the_bucket_is_tried(postgres_url: str, tmp_path: Path) -> None:
     assert told.verdict is Verdict.BAD and "policy" in told.mend
 
 
-def test_the_first_bucket_is_the_clusters(postgres_url: str) -> None:
+def test_the_first_bucket_is_the_clusters_once_it_has_something(postgres_url: str) -> None:
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
-        assert agreed_objects(catalog, "") == ""
-        assert agreed_objects(catalog, "s3://a/b") == "s3://a/b"
-        assert agreed_objects(catalog, "") == "s3://a/b"
-        assert agreed_objects(catalog, "s3://a/b") == "s3://a/b"
+        assert agreed_objects(catalog, "", "place") == ""
+        assert agreed_objects(catalog, "a mistake", "place") == "a mistake"
+        assert agreed_objects(catalog, "s3://a/b", "place") == "s3://a/b"
+        assert agreed_objects(catalog, "", "place") == "s3://a/b"
+        assert agreed_objects(catalog, "s3://a/b", "place") == "s3://a/b"
+        with catalog.database.transaction("move something") as queries:
+            moved = "INSERT INTO attachments SELECT gen_random_uuid(), 0, ?, ?"
+            queries.execute(moved, (MOVED_TO, b"1"))
         with pytest.raises(ConfigError, match="keeps its objects at s3://a/b"):
-            agreed_objects(catalog, "s3://another")
+            agreed_objects(catalog, "s3://another", "place")
         assert objects_url(catalog) == "s3://a/b"
+
+
+def test_a_bucket_stays_while_another_place_has_nodes(postgres_url: str) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        catalog.claim_nodes("place", [1])
+        assert agreed_objects(catalog, "s3://a/b", "place") == "s3://a/b"
+        catalog.claim_nodes("other", [2])
+        with pytest.raises(ConfigError, match="no other node lives"):
+            agreed_objects(catalog, "s3://c", "other")
+        catalog.start_node(2, Presence("other", {}, "", ""))
+        with pytest.raises(ConfigError, match="no other node lives"):
+            agreed_objects(catalog, "s3://c", "place")
+
+
+def test_two_databases_have_no_object_in_common(postgres_url: str) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        prefix = objects_prefix(catalog)
+        assert objects_prefix(catalog) == prefix
+        # As an import makes it: the id comes along.
+        with closing(Catalog(None, cluster_id=catalog.cluster_id())) as other:
+            assert other.cluster_id() == catalog.cluster_id()
+            assert objects_prefix(other) != prefix
 
 
 def test_a_cluster_that_has_halted_is_told_with_the_way_out(postgres_url: str) -> None:

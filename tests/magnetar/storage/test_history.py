@@ -3,6 +3,8 @@ accepted: in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 from magnetar.storage.catalog import Catalog
@@ -64,10 +66,20 @@ def test_each_step_back_is_told(now: History, said: str) -> None:
         KNOWN._replace(starts=6, commits={1: (6, 0), 2: (5, 1), 3: (6, 0)}),
         KNOWN._replace(repairs=2, starts=0),
         KNOWN._replace(cluster_id="other", starts=0),
+        # Exported, and imported into another database.
+        KNOWN._replace(database="other", starts=0, commits={}),
     ],
 )
 def test_what_is_no_step_back_is_not_told(now: History) -> None:
     assert not forgotten(KNOWN, now)
+
+
+def test_a_database_is_known_by_what_an_import_leaves_behind(open_catalog: Open) -> None:
+    first = of(open_catalog())
+    assert first.database == of(open_catalog()).database != ""
+    with closing(Catalog(None, cluster_id=first.cluster_id)) as other:
+        assert of(other).cluster_id == first.cluster_id
+        assert of(other).database != first.database
 
 
 def test_no_node_starts_in_a_halted_cluster_until_the_loss_is_accepted(open_catalog: Open) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
@@ -16,6 +16,7 @@ from magnetar.storage.database import CatalogFailure, CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase, shown
 from tools.postgresql import PostgresServer
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 
 def open_catalog(url: str) -> Catalog:
@@ -85,6 +86,63 @@ def test_a_catalog_of_a_newer_version_is_refused(postgres_url: str) -> None:
         connection.execute("UPDATE magnetar.schema_version SET version = 99")
     with pytest.raises(CatalogFailure, match="newer magnetar"):
         open_catalog(postgres_url)
+
+
+def test_what_no_text_can_hold_refuses_the_request_alone(postgres_url: str) -> None:
+    with closing(open_catalog(postgres_url)) as catalog:
+        with pytest.raises(KafkaError, match="NUL") as refused:
+            catalog.set_resource_configs(1, "a\0b", {"x": "1"})
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+        catalog.set_resource_configs(1, "b", {"x": "1"})
+        assert catalog.resource_configs() == {(1, "b"): {"x": "1"}}
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_texts_are_those_of_a_database_whatever_its_encoding(
+    postgres_url: str, encoding: str
+) -> None:
+    name = f"of_{encoding.lower()}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        # The names of tests' databases are free; this server is of all tests.
+        connection.execute(f"DROP DATABASE IF EXISTS {name}".encode())
+        connection.execute(
+            f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C'"
+            " TEMPLATE template0".encode()
+        )
+    url = f"{postgres_url.rpartition('/')[0]}/{name}?client_encoding=LATIN1"
+    with closing(open_catalog(url)) as catalog:
+        assert len(catalog.cluster_id()) == 22
+        catalog.set_resource_configs(1, "é", {"x": "1"})
+        assert catalog.resource_configs() == {(1, "é"): {"x": "1"}}
+        if encoding == "LATIN1":
+            with pytest.raises(KafkaError, match="no equivalent"):
+                catalog.set_resource_configs(1, "日本", {"x": "1"})
+
+
+def test_a_server_that_takes_no_writes_is_told_with_the_way_out(postgres_url: str) -> None:
+    open_catalog(postgres_url).close()
+    read_only = f"{postgres_url}?options=-cdefault_transaction_read_only%3Don"
+    with closing(open_catalog(read_only)) as catalog:
+        assert catalog.members() == []
+        with pytest.raises(CatalogUnavailable, match="target_session_attrs=read-write"):
+            catalog.claim_nodes("place", [1])
+
+
+def test_a_role_without_rights_is_told_which(postgres_url: str) -> None:
+    open_catalog(postgres_url).close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS bystander")
+        connection.execute("CREATE ROLE bystander LOGIN")
+        of_other = postgres_url.replace("postgres@", "bystander@")
+        assert of_other != postgres_url
+        with pytest.raises(CatalogFailure, match="GRANT USAGE ON SCHEMA magnetar"):
+            open_catalog(of_other)
+        connection.execute("GRANT USAGE ON SCHEMA magnetar TO bystander")
+        connection.execute("GRANT ALL ON ALL TABLES IN SCHEMA magnetar TO bystander")
+        with closing(open_catalog(of_other)) as catalog:
+            assert catalog.start_node(1) == 0
+        connection.execute("DROP OWNED BY bystander")
+        connection.execute("DROP ROLE bystander")
 
 
 def test_no_message_shows_the_password() -> None:

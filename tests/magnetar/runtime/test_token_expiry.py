@@ -1,0 +1,38 @@
+"""Expired delegation tokens go, later where the catalog does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from magnetar.clock import SystemClock
+from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.token_expiry import TokenExpiry
+from magnetar.security.principal import user
+from magnetar.security.tokens import Lifetimes, Token
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.delegation_tokens import DelegationTokens
+
+
+class _AwayCatalog(Catalog):
+    is_away = True
+
+    def remove_delegation_tokens(self, ids: Iterable[str]) -> None:
+        if self.is_away:
+            raise CatalogUnavailable("away")
+        super().remove_delegation_tokens(ids)
+
+
+async def test_a_catalog_that_is_away_delays_it() -> None:
+    catalog = _AwayCatalog(None)
+    tokens = DelegationTokens(catalog, b"secret", Lifetimes(1_000, 100))
+    tokens.put(Token("one", user("ada"), user("ada"), (), 1, 100, 1_000))
+    expiry = TokenExpiry(tokens, SystemClock(), BrokerConfig({}))
+    expiry.start()
+    assert [token.id for token in tokens.all()] == ["one"]
+    expiry.stop()
+    catalog.is_away = False
+    expiry.start()
+    assert tokens.all() == []
+    expiry.stop()
+    catalog.close()
