@@ -34,11 +34,14 @@ from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
 
 _BATCHED_SINCE = 4
+#: So many partitions take less than a turn.
+_AT_ONCE = 100
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -76,7 +79,7 @@ async def _answer(
     """Add or verify one transaction's partitions; return the code of each."""
     partitions = partitions_of(transaction.topics)
     # Brokers, which send version 4 and later, add the coordinators' topics too; clients may not.
-    codes = _refused(services, partitions, context)
+    codes = await _refused(services, partitions, context)
     # All or nothing: a transaction that holds half of its partitions would hide the mistake.
     if not codes:
         identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
@@ -112,16 +115,29 @@ async def _answer(
             codes = dict.fromkeys(partitions, code)
     # What has no code yet was added.
     all_codes = dict.fromkeys(partitions, ErrorCode.NONE) | codes
-    return encode_codes(transaction.topics, all_codes)
+    if len(transaction.topics) < _AT_ONCE:
+        return encode_codes(transaction.topics, all_codes)
+    return await _encoded(services, transaction.topics, all_codes)
 
 
-def _refused(
+async def _encoded(
+    services: Services, topics: Sequence[AddPartitionsToTxnTopic], codes: Codes
+) -> list[AddPartitionsToTxnTopicResult]:
+    results = []
+    async for topic in services.turns.each(topics):
+        results += encode_codes([topic], codes)
+    return results
+
+
+async def _refused(
     services: Services, partitions: Sequence[TopicPartition], context: RequestContext
 ) -> Codes:
     """Return a code for every partition if one of them cannot be added, else nothing."""
     is_client = context.version < _BATCHED_SINCE
     refused: Codes = {}
-    for partition in partitions:
+    for position, partition in enumerate(partitions, 1):
+        if position % _AT_ONCE == 0 and services.turns.is_over():
+            await services.turns.give_up()
         try:
             if is_client and partition.topic in INTERNAL:
                 raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition.topic)

@@ -63,7 +63,8 @@ async def alter_client_quotas(
     named = Counter(entities)
     # By entity: one that is named twice is answered once.
     answers: dict[Entity, ResponseEntryData] = {}
-    for entity, entry in zip(entities, request.entries, strict=True):
+    both = zip(entities, request.entries, strict=True)
+    async for entity, entry in services.turns.each(both):
         answers[entity] = _result(entity)
         with refused_in(answers[entity]):
             # Which of the two changes would come last is not for the broker to guess.

@@ -39,13 +39,20 @@ async def alter_configs(
             resource.resource_name,
             [Change(each.name, Operation.SET, each.value) for each in resource.configs],
         )
-        for resource in request.resources
+        async for resource in services.turns.each(request.resources)
     ]
     # `replaces`: configs that the request leaves out are forgotten. A client that knows only some
     # of them uses IncrementalAlterConfigs (KIP-339).
     outcomes = await alter(
-        services.config_resources, asked, replaces=True, validate_only=request.validate_only
+        services.config_resources,
+        services.turns,
+        asked,
+        replaces=True,
+        validate_only=request.validate_only,
     )
     return AlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+        responses=[
+            AlterConfigsResourceResponse(**outcome._asdict())
+            async for outcome in services.turns.each(outcomes)
+        ]
     )

@@ -50,9 +50,10 @@ async def alter_partition_reassignments(
     )
     may_change = request.allow_replication_factor_change
     assigned: dict[UUID, dict[int, Replicas]] = {}
-    for topic in request.topics:
+    each = services.turns.each
+    async for topic in each(request.topics):
         answered = ReassignableTopicResponse(name=topic.name)
-        for asked in topic.partitions:
+        async for asked in each(topic.partitions):
             result = ReassignablePartitionResponse(
                 partition_index=asked.partition_index, error_message=None
             )

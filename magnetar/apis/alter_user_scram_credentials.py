@@ -61,7 +61,7 @@ async def alter_user_scram_credentials(
     changes = _changes(request)
     named = Counter(change.name for change in changes)
     results: dict[str, AlterUserScramCredentialsResult] = {}
-    for change in changes:
+    async for change in services.turns.each(changes):
         result = AlterUserScramCredentialsResult(user=change.name, error_message=None)
         results[change.name] = result
         with refused_in(result):

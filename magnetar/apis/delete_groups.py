@@ -30,7 +30,7 @@ async def delete_groups(
 ) -> DeleteGroupsResponse:
     results = []
     # A group named twice would be answered as deleted, and then as unknown.
-    for group_id in dict.fromkeys(request.groups_names):
+    async for group_id in services.turns.each(dict.fromkeys(request.groups_names)):
         result = DeletableGroupResult(group_id=group_id)
         with refused_in(result):
             await services.groups.delete(group_id)

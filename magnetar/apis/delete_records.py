@@ -53,10 +53,11 @@ async def delete_records(
             offsets.setdefault(topic.name, {})[each.partition_index] = each.offset
     response = DeleteRecordsResponse()
     starts: list[_Start] = []
-    for name, partitions in offsets.items():
+    in_turns = services.turns.each
+    async for name, partitions in in_turns(offsets.items()):
         result = DeleteRecordsTopicResult(name=name)
         response.topics.append(result)
-        for index, offset in partitions.items():
+        async for index, offset in in_turns(partitions.items()):
             partition = DeleteRecordsPartitionResult(
                 partition_index=index, low_watermark=_NO_LOW_WATERMARK
             )
@@ -77,7 +78,12 @@ async def delete_records(
 async def _delete(services: Services, starts: Sequence[_Start]) -> None:
     """Make the new starts durable, then begin the logs there."""
     # A request that moves no start costs no sync.
-    higher = [(log, start) for _, log, start in starts if start > log.log_start_offset]
+    higher = [
+        (log, start)
+        for _, log, start in starts
+        # Deleted, or handed over, while a request that names many let others go on.
+        if not log.is_gone and start > log.log_start_offset
+    ]
     if higher:
         # Durable before any segment goes: a start after a crash must not find a log that begins
         # above what it recorded.

@@ -48,7 +48,7 @@ async def delete_topics(
     twice = _named_by_both(services, asked)
     results = []
     going: dict[UUID, tuple[Topic, DeletableTopicResult]] = {}
-    for name, topic_id in named:
+    async for name, topic_id in services.turns.each(named):
         if topic_id in twice:
             # The name is refused below: as in Kafka one refusal stands for both.
             continue

@@ -37,8 +37,10 @@ _NOT_ASKED = -(2**31)
 async def describe_groups(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
-    described = [_describe(services, group_id, context.version) for group_id in request.groups]
-    for group in described:
+    described = []
+    async for group_id in services.turns.each(request.groups):
+        group = _describe(services, group_id, context.version)
+        described.append(group)
         if group.error_code == ErrorCode.NONE and request.include_authorized_operations:
             group.authorized_operations = allowed_operations(
                 services, context, Resource.GROUP, group.group_id

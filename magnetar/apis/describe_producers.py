@@ -40,12 +40,16 @@ async def describe_producers(
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    each = services.turns.each
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=name, partitions=[await _describe(services, name, index) for index in indexes]
+                name=name,
+                partitions=[
+                    await _describe(services, name, index) async for index in each(indexes)
+                ],
             )
-            for name, indexes in asked.items()
+            async for name, indexes in each(asked.items())
         ]
     )
 

@@ -56,7 +56,10 @@ async def describe_user_scram_credentials(
     named = Counter(user.name for user in request.users or ()) or Counter(users.users())
     return DescribeUserScramCredentialsResponse(
         error_message=None,
-        results=[_described(users, name, count) for name, count in named.items()],
+        results=[
+            _described(users, name, count)
+            async for name, count in services.turns.each(named.items())
+        ],
     )
 
 

@@ -50,9 +50,9 @@ async def elect_leaders(
         )
     is_preferred = request.election_type == _PREFERRED
     results, moving = [], []
-    for name, partitions in _asked_for(services, request):
+    async for name, partitions in services.turns.each([*_asked_for(services, request)]):
         elected = ReplicaElectionResult(topic=name)
-        for index in partitions:
+        async for index in services.turns.each(partitions):
             result = PartitionResult(partition_id=index, error_message=None)
             with refused_in(result):
                 moving.append((_elect(services, name, index, is_preferred=is_preferred), result))

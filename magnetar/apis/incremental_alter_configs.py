@@ -39,11 +39,18 @@ async def incremental_alter_configs(
             resource.resource_name,
             [Change(each.name, each.config_operation, each.value) for each in resource.configs],
         )
-        for resource in request.resources
+        async for resource in services.turns.each(request.resources)
     ]
     outcomes = await alter(
-        services.config_resources, asked, replaces=False, validate_only=request.validate_only
+        services.config_resources,
+        services.turns,
+        asked,
+        replaces=False,
+        validate_only=request.validate_only,
     )
     return IncrementalAlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes]
+        responses=[
+            AlterConfigsResourceResponse(**outcome._asdict())
+            async for outcome in services.turns.each(outcomes)
+        ]
     )

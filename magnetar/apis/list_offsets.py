@@ -59,11 +59,13 @@ async def list_offsets(
     # As in Fetch: a level that does not exist must not raise.
     isolation = Isolation(1 if request.isolation_level == 1 else 0)
     topics = []
-    for name, asked in _by_topic(request).items():
+    each = services.turns.each
+    async for name, asked in each(_by_topic(request).items()):
         partitions = []
         # As in Kafka: those that are named twice come last, and once. The two could ask for
         # different offsets.
-        for index, timestamps in sorted(asked.items(), key=lambda item: len(item[1]) > 1):
+        in_order = sorted(asked.items(), key=lambda item: len(item[1]) > 1)
+        async for index, timestamps in each(in_order):
             try:
                 if len(timestamps) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")

@@ -93,7 +93,7 @@ async def _fetched(
             for name, offsets in everything.items()
             if may(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
         )
-    for asked in request.topics or ():
+    async for asked in services.turns.each(request.topics or ()):
         if (
             refused := _refused(services, context, asked.name, asked.partition_indexes)
         ) is not None:
@@ -111,7 +111,7 @@ async def _fetched(
             OffsetFetchResponseTopic(
                 name=name, partitions=_partitions(OffsetFetchResponsePartition, offsets)
             )
-            for name, offsets in found
+            async for name, offsets in services.turns.each(found)
         ]
     )
 
@@ -147,7 +147,7 @@ async def _group(
     else:
         topics = [
             await _topic(services, context, group.group_id, asked, require_stable, by_id)
-            for asked in group.topics
+            async for asked in services.turns.each(group.topics)
         ]
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 

@@ -32,15 +32,17 @@ from wire.messages.offset_for_leader_epoch import (
 async def offset_for_leader_epoch(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
+    each = services.turns.each
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=[
-                    _end_offset(services, topic.topic, asked) for asked in topic.partitions
+                    _end_offset(services, topic.topic, asked)
+                    async for asked in each(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in each(request.topics)
         ]
     )
 

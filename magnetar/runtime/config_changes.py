@@ -13,6 +13,7 @@ from typing import NamedTuple
 from magnetar.config.changes import Change, Operation, changed, check_changes
 from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.logger_levels import alter_levels
+from magnetar.runtime.turns import Turns
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.resource_type import ResourceType
@@ -37,6 +38,7 @@ class Outcome(NamedTuple):
 
 async def alter(
     resources: ConfigResources,
+    turns: Turns,
     asked: Sequence[ResourceChanges],
     *,
     replaces: bool,
@@ -49,7 +51,7 @@ async def alter(
     """
     named = Counter(each[:2] for each in asked)
     outcomes = []
-    for each in asked:
+    async for each in turns.each(asked):
         code = ErrorCode.NONE
         message: str | None = None
         try:

@@ -3,8 +3,9 @@
 Pure: decides which partitions a fetch reads and which of them its response carries; reads nothing
 and asks no clock. A fetch of a session reads what its watch has as due, so partitions in which
 nothing changes cost nothing. Bounded by slots (sessions), and by the partitions that all sessions
-remember together. A missing session costs its consumer one full fetch, whatever the reason. Source:
-KIP-227, KIP-516 (topic ids).
+remember together; names that are longer than a topic's may be, up to 32 KB each, are not remembered
+at all. A missing session costs its consumer one full fetch, whatever the reason. Source: KIP-227,
+KIP-516 (topic ids).
 
     session id 0, epoch 0      a full fetch that would like a session: opened when it is answered,
                                if there is room
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
+from magnetar.storage.topic_names import NAME_LENGTH_MAX
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.fetch import FetchPartition, FetchRequest
@@ -287,6 +289,8 @@ class FetchSessions:
         self._remove(request.session_id)
         if request.session_epoch == FINAL_EPOCH:
             return FetchContext(asked)
+        if not uses_topic_ids and _names_too_much(request):
+            return FetchContext(asked)
         return _FullContext(self, asked, uses_topic_ids, view)
 
     def _incremental(
@@ -315,7 +319,8 @@ class FetchSessions:
         if not session.partitions:
             self._remove(session.session_id)
             return FetchContext({})
-        if self._partition_count > self._partitions_max:
+        names_too_much = not uses_topic_ids and _names_too_much(request)
+        if names_too_much or self._partition_count > self._partitions_max:
             self._remove(session.session_id)
             # As for any missing session: the consumer begins again with a full fetch.
             detail = f"session {session.session_id} has grown beyond the broker's bound"
@@ -430,3 +435,8 @@ def _asked(request: FetchRequest, uses_topic_ids: bool) -> dict[PartitionKey, Fe
         for topic in request.topics
         for asked in topic.partitions
     }
+
+
+def _names_too_much(request: FetchRequest) -> bool:
+    """Return whether the request names what can be no topic by its length."""
+    return any(len(topic.topic) > NAME_LENGTH_MAX for topic in request.topics)

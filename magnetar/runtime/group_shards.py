@@ -6,7 +6,7 @@ to, as in Apache Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ def _encode(record: ShardRecord, now_ms: int, batch_bytes_max: int) -> SimpleRec
     return SimpleRecord(*encode(record), now_ms)
 
 
+#: To hash so many group ids takes some milliseconds.
+_MANY = 1_000
 #: The log refuses a batch that is too large.
 RECORD_FORMAT = RecordFormat[ShardRecord](_encode, decode)
 
@@ -135,10 +137,14 @@ class GroupShards:
         """Raise POLICY_VIOLATION where members' metadata has no room in memory."""
         check_metadata_room(self._states, joining, self._config.queued_max_request_bytes)
 
-    async def durable(self, group_ids: Iterable[str]) -> None:
+    async def durable(self, group_ids: Collection[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
-        partitions = {self.partition_of(group_id) for group_id in group_ids}
-        shards = [self._shards[partition] for partition in partitions]
+        # So many are in all shards, and to find out where each one is takes long.
+        if len(group_ids) > _MANY:
+            shards = self._shards
+        else:
+            partitions = {self.partition_of(group_id) for group_id in group_ids}
+            shards = [self._shards[partition] for partition in partitions]
         # Before the first wait: what is appended meanwhile is no part of what was read. Of groups
         # that another node coordinates nothing was read here.
         ends = [(shard, shard.log.log_end_offset) for shard in shards if shard is not None]

@@ -8,7 +8,7 @@ Heartbeat and LeaveGroup. The requests themselves are next door: `classic_groups
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from uuid import uuid4
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
@@ -192,7 +192,7 @@ class Groups:
         ]
         return sorted(found, key=lambda group: group.group_id)
 
-    async def durable(self, group_ids: Iterable[str]) -> None:
+    async def durable(self, group_ids: Collection[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
         await self.shards.durable(group_ids)
 

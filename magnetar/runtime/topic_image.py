@@ -31,7 +31,7 @@ class BrokerTopics:
         return _info(self._topics.by_id(topic_id))
 
     def names(self) -> list[str]:
-        """Return the names of all topics that clients may read by a regular expression."""
+        """Return the names of all topics."""
         return [topic.name for topic in self._topics.all()]
 
 

@@ -32,7 +32,7 @@ from coordinator.groups.consumer.records import (
     target_record,
 )
 from coordinator.groups.consumer.requests import ConsumerLimits
-from coordinator.groups.consumer.subscription import TopicImage, resolved
+from coordinator.groups.consumer.subscription import TopicImage, topics_read
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -197,13 +197,15 @@ def decide_target(
 def _changed_targets(
     group: ConsumerGroup, topics: TopicImage, default_assignor: str
 ) -> Iterable[ConsumerGroupRecord]:
-    existing = resolved(group.subscribed_names(), topics)
+    existing = topics_read(group, topics)
     by_name = {topic.name: topic.topic_id for topic in existing.values()}
+    # Two sets meet in the time of the smaller one.
+    there = frozenset(by_name)
     readers = [
         Reader(
             member.member_id,
             member.instance_id,
-            frozenset(by_name[name] for name in group.names_of(member) if name in by_name),
+            frozenset(by_name[name] for name in group.names_of(member) & there),
             group.target(member.member_id),
         )
         for member in group.members.values()

@@ -139,6 +139,13 @@ class ConsumerGroup:
         )
         return frozenset(self.name_members).union(*by_regex)
 
+    def reads(self, name: str) -> bool:
+        """Return whether some member reads the topic, by name or regular expression."""
+        return name in self.name_members or any(
+            regex in self.regexes and name in self.regexes[regex].topics
+            for regex in self.regex_members
+        )
+
     def names_of(self, member: Member) -> frozenset[str]:
         """Return the topics that a member reads, as far as its regular expression is resolved."""
         found = self.regexes.get(member.topic_regex) if member.topic_regex else None
@@ -294,6 +301,10 @@ class ConsumerGroup:
 
 
 def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
+    if step == 1:
+        # In C: a member may name thousands of topics.
+        counter.update(names)
+        return
     for name in names:
         counter[name] += step
         if not counter[name]:

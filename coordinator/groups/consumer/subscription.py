@@ -20,6 +20,9 @@ from coordinator.groups.consumer.records import (
     subscription_record,
 )
 
+#: To look so many topics up by their names takes less than a millisecond.
+_MANY = 1_000
+
 
 class TopicInfo(NamedTuple):
     """A topic as it is now."""
@@ -39,19 +42,29 @@ class TopicImage(Protocol):
 
     def by_id(self, topic_id: UUID) -> TopicInfo | None: ...
 
+    def names(self) -> Iterable[str]: ...
 
-def resolved(names: Iterable[str], topics: TopicImage) -> dict[UUID, TopicInfo]:
-    """Return those of the topics that exist, in the order of their names."""
+
+def topics_read(group: ConsumerGroup, topics: TopicImage) -> dict[UUID, TopicInfo]:
+    """Return the topics that exist of those that some member reads, in the order of their names."""
+    names: Iterable[str]
+    # Members may name far more topics than there are.
+    if len(group.name_members) > _MANY:
+        names = [name for name in topics.names() if group.reads(name)]
+    else:
+        names = group.subscribed_names()
     found = (topics.by_name(name) for name in sorted(names))
     return {topic.topic_id: topic for topic in found if topic is not None}
 
 
-def metadata_hash(names: Iterable[str], topics: TopicImage) -> int:
-    """Return an int64 that differs after a topic came, went, grew or was made anew; 0 for none.
+def metadata_hash(group: ConsumerGroup, topics: TopicImage) -> int:
+    """Return an int64 that differs after a topic that is read came, went, grew or was made anew.
+
+    0 where no topic is read.
 
     The hash is magnetar's own: Apache Kafka, given this log, rebalances its groups once.
     """
-    found = resolved(names, topics)
+    found = topics_read(group, topics)
     if not found:
         return 0
     digest = hashlib.blake2b(digest_size=8)
@@ -109,7 +122,7 @@ def next_epoch(
 
     `changed`: its members have changed. Else its topics may have: `metadata_hash` tells.
     """
-    known = metadata_hash(group.subscribed_names(), topics)
+    known = metadata_hash(group, topics)
     if not changed and known == group.metadata_hash:
         return []
     return [epoch_record(group.group_id, group.epoch + 1, known)]

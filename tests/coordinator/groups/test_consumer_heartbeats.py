@@ -249,3 +249,23 @@ def test_a_large_group_is_not_assigned_anew_for_each_member_that_joins() -> None
     assert world.heartbeat("m104", LARGE_MEMBERS + 1).member_epoch == world.group.epoch
     assert world.group.assignment_epoch == world.group.epoch
     assert len(world.group.targets) == LARGE_MEMBERS + 5
+
+
+def test_topics_that_do_not_exist_are_not_looked_up_one_by_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    by_name = world.topics.by_name
+
+    def counted(name: str) -> object:
+        asked.append(name)
+        return by_name(name)
+
+    monkeypatch.setattr(world.topics, "by_name", counted)
+    absent = [f"there-is-none-{number}" for number in range(2_000)]
+    answer = world.join("a", "orders", *absent)
+    assert answer.assignment is not None
+    assert world.places(answer.assignment) == ALL
+    assert "orders" in asked
+    assert len(asked) < 100
+    world.check_replay()

@@ -1,0 +1,218 @@
+"""Requests that name very much: their handlers give up the turn between two of the things."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.broker import Broker
+from magnetar.runtime import turns
+from tests.magnetar.conftest import RawClient
+from wire.message import Message
+from wire.messages import (
+    add_partitions_to_txn,
+    alter_client_quotas,
+    alter_configs,
+    alter_partition_reassignments,
+    alter_user_scram_credentials,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_groups,
+    describe_producers,
+    describe_user_scram_credentials,
+    elect_leaders,
+    incremental_alter_configs,
+    list_offsets,
+    offset_fetch,
+    offset_for_leader_epoch,
+)
+from wire.resource_type import ResourceType
+
+COUNT = 400
+NAMES = [f"there-is-none-{number}" for number in range(COUNT)]
+INDEXES = list(range(COUNT))
+
+#: Each with its version. One list of the request is long, and all of it is refused.
+LONG: list[tuple[Message, int]] = [
+    (delete_groups.DeleteGroupsRequest(groups_names=NAMES), 2),
+    (describe_groups.DescribeGroupsRequest(groups=NAMES), 6),
+    (
+        elect_leaders.ElectLeadersRequest(
+            topic_partitions=[
+                elect_leaders.TopicPartitions(topic=NAMES[0], partitions=INDEXES),
+            ]
+        ),
+        2,
+    ),
+    (
+        describe_producers.DescribeProducersRequest(
+            topics=[describe_producers.TopicRequest(name=NAMES[0], partition_indexes=INDEXES)]
+        ),
+        0,
+    ),
+    (
+        offset_for_leader_epoch.OffsetForLeaderEpochRequest(
+            topics=[
+                offset_for_leader_epoch.OffsetForLeaderTopic(
+                    topic=NAMES[0],
+                    partitions=[
+                        offset_for_leader_epoch.OffsetForLeaderPartition(partition=index)
+                        for index in INDEXES
+                    ],
+                )
+            ]
+        ),
+        4,
+    ),
+    (
+        list_offsets.ListOffsetsRequest(
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    name=NAMES[0],
+                    partitions=[
+                        list_offsets.ListOffsetsPartition(partition_index=index)
+                        for index in INDEXES
+                    ],
+                )
+            ]
+        ),
+        7,
+    ),
+    (
+        delete_records.DeleteRecordsRequest(
+            topics=[
+                delete_records.DeleteRecordsTopic(
+                    name=NAMES[0],
+                    partitions=[
+                        delete_records.DeleteRecordsPartition(partition_index=index)
+                        for index in INDEXES
+                    ],
+                )
+            ]
+        ),
+        2,
+    ),
+    (delete_topics.DeleteTopicsRequest(topic_names=NAMES), 5),
+    (
+        alter_configs.AlterConfigsRequest(
+            resources=[
+                alter_configs.AlterConfigsResource(
+                    resource_type=ResourceType.TOPIC, resource_name=name
+                )
+                for name in NAMES
+            ]
+        ),
+        2,
+    ),
+    (
+        incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=[
+                incremental_alter_configs.AlterConfigsResource(
+                    resource_type=ResourceType.TOPIC, resource_name=name
+                )
+                for name in NAMES
+            ]
+        ),
+        1,
+    ),
+    (
+        alter_partition_reassignments.AlterPartitionReassignmentsRequest(
+            topics=[
+                alter_partition_reassignments.ReassignableTopic(
+                    name=NAMES[0],
+                    partitions=[
+                        alter_partition_reassignments.ReassignablePartition(partition_index=index)
+                        for index in INDEXES
+                    ],
+                )
+            ]
+        ),
+        0,
+    ),
+    (
+        describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            users=[describe_user_scram_credentials.UserName(name=name) for name in NAMES]
+        ),
+        0,
+    ),
+    (
+        alter_user_scram_credentials.AlterUserScramCredentialsRequest(
+            deletions=[
+                alter_user_scram_credentials.ScramCredentialDeletion(name=name, mechanism=1)
+                for name in NAMES
+            ]
+        ),
+        0,
+    ),
+    (
+        alter_client_quotas.AlterClientQuotasRequest(
+            entries=[
+                alter_client_quotas.EntryData(
+                    entity=[alter_client_quotas.EntityData(entity_type="nope", entity_name=name)]
+                )
+                for name in NAMES
+            ]
+        ),
+        1,
+    ),
+    (
+        offset_fetch.OffsetFetchRequest(
+            group_id="nobody",
+            topics=[
+                offset_fetch.OffsetFetchRequestTopic(name=name, partition_indexes=[0])
+                for name in NAMES
+            ],
+        ),
+        7,
+    ),
+    (
+        offset_fetch.OffsetFetchRequest(
+            groups=[
+                offset_fetch.OffsetFetchRequestGroup(
+                    group_id="nobody",
+                    topics=[
+                        offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=[0])
+                        for name in NAMES
+                    ],
+                )
+            ]
+        ),
+        9,
+    ),
+    (
+        add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="nobody",
+            v3_and_below_topics=[
+                add_partitions_to_txn.AddPartitionsToTxnTopic(name=name, partitions=[0])
+                for name in NAMES
+            ],
+        ),
+        3,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"), LONG, ids=lambda each: getattr(type(each), "__name__", each)
+)
+async def test_a_long_list_is_gone_through_in_turns(
+    broker: Broker,
+    client: RawClient,
+    monkeypatch: pytest.MonkeyPatch,
+    request_: Message,
+    version: int,
+) -> None:
+    given_up = 0
+    give_up = turns.Turns.give_up
+
+    async def counted(self: turns.Turns) -> None:
+        nonlocal given_up
+        given_up += 1
+        await give_up(self)
+
+    # Every turn is over after one of the things.
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns.Turns, "give_up", counted)
+    client.send(request_, version)
+    await client.receive()
+    assert given_up >= COUNT // 100
