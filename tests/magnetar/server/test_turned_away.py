@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from magnetar.broker import Broker
-from magnetar.server.handshakes import Outcome
+from magnetar.security.handshakes import Outcome
 from tests.magnetar.conftest import RawClient
 from tests.magnetar.server.test_handshakes import (
     Open,
