@@ -97,6 +97,13 @@ def produced(bootstrap: str, seed: int) -> str:
     return digest.hexdigest()
 
 
+def produced_twice(bootstrap: str) -> tuple[str, str]:
+    """Produce as `produced`, with a pause: a node knows what waits as it was a second ago."""
+    third = produced(bootstrap, 3)
+    time.sleep(1.5)
+    return third, produced(bootstrap, 4)
+
+
 def digest_of(bootstrap: str, first: int) -> str:
     """Return the digest of the records from the offset `first` on."""
     reader = consumer(bootstrap, f"reader-{time.monotonic_ns()}")
@@ -147,17 +154,18 @@ def test_older_batches_move_to_the_bucket_and_are_read_from_there(
 
         # Up to a bound: then producers wait, and groups go on.
         with ThreadPoolExecutor(1) as beside:
-            third = beside.submit(produced, node.address, 3)
+            more = beside.submit(produced_twice, node.address)
             refused = "clients' records are refused until it takes them"
             eventually(lambda: refused in node.output, PATIENCE_S)
             reader = consumer(node.address, "goes-on")
             reader.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
             reader.close()
-            assert not third.done()
+            assert not more.done()
             s3.start()
-            expected = third.result(PATIENCE_S)
+            third, fourth = more.result(PATIENCE_S)
         assert "clients' records are taken again" in node.output
-        assert digest_of(node.address, 2 * RECORDS) == expected
+        assert digest_of(node.address, 2 * RECORDS) == third
+        assert digest_of(node.address, 3 * RECORDS) == fourth
         eventually(lambda: row_bytes(database.url) < 10 << 20, PATIENCE_S)
         eventually(lambda: "batches move to the bucket again" in node.output, PATIENCE_S)
 

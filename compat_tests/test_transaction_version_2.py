@@ -6,6 +6,7 @@ magnetar goes further it says so and is marked.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, Ended, Identity, batch, unique
 from tools.reference_kafka import REFERENCE, Jars
 
-NONE, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE_NUMBER = 0, 42, 45
+NONE, NOT_ENOUGH_REPLICAS, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE_NUMBER = 0, 19, 42, 45
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 47, 48
 INVALID_PRODUCER_ID_MAPPING, AUTHORIZATION_FAILED, FENCED = 49, 53, 90
 UNKNOWN_TOPIC_ID = 100
@@ -50,11 +51,17 @@ class Producer:
         )
 
     def send(self, topic: str, sequence: int = 0, *, who: Identity | None = None) -> int:
+        """Return the error code, as a client sees it that asks again while it is told to."""
         who = who or self.now
         records = batch([b"v"], who, sequence)
-        return self.connection.produce(
-            topic, records, transactional_id=self.id, version=12
-        ).error_code
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            code: int = self.connection.produce(
+                topic, records, transactional_id=self.id, version=12
+            ).error_code
+            # The coordinator's node did not answer in time.
+            if code != NOT_ENOUGH_REPLICAS or time.monotonic() > deadline:
+                return code
 
     def end(self, *, commit: bool, who: Identity | None = None) -> Ended:
         return self.connection.end(who or self.now, commit=commit, version=5)
