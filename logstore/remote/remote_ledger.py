@@ -286,7 +286,7 @@ class RemoteLedger(CommittedLedger):
         self._end_chunk()
         self._begun_end_offset = self.end_offset
         swap = self._begin_swap()
-        move = self._begin_move(swap)
+        move = self._begin_move()
         changes = Changes(
             self._chunks,
             self._sealed,
@@ -410,12 +410,12 @@ class RemoteLedger(CommittedLedger):
         self._move = _PendingMove(move, done)
         return await done
 
-    def _begin_move(self, swap: _PendingSwap | None) -> _PendingMove | None:
+    def _begin_move(self) -> _PendingMove | None:
         pending, self._move = self._move, None
         if pending is None:
             return None
-        # A swap in the same commit may be of these batches.
-        if swap is not None or pending.move.base_offset < self._known.base_offsets[0]:
+        # A swap may be of these batches, in the same commit or in one that has not returned yet.
+        if self._swapping is not None or pending.move.base_offset < self._known.base_offsets[0]:
             pending.done.set_result(False)
             return None
         self._note_moved_to(pending.move.end_offset)

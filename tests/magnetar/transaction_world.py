@@ -98,6 +98,7 @@ class WorldServices:
     groups: PendingAcks
     participants: LocalParticipants
     refusals: RefusalCounts = field(default_factory=RefusalCounts)
+    turns: Turns = field(default_factory=Turns)
     #: Without an authorizer.
     acls: None = None
 

@@ -11,7 +11,7 @@ import pytest
 from logstore.partition.log_config import LogConfig
 from logstore.remote import offload
 from logstore.remote.bulk_store import BulkStore
-from logstore.remote.commit_store import Chunk, StoreUnavailable, Wanted
+from logstore.remote.commit_store import Chunk, Move, StoreUnavailable, Wanted
 from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import Offload, Sweep, referring
@@ -221,6 +221,31 @@ async def test_what_the_cleaner_replaced_meanwhile_is_not_brought_back(world: Wo
     assert not task.result()
     assert not world.objects.objects
     assert await world.read(0) == kept
+
+
+async def test_a_commit_behind_the_cleaners_does_not_bring_back_what_that_replaces(
+    world: World,
+) -> None:
+    """Commits are pipelined: the second begins before the first has returned."""
+    world.append(12)
+    world.ledger.roll()
+    world.stepped.executor.run()
+    replacement = world.ledger.segments.replacement([0])
+    assert replacement is not None
+    replacement.append(world.batches[11], BatchHeader.parse(world.batches[11]))
+    replacement.seal(b"")
+    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+    await asyncio.sleep(0)
+    first = world.ledger.begin_sync()
+    data = b"".join(world.batches)
+    move = Move(KEY, 0, 12, (Chunk(KEY, 0, 12, data),))
+    moving = asyncio.ensure_future(world.ledger.move(move, world.ledger.replacements))
+    await asyncio.sleep(0)
+    second = world.ledger.begin_sync()
+    for sync in (first, second):
+        world.ledger.complete_sync(sync)
+    assert await swapping
+    assert not await moving
 
 
 async def _nothing() -> None:
