@@ -167,7 +167,7 @@ async def test_a_topic_deleted_in_between_is_nobodys_loss(
     await asyncio.sleep(0)
     await broker.topics.delete([topic])
     await running
-    assert [path.name[-7:] for path in Path(broker.data_dir).glob("a-0*")] == ["-delete"]
+    assert not Path(broker.data_dir, "a-0").exists()
     assert await broker.cleaner.clean() == 0
 
 
