@@ -2,9 +2,8 @@
 
 Each side asks the other for its certificate and believes what the truststore signs. The node that
 dials checks that the certificate names the host that it has dialled. The proofs of the cluster's
-secret are made inside, over the certificate of the node that dials (`channel_of_dialler`): whoever
-stands between two nodes, with a certificate that both believe, has another one, and neither proof
-holds.
+secret are made inside, over the certificate of the node that dials (`channel_of_dialler`). A relay
+between two nodes has another certificate, even one that both believe, so neither proof holds.
 
 A certificate is tried before it is used: this node dials itself in memory. So one that has expired,
 or names another host, is a reason not to start, and does not replace a good one.

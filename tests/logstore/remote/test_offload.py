@@ -82,6 +82,18 @@ class World:
             self.stepped.executor.run()
         return task.result()
 
+    async def clean(self, base_offset: int, kept: list[bytes]) -> None:
+        """Let these batches take the place of the segment that begins there."""
+        replacement = self.ledger.segments.replacement([base_offset])
+        assert replacement is not None
+        for batch in kept:
+            replacement.append(batch, BatchHeader.parse(batch))
+        replacement.seal(b"")
+        swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+        await asyncio.sleep(0)
+        self.stepped.executor.run()
+        assert await swapping
+
     def chunks(self) -> list[Chunk]:
         return [*self.stepped.database.load(Wanted(KEY, 0)).chunks]
 
@@ -261,15 +273,7 @@ async def test_what_was_cleaned_moves_once_more(world: World) -> None:
     world.ledger.roll()
     world.stepped.executor.run()
     assert await world.carried_out()
-    replacement = world.ledger.segments.replacement([0])
-    assert replacement is not None
-    for batch in world.batches[2:12]:
-        replacement.append(batch, BatchHeader.parse(batch))
-    replacement.seal(b"")
-    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
-    await asyncio.sleep(0)
-    world.stepped.executor.run()
-    assert await swapping
+    await world.clean(0, world.batches[2:12])
     assert world.ledger.moved_to == 0
     assert not any(is_reference(chunk.data) for chunk in world.chunks())
     assert await world.carried_out()
@@ -288,15 +292,8 @@ async def test_a_segment_that_is_cleaned_after_its_move_leaves_its_neighbours_al
         world.ledger.roll()
         world.stepped.executor.run()
     assert await world.carried_out()
-    replacement = world.ledger.segments.replacement([cleaned])
-    assert replacement is not None
     kept = world.batches[cleaned + 1]
-    replacement.append(kept, BatchHeader.parse(kept))
-    replacement.seal(b"")
-    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
-    await asyncio.sleep(0)
-    world.stepped.executor.run()
-    assert await swapping
+    await world.clean(cleaned, [kept])
     world.batches[cleaned : cleaned + 4] = [kept]
     assert await _whole(world) == b"".join(world.batches)
     await world.open_again()
@@ -422,15 +419,7 @@ async def test_what_the_cleaner_brings_back_is_told_apart_from_what_never_moved(
     assert await world.carried_out()
     behind = sum(map(len, world.batches[9:]))
     assert world.ledger.bytes_in_rows == world.ledger.bytes_never_moved == behind
-    replacement = world.ledger.segments.replacement([0])
-    assert replacement is not None
-    for batch in world.batches[2:9]:
-        replacement.append(batch, BatchHeader.parse(batch))
-    replacement.seal(b"")
-    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
-    await asyncio.sleep(0)
-    world.stepped.executor.run()
-    assert await swapping
+    await world.clean(0, world.batches[2:9])
     assert world.ledger.moved_to == 0
     await world.open_again()
     assert world.ledger.bytes_never_moved == behind

@@ -67,7 +67,7 @@ async def relayed(
     seen: tuple[bytearray, bytearray],
     between: PeerTls | None = None,
 ) -> AsyncIterator[None]:
-    """Have all that dial a node come to a relay, and what passes there and back be seen.
+    """Put a relay between nodes, which sees all that they say to each other.
 
     `between`: what the relay speaks to both sides; None: it passes on what comes.
     """
