@@ -8,8 +8,8 @@ not answered. That is safe for whatever had been appended: either it is committe
 the next leader knows it (an idempotent producer's batch by its sequence, the end of a transaction
 by its outcome), or it is fenced, and there is nothing of it.
 
-The node goes on as it is. If nobody has taken over when the database answers again, it has its
-lease back, and serves. If somebody has, its next commit is fenced, which ends it.
+The node asks for its commits as before. If no other node has taken over when the database answers
+again, it has its lease back, and serves. Otherwise its next commit is fenced, which ends it.
 Source: docs/decisions/0069-a-node-without-a-lease-serves-nobody.md.
 """
 
