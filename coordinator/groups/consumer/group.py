@@ -155,9 +155,15 @@ class ConsumerGroup:
         return member.topic_names if found is None else member.topic_names | found.topics
 
     def preferred_assignor(self, default: str) -> str:
-        """Return the assignor that most members ask for, of equals the first in the alphabet."""
+        """Return the assignor that most members ask for.
+
+        Of equals `default`, else the first in the alphabet. Of two that as many members ask for,
+        Apache Kafka takes `uniform`, which is its default, whatever came first.
+        """
         votes = self.assignor_members
-        return min(votes, key=lambda name: (-votes[name], name)) if votes else default
+        if not votes:
+            return default
+        return min(votes, key=lambda name: (-votes[name], name != default, name))
 
     def draft(self) -> ConsumerGroup:
         """Return a copy, to try records on. Members and targets are shared: they never change."""
