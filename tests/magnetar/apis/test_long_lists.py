@@ -33,7 +33,7 @@ from wire.resource_type import ResourceType
 
 COUNT = 400
 #: So many that their pieces are COUNT // 100 at least.
-MANY = 2000
+MANY = 4000
 NAMES = [f"there-is-none-{number}" for number in range(COUNT)]
 INDEXES = list(range(COUNT))
 
