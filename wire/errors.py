@@ -29,7 +29,11 @@ class KafkaError(Exception):
         self.detail = detail
 
 
-class RecordsRefused(KafkaError):
+class RefusedByLog(KafkaError):
+    """The log refuses a batch that was otherwise fit for it; its start is told beside the code."""
+
+
+class RecordsRefused(RefusedByLog):
     """INVALID_RECORD or INVALID_TIMESTAMP because of single records (KIP-467).
 
     `flaws` are the places of the first of them in the batch, and why each is refused; in a reason

@@ -7,7 +7,7 @@ The first partition begins the transaction. The offsets of a group are a partiti
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from coordinator.decision import Decision
 from coordinator.transactions.epochs import require_producer
@@ -99,6 +99,27 @@ def check_named(transactional_id: str | None) -> str:
         )
     check_transactional_id(transactional_id)
     return transactional_id
+
+
+def verified(
+    txn: TransactionMetadata | None,
+    identity: ProducerIdentity,
+    partitions: Iterable[TopicPartition],
+) -> dict[TopicPartition, ErrorCode]:
+    """Return for each partition whether `txn` is this producer's, ONGOING, and holds it: NONE.
+
+    Else as `check_holds` for a client that knows TRANSACTION_ABORTABLE, but for a stale epoch: who
+    asks is the leader of a partition, and makes of PRODUCER_FENCED what its client is told.
+    """
+    if txn is None or identity.producer_id != txn.producer_id:
+        return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if identity.producer_epoch != txn.producer_epoch:
+        return dict.fromkeys(partitions, ErrorCode.PRODUCER_FENCED)
+    held = txn.partitions if txn.state is State.ONGOING else frozenset()
+    return {
+        partition: ErrorCode.NONE if partition in held else ErrorCode.TRANSACTION_ABORTABLE
+        for partition in partitions
+    }
 
 
 def check_holds(

@@ -106,28 +106,30 @@ def init_producer_id(
         return Decision(records=(aborted,), answer=None)
     # The retry gets the lost answer again: one bump for one wish.
     if is_retry and txn.producer_epoch <= PRODUCER_EPOCH_MAX:
-        return Decision(answer=txn.identity)
-    emptied = _emptied(txn, claimed, timeout_ms, fresh_producer_id, now_ms)
+        if txn.state is State.EMPTY:
+            return Decision(answer=txn.identity)
+        # The bump was an end's: of the abort that this request began, or of an EndTxn that the
+        # producer gives up. It begins anew, with no outcome that an EndTxn could repeat.
+        emptied = _emptied(txn, timeout_ms, now_ms)
+    else:
+        last_epoch = NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch
+        identity = next_identity(txn, fresh_producer_id)
+        emptied = _emptied(txn, timeout_ms, now_ms, last_producer_epoch=last_epoch, **identity)
     return Decision(records=(emptied,), answer=emptied.identity)
 
 
 def _emptied(
-    txn: TransactionMetadata,
-    claimed: ProducerIdentity | None,
-    timeout_ms: int,
-    fresh_producer_id: int,
-    now_ms: int,
+    txn: TransactionMetadata, timeout_ms: int, now_ms: int, **identity: int
 ) -> TransactionMetadata:
-    """Return `txn` without a transaction, at the next epoch or with the fresh producer id."""
+    """Return `txn` without a transaction, with the fields of `identity` instead of its own."""
     return transition(
         txn,
         State.EMPTY,
         now_ms,
         timeout_ms=timeout_ms,
-        last_producer_epoch=NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch,
         partitions=frozenset(),
         started_at_ms=NO_TIMESTAMP,
-        **next_identity(txn, fresh_producer_id),
+        **identity,
     )
 
 

@@ -48,7 +48,8 @@ class TakesLong(Exception):
 class Appended(NamedTuple):
     """Where a batch went. Answer its producer after `PartitionLog.durable(end_offset)`.
 
-    For a duplicate: where the original is. `log_append_time_ms` is -1 under create time.
+    For a duplicate: where the original is, and the last of its timestamps. Else
+    `log_append_time_ms` is -1 under create time.
     """
 
     base_offset: int
@@ -127,14 +128,13 @@ def _in_codec(
     return batch
 
 
-def appended_before(original: RememberedBatch, config: LogConfig, start_offset: int) -> Appended:
-    """Return the answer to a duplicate: the place of the original."""
-    is_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+def appended_before(original: RememberedBatch, start_offset: int) -> Appended:
+    """Return the answer to a duplicate: the place and the time of the original, as in Kafka."""
     return Appended(
         original.base_offset,
         original.last_offset,
         original.last_offset + 1,
-        original.max_timestamp if is_append_time else NO_APPEND_TIME,
+        original.max_timestamp,
         start_offset,
         is_duplicate=True,
     )

@@ -200,7 +200,7 @@ class PartitionLog:
         if header.producer_id >= 0:
             duplicate = self.producers.check(header)
             if duplicate is not None:
-                return appended_before(duplicate, self.config, self.ledger.start_offset)
+                return appended_before(duplicate, self.ledger.start_offset)
             if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
                 self.transactions.check_plain(header.producer_id)
         # The batch's place is written into its bytes; a request's own buffer may be written to.

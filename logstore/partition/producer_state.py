@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from logstore.partition.transaction_buffer import TransactionMarker
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
+from wire.errors import KafkaError, RefusedByLog
 from wire.records import BatchHeader, next_sequence
 
 #: A client has at most five requests in flight, so a retry is of one of the last five batches.
@@ -120,7 +120,7 @@ class ProducerState:
 
 
 def _zombie(producer_id: int, producer_epoch: int, state: ProducerState) -> KafkaError:
-    return KafkaError(
+    return RefusedByLog(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer_id}: epoch {producer_epoch}, have {state.producer_epoch}",
     )
@@ -166,13 +166,13 @@ class Producers(dict[int, ProducerState]):
             duplicate = self.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
-            raise KafkaError(
+            raise RefusedByLog(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id}: sequence {sequence} after {state.last_sequence}",
             )
         self.check_epoch(header.producer_id, epoch)
         if sequence != 0:
-            raise KafkaError(
+            raise RefusedByLog(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id}: epoch {epoch} begins with sequence {sequence}",
             )
@@ -186,7 +186,7 @@ class Producers(dict[int, ProducerState]):
         this one are still on their way, and one of them must be the first.
         """
         if header.base_sequence != 0 and header.producer_id not in self:
-            raise KafkaError(
+            raise RefusedByLog(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id}: begins with sequence {header.base_sequence}",
             )

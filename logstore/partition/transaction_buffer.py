@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
+from wire.errors import RefusedByLog
 from wire.records import BatchHeader
 
 
@@ -83,7 +83,7 @@ class TransactionBuffer:
     def check_plain(self, producer_id: int) -> None:
         """Raise INVALID_TXN_STATE if the producer may not write outside a transaction now."""
         if producer_id in self._open:
-            raise KafkaError(
+            raise RefusedByLog(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {producer_id} has a transaction open, its batch is not transactional",
             )

@@ -23,7 +23,7 @@ from magnetar.apis.authorization import require
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
-from magnetar.runtime.add_messages import encode_codes, partitions_of
+from magnetar.runtime.add_messages import encode_codes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -58,7 +58,7 @@ async def add_partitions_to_txn(
                     transactional_id=transaction.transactional_id,
                     topic_results=await _answer(services, transaction, context),
                 )
-                for transaction in request.transactions
+                async for transaction in services.turns.each(request.transactions)
             ]
         )
     transactional_id = request.v3_and_below_transactional_id
@@ -77,7 +77,10 @@ async def _answer(
     services: Services, transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Add or verify one transaction's partitions; return the code of each."""
-    partitions = partitions_of(transaction.topics)
+    partitions: list[TopicPartition] = []
+    async for topic in services.turns.each(transaction.topics):
+        async for indexes in services.turns.pieces(topic.partitions):
+            partitions += [TopicPartition(topic.name, index) for index in indexes]
     # Brokers, which send version 4 and later, add the coordinators' topics too; clients may not.
     codes = await _refused(services, partitions, context)
     # All or nothing: a transaction that holds half of its partitions would hide the mistake.
@@ -113,11 +116,8 @@ async def _answer(
                 refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
             )
             codes = dict.fromkeys(partitions, code)
-    # What has no code yet was added.
-    all_codes = dict.fromkeys(partitions, ErrorCode.NONE) | codes
-    if len(transaction.topics) < _AT_ONCE:
-        return encode_codes(transaction.topics, all_codes)
-    return await _encoded(services, transaction.topics, all_codes)
+    # What has no code was added.
+    return await _encoded(services, transaction.topics, codes)
 
 
 async def _encoded(
@@ -125,7 +125,10 @@ async def _encoded(
 ) -> list[AddPartitionsToTxnTopicResult]:
     results = []
     async for topic in services.turns.each(topics):
-        results += encode_codes([topic], codes)
+        result = AddPartitionsToTxnTopicResult(name=topic.name)
+        async for indexes in services.turns.pieces(topic.partitions):
+            result.results_by_partition += encode_codes(topic.name, indexes, codes)
+        results.append(result)
     return results
 
 

@@ -33,14 +33,12 @@ from wire.messages.alter_configs import (
 async def alter_configs(
     services: Services, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    asked = [
-        ResourceChanges(
-            resource.resource_type,
-            resource.resource_name,
-            [Change(each.name, Operation.SET, each.value) for each in resource.configs],
-        )
-        async for resource in services.turns.each(request.resources)
-    ]
+    asked = []
+    async for resource in services.turns.each(request.resources):
+        changes: list[Change] = []
+        async for piece in services.turns.pieces(resource.configs):
+            changes += [Change(each.name, Operation.SET, each.value) for each in piece]
+        asked.append(ResourceChanges(resource.resource_type, resource.resource_name, changes))
     # `replaces`: configs that the request leaves out are forgotten. A client that knows only some
     # of them uses IncrementalAlterConfigs (KIP-339).
     outcomes = await alter(

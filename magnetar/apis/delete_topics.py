@@ -13,6 +13,7 @@ could then write its history again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from uuid import UUID
 
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
@@ -43,9 +44,12 @@ async def delete_topics(
 ) -> DeleteTopicsResponse:
     _check_enabled(services, context.version)
     # Up to version 5 topics are a list of names, from version 6 on a list of structs.
-    asked = request.topics + [DeleteTopicState(name=name) for name in request.topic_names]
-    named = Counter((topic.name, topic.topic_id) for topic in asked)
-    twice = _named_by_both(services, asked)
+    named: Counter[tuple[str | None, UUID]] = Counter()
+    async for names in services.turns.pieces(request.topic_names):
+        named.update((name, ZERO_UUID) for name in names)
+    async for structs in services.turns.pieces(request.topics):
+        named.update((topic.name, topic.topic_id) for topic in structs)
+    twice = _named_by_both(services, named)
     results = []
     going: dict[UUID, tuple[Topic, DeletableTopicResult]] = {}
     async for name, topic_id in services.turns.each(named):
@@ -92,15 +96,16 @@ def _check_enabled(services: Services, version: int) -> None:
         raise KafkaError(code, "delete.topic.enable is false.")
 
 
-def _named_by_both(services: Services, asked: list[DeleteTopicState]) -> dict[UUID, str]:
+def _named_by_both(
+    services: Services, named: Collection[tuple[str | None, UUID]]
+) -> dict[UUID, str]:
     """Return the topics that are named by their name and, elsewhere, by their id."""
-    names = {topic.name for topic in asked if topic.topic_id == ZERO_UUID}
     return {
-        topic.topic_id: found.name
-        for topic in asked
-        if topic.name is None
-        and (found := services.topics.by_id(topic.topic_id)) is not None
-        and found.name in names
+        topic_id: found.name
+        for name, topic_id in named
+        if name is None
+        and (found := services.topics.by_id(topic_id)) is not None
+        and (found.name, ZERO_UUID) in named
     }
 
 

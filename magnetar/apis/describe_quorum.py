@@ -34,21 +34,16 @@ async def describe_quorum(
     services: Services, request: DescribeQuorumRequest, context: RequestContext
 ) -> DescribeQuorumResponse:
     is_known = _is_metadata_alone(request)
-    response = DescribeQuorumResponse(
-        error_message=None,
-        topics=[
-            ResponseTopicData(
-                topic_name=topic.topic_name,
-                partitions=[
-                    _quorum(services, context.now_ms)
-                    if is_known
-                    else _unknown(each.partition_index)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    response = DescribeQuorumResponse(error_message=None, topics=[])
+    async for topic in services.turns.each(request.topics):
+        partitions: list[ResponsePartitionData] = []
+        async for piece in services.turns.pieces(topic.partitions):
+            partitions += [
+                _quorum(services, context.now_ms) if is_known else _unknown(each.partition_index)
+                for each in piece
+            ]
+        found = ResponseTopicData(topic_name=topic.topic_name, partitions=partitions)
+        response.topics.append(found)
     # Before version 2 the field does not exist, and the encoder refuses a value in it.
     if is_known and context.version >= 2:
         at = context.connection.listener
@@ -62,13 +57,13 @@ async def describe_quorum(
 
 
 def _is_metadata_alone(request: DescribeQuorumRequest) -> bool:
-    asked = [
-        (topic.topic_name, each.partition_index)
-        for topic in request.topics
-        for each in topic.partitions
-    ]
     # As Kafka: one other partition in the request makes all of them unknown.
-    return asked == [(CLUSTER_METADATA, 0)]
+    named = [topic for topic in request.topics if topic.partitions]
+    return (
+        len(named) == 1
+        and named[0].topic_name == CLUSTER_METADATA
+        and [each.partition_index for each in named[0].partitions[:2]] == [0]
+    )
 
 
 def _quorum(services: Services, now_ms: int) -> ResponsePartitionData:

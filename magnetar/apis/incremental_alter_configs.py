@@ -33,14 +33,12 @@ from wire.messages.incremental_alter_configs import (
 async def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    asked = [
-        ResourceChanges(
-            resource.resource_type,
-            resource.resource_name,
-            [Change(each.name, each.config_operation, each.value) for each in resource.configs],
-        )
-        async for resource in services.turns.each(request.resources)
-    ]
+    asked = []
+    async for resource in services.turns.each(request.resources):
+        changes: list[Change] = []
+        async for piece in services.turns.pieces(resource.configs):
+            changes += [Change(each.name, each.config_operation, each.value) for each in piece]
+        asked.append(ResourceChanges(resource.resource_type, resource.resource_name, changes))
     outcomes = await alter(
         services.config_resources,
         services.turns,

@@ -27,17 +27,19 @@ async def leave_group(
         # The versions of one member have no list for its error.
         (code,) = await services.groups.leave(request.group_id, [LeavingMember(request.member_id)])
         return LeaveGroupResponse(error_code=code)
-    codes = await services.groups.leave(
-        request.group_id,
-        [LeavingMember(member.member_id, member.group_instance_id) for member in request.members],
-    )
-    return LeaveGroupResponse(
-        members=[
+    leaving: list[LeavingMember] = []
+    async for piece in services.turns.pieces(request.members):
+        leaving += [LeavingMember(each.member_id, each.group_instance_id) for each in piece]
+    # All of them in one step: the others rebalance once.
+    codes = await services.groups.leave(request.group_id, leaving)
+    response = LeaveGroupResponse()
+    async for left in services.turns.pieces([*zip(leaving, codes, strict=True)]):
+        response.members += [
             MemberResponse(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 error_code=code,
             )
-            for member, code in zip(request.members, codes, strict=True)
+            for member, code in left
         ]
-    )
+    return response

@@ -33,24 +33,26 @@ from wire.messages.offset_delete import (
 async def offset_delete(
     services: Services, request: OffsetDeleteRequest, context: RequestContext
 ) -> OffsetDeleteResponse:
-    deleted: list[tuple[str, int]] = []
-    results: list[OffsetDeleteResponsePartition] = []
+    #: The results of each (topic, partition) that exists. One that is named often goes once.
+    existing: dict[tuple[str, int], list[OffsetDeleteResponsePartition]] = {}
     topics = []
-    for asked in request.topics:
-        topic = services.topics.by_name(asked.name)
-        partitions = []
-        for partition in asked.partitions:
-            index = partition.partition_index
-            result = OffsetDeleteResponsePartition(partition_index=index)
-            partitions.append(result)
-            if topic is None or not 0 <= index < len(topic.partitions):
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            deleted.append((asked.name, index))
-            # In the order of `deleted`: the codes come back by position.
-            results.append(result)
+    async for asked in services.turns.each(request.topics):
+        partitions: list[OffsetDeleteResponsePartition] = []
+        async for piece in services.turns.pieces(asked.partitions):
+            topic = services.topics.by_name(asked.name)
+            count = 0 if topic is None else len(topic.partitions)
+            for each in piece:
+                index = each.partition_index
+                result = OffsetDeleteResponsePartition(partition_index=index)
+                partitions.append(result)
+                if 0 <= index < count:
+                    existing.setdefault((asked.name, index), []).append(result)
+                else:
+                    result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
-    codes = await services.groups.offsets.delete(request.group_id, deleted)
-    for result, code in zip(results, codes, strict=True):
-        result.error_code = code
+    # All of them in one step.
+    codes = await services.groups.offsets.delete(request.group_id, [*existing])
+    for results, code in zip(existing.values(), codes, strict=True):
+        for result in results:
+            result.error_code = code
     return OffsetDeleteResponse(topics=topics)

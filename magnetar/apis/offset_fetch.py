@@ -11,7 +11,7 @@ may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
@@ -109,7 +109,8 @@ async def _fetched(
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
-                name=name, partitions=_partitions(OffsetFetchResponsePartition, offsets)
+                name=name,
+                partitions=await _partitions(services, OffsetFetchResponsePartition, offsets),
             )
             async for name, offsets in services.turns.each(found)
         ]
@@ -174,7 +175,7 @@ async def _all_topics(
                 # The encoder refuses a name in version 10, which has no field for it.
                 name="" if by_id else name,
                 topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
-                partitions=_partitions(OffsetFetchResponsePartitions, offsets),
+                partitions=await _partitions(services, OffsetFetchResponsePartitions, offsets),
             )
         )
     return topics
@@ -196,7 +197,7 @@ async def _topic(
             unknown = [FetchedOffset(index, error_code=code) for index in asked.partition_indexes]
             return OffsetFetchResponseTopics(
                 topic_id=asked.topic_id,
-                partitions=_partitions(OffsetFetchResponsePartitions, unknown),
+                partitions=await _partitions(services, OffsetFetchResponsePartitions, unknown),
             )
         # Offsets are stored by name; the id is passed on, so that those of an earlier topic are
         # left out.
@@ -205,7 +206,7 @@ async def _topic(
         return OffsetFetchResponseTopics(
             name="" if by_id else name,
             topic_id=asked.topic_id,
-            partitions=_partitions(OffsetFetchResponsePartitions, refused),
+            partitions=await _partitions(services, OffsetFetchResponsePartitions, refused),
         )
     offsets = await services.groups.offsets.fetch(
         group_id,
@@ -217,20 +218,25 @@ async def _topic(
     return OffsetFetchResponseTopics(
         name="" if by_id else name,
         topic_id=asked.topic_id,
-        partitions=_partitions(OffsetFetchResponsePartitions, offsets),
+        partitions=await _partitions(services, OffsetFetchResponsePartitions, offsets),
     )
 
 
-def _partitions(kind: type[PartitionT], offsets: Iterable[FetchedOffset]) -> list[PartitionT]:
+async def _partitions(
+    services: Services, kind: type[PartitionT], offsets: Sequence[FetchedOffset]
+) -> list[PartitionT]:
     """Return the offsets as partitions of the response: one `kind` before version 8, one since."""
-    # One loop without calls of ours: a request may ask for tens of thousands of partitions.
-    return [
-        kind(
-            partition_index=partition,
-            committed_offset=offset,
-            committed_leader_epoch=leader_epoch,
-            metadata=metadata,
-            error_code=error_code,
-        )
-        for partition, offset, leader_epoch, metadata, error_code in offsets
-    ]
+    found: list[PartitionT] = []
+    async for piece in services.turns.pieces(offsets):
+        # One loop without calls of ours: a request may ask for tens of thousands of partitions.
+        found += [
+            kind(
+                partition_index=partition,
+                committed_offset=offset,
+                committed_leader_epoch=leader_epoch,
+                metadata=metadata,
+                error_code=error_code,
+            )
+            for partition, offset, leader_epoch, metadata, error_code in piece
+        ]
+    return found

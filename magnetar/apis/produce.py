@@ -38,7 +38,7 @@ from magnetar.security.acls import Operation, Resource
 from magnetar.storage.leaders import Elsewhere, NotLeader
 from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError, RecordsRefused
+from wire.errors import KafkaError, RecordsRefused, RefusedByLog
 from wire.message import Message
 from wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -387,6 +387,8 @@ class _Appending:
             base_offset=-1,
             error_message=refusal.detail or None,
         )
+        if topic is not None and isinstance(refusal, RefusedByLog):
+            answer.log_start_offset = self._log_of(topic, data).log_start_offset
         if isinstance(refusal, RecordsRefused):
             name = asked.name if topic is None else topic.name
             _name_records(answer, refusal, f"{name}-{data.index}")

@@ -60,26 +60,28 @@ def changed(
     """
     after = dict(texts)
     for change in changes:
-        text = _value_after(after.get(change.name), change, default_list)
-        if text is None:
-            after.pop(change.name, None)
-        else:
-            after[change.name] = text
+        name, operation, value = change
+        # Without a call: a request may have tens of thousands of these.
+        if operation == Operation.DELETE:
+            after.pop(name, None)
+            continue
+        assert value is not None, "check_changes comes first"
+        after[name] = (
+            value
+            if operation == Operation.SET
+            else _list_after(after.get(name), change, value, default_list)
+        )
     return after
 
 
-def _value_after(current: str | None, change: Change, default_list: DefaultList) -> str | None:
+def _list_after(current: str | None, change: Change, value: str, default_list: DefaultList) -> str:
+    """Return what a list becomes by APPEND or SUBTRACT."""
     try:
         operation = Operation(change.operation)
     except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"{change.operation} is not a known operation."
         ) from None
-    if operation is Operation.DELETE:
-        return None
-    assert change.value is not None, "check_changes comes first"
-    if operation is Operation.SET:
-        return change.value
     # A list that is not set is the default one: APPEND extends what holds now (KIP-339), or adding
     # a policy would drop the inherited one.
     default = default_list(change.name)
@@ -88,7 +90,7 @@ def _value_after(current: str | None, change: Change, default_list: DefaultList)
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    words, named = _words(default if current is None else current), _words(change.value)
+    words, named = _words(default if current is None else current), _words(value)
     if operation is Operation.APPEND:
         # Appending what is there already changes nothing, so the request can be repeated.
         return ",".join(dict.fromkeys(words + named))

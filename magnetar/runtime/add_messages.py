@@ -20,21 +20,15 @@ def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartit
 
 
 def encode_codes(
-    topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
-) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the results of `topics`: each of their partitions has its code."""
+    topic: str, partitions: Iterable[int], codes: Mapping[TopicPartition, ErrorCode]
+) -> list[AddPartitionsToTxnPartitionResult]:
+    """Return the results of partitions of a topic: the code of each, NONE where it has none."""
     return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=codes[TopicPartition(topic.name, index)],
-                )
-                for index in topic.partitions
-            ],
+        AddPartitionsToTxnPartitionResult(
+            partition_index=index,
+            partition_error_code=codes.get(TopicPartition(topic, index), ErrorCode.NONE),
         )
-        for topic in topics
+        for index in partitions
     ]
 
 

@@ -18,6 +18,7 @@ from coordinator.groups.classic.requests import (
 from coordinator.groups.consumer.classic_members import (
     answer_sync,
     decide_join,
+    is_gone,
     known_classic_member,
     known_leaving_member,
     must_join_again,
@@ -100,6 +101,10 @@ class ClassicMembers:
         # By member: one that is named by its id and by its instance leaves once.
         gone: dict[str, None] = {}
         for each in leaving:
+            # As below, without an exception: an administrator may name many that have gone.
+            if is_gone(group, each):
+                codes.append(ErrorCode.UNKNOWN_MEMBER_ID)
+                continue
             try:
                 gone[known_leaving_member(group, each).member_id] = None
                 codes.append(ErrorCode.NONE)

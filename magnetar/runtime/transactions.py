@@ -340,12 +340,7 @@ class Transactions:
     ) -> dict[TopicPartition, ErrorCode]:
         """Return, per partition, whether the producer's ongoing transaction holds it, durably."""
         txn = self.find(transactional_id)
-        codes = dict.fromkeys(partitions, ErrorCode.NONE)
-        for partition in codes:
-            try:
-                adding.check_holds(txn, *identity, partition, is_abortable_known=True)
-            except KafkaError as refusal:
-                codes[partition] = refusal.code
+        codes = adding.verified(txn, identity, partitions)
         # The answer rests on records that may not be durable yet.
         if txn is not None:
             shard = self.store.shard_of(transactional_id)

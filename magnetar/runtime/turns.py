@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TypeVar
@@ -24,6 +24,8 @@ from typing import TypeVar
 SLICE_S = 0.002
 #: The turns that a handler has one after the other: 50 ms, with everything else in between.
 SLICES_MAX = 25
+#: So many elements, at a few microseconds each, take less than a turn.
+_PIECE = 256
 
 T = TypeVar("T")
 
@@ -105,6 +107,15 @@ class Turns:
                 await self.give_up()
             is_first = False
             yield element
+
+    async def pieces(
+        self, elements: Sequence[T], length_max: int = _PIECE
+    ) -> AsyncIterator[Sequence[T]]:
+        """Return the elements, piece by piece, as `each`: for what takes less than asking does."""
+        for first in range(0, len(elements), length_max):
+            if first and self.is_over():
+                await self.give_up()
+            yield elements[first : first + length_max]
 
     @contextmanager
     def aside(self) -> Iterator[None]:

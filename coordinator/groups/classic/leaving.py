@@ -41,6 +41,12 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: Outcome) ->
     if group.pending_members.pop(leaving.member_id, None) is not None:
         return ErrorCode.NONE
     member_id = leaving.member_id
+    # `known` refuses these too, by an exception: an administrator may name many that have gone.
+    is_named = leaving.group_instance_id is not None
+    if is_named and leaving.group_instance_id not in group.static_members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not is_named and member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
     if not member_id and leaving.group_instance_id is not None:
         member_id = group.static_members.get(leaving.group_instance_id, "")
     try:

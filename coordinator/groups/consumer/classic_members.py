@@ -220,6 +220,11 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
     )
 
 
+def is_gone(group: ConsumerGroup, leaving: LeavingMember) -> bool:
+    """Return whether a LeaveGroup names, by its id alone, what is no member of the group."""
+    return leaving.group_instance_id is None and leaving.member_id not in group.members
+
+
 def known_leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> Member:
     """Return the member that a LeaveGroup names, of either protocol.
 

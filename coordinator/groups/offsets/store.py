@@ -30,6 +30,9 @@ class FetchedOffset(NamedTuple):
     error_code: ErrorCode = ErrorCode.NONE
 
 
+_NOTHING = FetchedOffset(0)[1:]
+
+
 @dataclass(slots=True)
 class GroupOffsets:
     """Committed offsets by group, and the pending acks beside them."""
@@ -98,7 +101,8 @@ class GroupOffsets:
                 unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
                 found.append(FetchedOffset(partition, error_code=unstable))
             elif stored is None or not stored.committed.is_of(topic_id):
-                found.append(FetchedOffset(partition))
+                # Not the constructor, which is Python: a request may ask for tens of thousands.
+                found.append(tuple.__new__(FetchedOffset, (partition, *_NOTHING)))
             else:
                 offset, leader_epoch, metadata = stored.committed[:3]
                 found.append(FetchedOffset(partition, offset, leader_epoch, metadata))

@@ -6,8 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.transactions.add_partitions import check_holds
-from coordinator.transactions.metadata import State, TransactionMetadata
+from coordinator.transactions.add_partitions import check_holds, verified
+from coordinator.transactions.metadata import (
+    ProducerIdentity,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+)
 from magnetar.apis.transaction_versions import code_for_version
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -61,6 +66,24 @@ def test_a_producer_that_no_coordinator_knows_is_refused(make_txn: MakeTxn) -> N
     assert refusal(None) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     strange = refusal(make_txn(State.ONGOING), producer_id=999)
     assert strange is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_leader_that_verifies_hears_that_a_zombie_is_fenced(
+    state: State, make_txn: MakeTxn
+) -> None:
+    held, other = TopicPartition("a", 0), TopicPartition("b", 0)
+    txn = make_txn(state)
+    for epoch in (4, 6):
+        found = verified(txn, ProducerIdentity(1000, epoch), [held])
+        assert found == {held: ErrorCode.PRODUCER_FENCED}
+    strangers = verified(txn, ProducerIdentity(999, 5), [held])
+    assert strangers == {held: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    is_open = state is State.ONGOING
+    assert verified(txn, ProducerIdentity(1000, 5), [held, other]) == {
+        held: ErrorCode.NONE if is_open else ErrorCode.TRANSACTION_ABORTABLE,
+        other: ErrorCode.TRANSACTION_ABORTABLE,
+    }
 
 
 def test_older_clients_hear_an_older_code_for_a_fence() -> None:

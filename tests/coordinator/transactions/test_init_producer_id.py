@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.init_producer_id import (
     check_timeout,
     check_transactional_id,
@@ -75,9 +76,19 @@ def test_a_producer_may_bump_its_own_epoch(state: State, make_txn: MakeTxn) -> N
     assert (txn.state, txn.identity, txn.last_producer_epoch) == (State.EMPTY, (1000, 6), 5)
 
 
-@pytest.mark.parametrize("state", IDLE)
-def test_a_retried_bump_is_answered_again_without_another(state: State, make_txn: MakeTxn) -> None:
-    assert decide(make_txn(state, last_producer_epoch=4), STALE) is None
+def test_a_retried_bump_is_answered_again_without_another(make_txn: MakeTxn) -> None:
+    assert decide(make_txn(State.EMPTY, last_producer_epoch=4), STALE) is None
+
+
+@pytest.mark.parametrize("state", [State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+def test_a_producer_whose_end_has_bumped_its_epoch_begins_anew_with_it(
+    state: State, make_txn: MakeTxn
+) -> None:
+    txn = decide(make_txn(state, last_producer_epoch=4), STALE)
+    assert txn is not None
+    assert (txn.state, txn.identity, txn.last_producer_epoch) == (State.EMPTY, CURRENT, 4)
+    assert (txn.timeout_ms, txn.started_at_ms, txn.partitions) == (1234, -1, frozenset())
+    assert decide(txn, STALE) is None
 
 
 @pytest.mark.parametrize("state", [*IDLE, State.ONGOING, *PREPARED])
@@ -117,7 +128,21 @@ def test_the_owner_of_an_open_transaction_gets_on_after_its_abort(make_txn: Make
         producer_epoch=aborting.producer_epoch,
         last_producer_epoch=aborting.last_producer_epoch,
     )
-    assert decide(aborted, CURRENT) is None  # its identity is now (1000, 6)
+    emptied = decide(aborted, CURRENT)
+    assert emptied is not None and (emptied.state, emptied.identity) == (State.EMPTY, (1000, 6))
+    # The abort was this request's: no EndTxn asked for it, so none is a retry.
+    for commit in (True, False):
+        with pytest.raises(KafkaError) as refused:
+            end_txn(
+                emptied,
+                emptied.identity,
+                commit=commit,
+                transaction_version=1,
+                coordinator_partition=0,
+                fresh_producer_id=FRESH,
+                now_ms=NOW,
+            )
+        assert refused.value.code is ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_late_retry_cannot_abort_the_transaction_begun_since(make_txn: MakeTxn) -> None:

@@ -19,16 +19,21 @@ from wire.messages import (
     delete_topics,
     describe_groups,
     describe_producers,
+    describe_quorum,
     describe_user_scram_credentials,
     elect_leaders,
     incremental_alter_configs,
+    leave_group,
     list_offsets,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
 )
 from wire.resource_type import ResourceType
 
 COUNT = 400
+#: So many that their pieces are COUNT // 100 at least.
+MANY = 4000
 NAMES = [f"there-is-none-{number}" for number in range(COUNT)]
 INDEXES = list(range(COUNT))
 
@@ -188,6 +193,90 @@ LONG: list[tuple[Message, int]] = [
             ],
         ),
         3,
+    ),
+    # One thing of the request has a long list, which is gone through piece by piece.
+    (
+        add_partitions_to_txn.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="nobody",
+            v3_and_below_topics=[
+                add_partitions_to_txn.AddPartitionsToTxnTopic(
+                    name=NAMES[0], partitions=list(range(MANY))
+                )
+            ],
+        ),
+        3,
+    ),
+    (
+        add_partitions_to_txn.AddPartitionsToTxnRequest(
+            transactions=[
+                add_partitions_to_txn.AddPartitionsToTxnTransaction(transactional_id=name)
+                for name in NAMES
+            ]
+        ),
+        5,
+    ),
+    (
+        offset_fetch.OffsetFetchRequest(
+            group_id="nobody",
+            topics=[
+                offset_fetch.OffsetFetchRequestTopic(
+                    name=NAMES[0], partition_indexes=list(range(MANY))
+                )
+            ],
+        ),
+        3,
+    ),
+    (delete_topics.DeleteTopicsRequest(topic_names=NAMES[:1] * MANY), 3),
+    (
+        offset_delete.OffsetDeleteRequest(
+            group_id="nobody",
+            topics=[
+                offset_delete.OffsetDeleteRequestTopic(
+                    name=NAMES[0],
+                    partitions=[
+                        offset_delete.OffsetDeleteRequestPartition(partition_index=index)
+                        for index in range(MANY)
+                    ],
+                )
+            ],
+        ),
+        0,
+    ),
+    (
+        leave_group.LeaveGroupRequest(
+            group_id="nobody",
+            members=[leave_group.MemberIdentity(member_id=NAMES[0]) for _ in range(MANY)],
+        ),
+        5,
+    ),
+    (
+        describe_quorum.DescribeQuorumRequest(
+            topics=[
+                describe_quorum.TopicData(
+                    topic_name=NAMES[0],
+                    partitions=[
+                        describe_quorum.PartitionData(partition_index=index)
+                        for index in range(MANY)
+                    ],
+                )
+            ]
+        ),
+        2,
+    ),
+    (
+        incremental_alter_configs.IncrementalAlterConfigsRequest(
+            resources=[
+                incremental_alter_configs.AlterConfigsResource(
+                    resource_type=ResourceType.TOPIC,
+                    resource_name=NAMES[0],
+                    configs=[
+                        incremental_alter_configs.AlterableConfig(name=str(number))
+                        for number in range(MANY)
+                    ],
+                )
+            ]
+        ),
+        1,
     ),
 ]
 
