@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -98,6 +99,20 @@ class RemoteLogs(Logs):
 
     async def lease_ended(self) -> None:
         await self._remote.lease_ended()
+
+    async def in_time(self, work: Coroutine[None, None, object], bound_s: float = 5.0) -> bool:
+        working = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(self.lease_ended())
+        first = asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait((working, ending), timeout=bound_s, return_when=first)
+            if working.done():
+                await working
+                return True
+            return False
+        finally:
+            working.cancel()
+            ending.cancel()
 
     def proof(self) -> Callable[[], bool]:
         return self._remote.proof()
