@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -140,6 +141,15 @@ def copy_there_and_back(url: str, directory: Path) -> None:
     back.data.parent.mkdir()
     exported = run("cluster", "export", str(back.data), "--storage", url)
     assert exported.returncode == 0, exported
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE other")
+    url = url.rpartition("/")[0] + "/other"
+    other = Node(1, url, directory / "other", SETTINGS)
+    moved = run("cluster", "import", str(back.data), "--storage", url)
+    assert moved.returncode == 0, "no broker need be started on an export first"
+    with serving(other):
+        assert read(other, RECORDS + 1) == after
+        assert committed(other) == 17
     with serving(back):
         assert read(back, RECORDS + 1) == after
         assert committed(back) == 17
