@@ -2,8 +2,8 @@
 
 Everything is written beside the directory first, `DIRECTORY.partial`, and gets its name last. So
 what was killed is never taken for whole, and is started again from its beginning. The directory
-looks as after a crash: the first start of its broker checks every batch and makes the indexes. Until
-then another cluster takes it over as it is (`still_logs.is_untouched_export`).
+looks as after a crash: the first start of its broker checks every batch and makes the indexes.
+Until then another cluster takes it over as it is (`still_logs.is_untouched_export`).
 """
 
 from __future__ import annotations
