@@ -8,7 +8,7 @@ coordinators are loaded whole, because a shard is replayed from its first record
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple, TypeVar
@@ -98,6 +98,24 @@ class RemoteDirectory:
     async def lease_ended(self) -> None:
         """As `StoreCommits.lease_ended`."""
         await self._commits.lease_ended()
+
+    async def in_time(self, work: Coroutine[None, None, object], bound_s: float) -> bool:
+        """Do a part of a stop; return whether it was done. Raises what `work` raises.
+
+        It is given up at the end of the lease, when other nodes may do it, or after the bound.
+        """
+        working = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(self.lease_ended())
+        first = asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait((working, ending), timeout=bound_s, return_when=first)
+            if working.done():
+                await working
+                return True
+            return False
+        finally:
+            working.cancel()
+            ending.cancel()
 
     def proof(self) -> Callable[[], bool]:
         """As `StoreCommits.proof`."""
@@ -297,9 +315,7 @@ class RemoteDirectory:
         logs = [*self._logs.values()]
         if self._group_commit.failure is None and self._renewing is not None:
             # What was acknowledged is durable already: a store that is away holds up no stop.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await self._secure(logs)
+            await self.in_time(self._secure(logs), _CLOSE_S)
         self.abandon()
         await self._store.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
@@ -101,18 +100,7 @@ class RemoteLogs(Logs):
         await self._remote.lease_ended()
 
     async def in_time(self, work: Coroutine[None, None, object], bound_s: float = 5.0) -> bool:
-        working = asyncio.ensure_future(work)
-        ending = asyncio.ensure_future(self.lease_ended())
-        first = asyncio.FIRST_COMPLETED
-        try:
-            await asyncio.wait((working, ending), timeout=bound_s, return_when=first)
-            if working.done():
-                await working
-                return True
-            return False
-        finally:
-            working.cancel()
-            ending.cancel()
+        return await self._remote.in_time(work, bound_s)
 
     def proof(self) -> Callable[[], bool]:
         return self._remote.proof()

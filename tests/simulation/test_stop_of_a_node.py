@@ -22,7 +22,7 @@ from tests.simulation.world.log_lines import Line, recorded_logs
 from tests.simulation.world.pace import simulated_pace
 
 #: A lease, and what else a stop waits for.
-_STOP_S_MAX = 20.0
+_STOP_S_MAX = 12.0
 _LEFT = "a stop does not wait: other nodes take over what is left, at the end of the lease"
 
 
