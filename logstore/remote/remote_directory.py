@@ -141,6 +141,7 @@ class RemoteDirectory:
         if self._renewing is None:
             await self._until_answered(self._commits.begin, _ATTEMPTS_OF_START)
             self._renewing = asyncio.get_running_loop().create_task(self._renew())
+            self._renewing.add_done_callback(_raise_unheard)
             # The lease is this process's only once a commit has returned.
             await self._group_commit.settle()
 
@@ -343,3 +344,9 @@ class RemoteDirectory:
                 if self._group_commit.failure is not None:
                     raise self._group_commit.failure from unavailable
             await asyncio.sleep(_RETRY_S)
+
+
+def _raise_unheard(task: asyncio.Task[None]) -> None:
+    """Raise what has ended the renewals, where the event loop's exception handler hears of it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
