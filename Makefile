@@ -29,7 +29,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DATA (./data).
 	$(BIN)/magnetar serve --listen $(LISTEN) --data-dir $(DATA)
 
-test: check unit compat nodes ## Everything that CI runs.
+test: check unit compat nodes cluster ## Everything that CI runs.
 
 check: install ## Lint, security of the code and of its libraries, format, types, layers, sizes.
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules

@@ -122,7 +122,7 @@ def test_offsets_are_kept_no_longer_than_their_client_asked(enter_limited: Enter
 
 
 def test_offsets_of_a_group_with_members_do_not_expire(enter_limited: Enter) -> None:
-    """Joined without the id that a broker gives first: expiry may forget a group that waits for it."""
+    """It joins without the id that a broker gives first: expiry may forget a group that waits."""
     member = enter_limited()
     member.lead(topics=(TOPIC,), version=3)
     assert member.commit(TOPIC, 1, 4, retention_time_ms=1) is Code.NONE

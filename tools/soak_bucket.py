@@ -1,10 +1,10 @@
 """A cluster whose batches lie in a bucket that fails: `python -m tools.soak_bucket`.
 
 Three nodes over PostgreSQL and S3. Clients write `--megabytes` to each of four partitions, write
-keys to a compacted topic, trim one topic and delete another. Meanwhile one request of the bucket in
-ten fails, before its effect or after it, and a host dies every so often. Then all hosts die, and
-new ones take over. Every record that was acknowledged is read back as it was. Every object that a
-row names is there; after two sweeps there is no other.
+keys to a compacted topic, trim one topic, and delete another and make it again, for `--minutes` at
+least. Meanwhile one request of the bucket in ten fails, before its effect or after it, and a host
+dies every so often. Then all hosts die, and new ones take over. Every record that was acknowledged
+is read back as it was. Every object that a row names is there; after two sweeps there is no other.
 """
 
 from __future__ import annotations
@@ -55,13 +55,18 @@ _ASIDE = 4
 class Soak:
     """The cluster, and what its clients know."""
 
-    def __init__(self, directory: Path, bucket: FaultyBucket, megabytes: int) -> None:
+    def __init__(
+        self, directory: Path, bucket: FaultyBucket, megabytes: int, minutes: float
+    ) -> None:
         self._bucket = bucket
         self._records = megabytes * 1_000_000 // _RECORD_BYTES
         self.server = PostgresServer(directory / "postgresql")
         self._directory = directory
         self._nodes: dict[int, Node] = {}
         self._sent: dict[tuple[str, int], list[bytes]] = {}
+        self._until_s = time.monotonic() + minutes * 60
+        #: The offset up to which the trimmed topic is gone.
+        self._trimmed_to = 0
         self.largest_bytes = 0
 
     def start(self) -> None:
@@ -91,21 +96,27 @@ class Soak:
         """Write everything, while the bucket fails and hosts die."""
         create_topic(self.bootstrap, "kept", PARTITIONS)
         create_topic(self.bootstrap, "trimmed", 1)
-        create_topic(self.bootstrap, "deleted", 1)
         create_topic(self.bootstrap, "keys", 1, {"cleanup_policy": "compact"})
         self._bucket.probability = _FAULT_PROBABILITY
         with self._hosts_dying():
             for index in range(PARTITIONS):
                 self._write("kept", index, self._records)
-            for topic in ("trimmed", "deleted", "keys"):
-                self._write(topic, 0, self._records // _ASIDE)
-            admin = AdminClient({"bootstrap.servers": self.bootstrap})
-            self._trim(admin)
-            admin.delete_topics(["deleted"], operation_timeout=60)["deleted"].result(_PATIENCE_S)
+            rounds = 0
+            while rounds == 0 or time.monotonic() < self._until_s:
+                rounds += 1
+                self._write_aside()
+        print(f"{rounds} rounds of compacting, trimming and deleting")
+
+    def _write_aside(self) -> None:
+        create_topic(self.bootstrap, "deleted", 1)
+        for topic in ("trimmed", "deleted", "keys"):
+            self._write(topic, 0, self._records // _ASIDE)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self._trim(admin)
+        admin.delete_topics(["deleted"], operation_timeout=60)["deleted"].result(_PATIENCE_S)
 
     def _write(self, topic: str, partition: int, count: int) -> None:
         """Write records, and keep the digests of those that were acknowledged, in their order."""
-        randomness = random.Random(f"{topic}-{partition}")
         client = producer(
             self.bootstrap,
             enable_idempotence=True,
@@ -115,13 +126,14 @@ class Soak:
             message_timeout_ms=int(_PATIENCE_S * 1000),
         )
         digests = self._sent.setdefault((topic, partition), [])
+        randomness = random.Random(f"{topic}-{partition}-{len(digests)}")
         refused: list[str] = []
 
         def told(error: object, message: object) -> None:
             if error is not None:
                 refused.append(str(error))
 
-        for number in range(count):
+        for number in range(len(digests), len(digests) + count):
             value = randomness.randbytes(_RECORD_BYTES)
             digests.append(hashlib.sha256(value).digest())
             key = b"%d" % (number % 50) if topic == "keys" else None
@@ -139,14 +151,15 @@ class Soak:
     def _sample(self) -> None:
         with psycopg.connect(self.server.url) as connection:
             row = connection.execute(
-                "SELECT pg_total_relation_size('magnetar.chunks')::bigint"
+                "SELECT pg_database_size(current_database())::bigint"
             ).fetchone()
         assert row is not None
         self.largest_bytes = max(self.largest_bytes, int(row[0]))
 
     def _trim(self, admin: AdminClient) -> None:
         half = len(self._sent["trimmed", 0]) // 2
-        trimmed = admin.delete_records([TopicPartition("trimmed", 0, half)])
+        self._trimmed_to += half
+        trimmed = admin.delete_records([TopicPartition("trimmed", 0, self._trimmed_to)])
         for each in trimmed.values():
             each.result(_PATIENCE_S)
         del self._sent["trimmed", 0][:half]
@@ -228,6 +241,7 @@ def main() -> int:
     """Run it; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tools.soak_bucket")
     parser.add_argument("--megabytes", type=int, default=1000, help="of each partition")
+    parser.add_argument("--minutes", type=float, default=0, help="of writing, at least")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     began_at = time.monotonic()
@@ -236,7 +250,7 @@ def main() -> int:
     with ExitStack() as stack:
         bucket = stack.enter_context(faulty_bucket(arguments.seed))
         os.environ |= bucket_environment(bucket.url)
-        soak = Soak(directory, bucket, arguments.megabytes)
+        soak = Soak(directory, bucket, arguments.megabytes, arguments.minutes)
         stack.callback(soak.server.stop, signal.SIGQUIT)
         stack.callback(soak.end)
         soak.start()
@@ -247,7 +261,7 @@ def main() -> int:
         faults += asyncio.run(soak.left_behind())
         counts = ", ".join(f"{count} x {fault.value}" for fault, count in bucket.counts.items())
         print(f"faults of the bucket: {counts}")
-        print(f"table of chunks at most: {soak.largest_bytes / 1e6:.0f} MB")
+        print(f"the database at most: {soak.largest_bytes / 1e6:.0f} MB")
     if faults:
         print("BUCKET SOAK FAILED:", *faults[:20], f"see {directory}", sep="\n  ")
         return 1

@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import signal
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -47,7 +48,8 @@ class Disturber:
     def __init__(
         self, broker: Broker, processes: Sequence[Supervised], disturbances: Disturbances
     ) -> None:
-        self.slowest_start_s = 0.0
+        #: Of each kill of a broker or a node, the seconds until all answered again.
+        self.starts_s: list[float] = []
         self._broker = broker
         self._processes = processes
         self._disturbances = disturbances
@@ -82,6 +84,16 @@ class Disturber:
         """Say how often each was done."""
         return ", ".join(f"{count} {what}" for what, count in self._counters.items())
 
+    def told_starts(self) -> str:
+        """Say how long the starts after kills took."""
+        if not self.starts_s:
+            return "no start"
+        ordered = sorted(self.starts_s)
+        return (
+            f"starts took {statistics.median(ordered):.2f} s in the median,"
+            f" {ordered[len(ordered) * 95 // 100]:.2f} s at p95, {ordered[-1]:.2f} s at most"
+        )
+
     def _after(self, delay_s: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._ticket), action))
 
@@ -100,7 +112,7 @@ class Disturber:
         else:
             self._counters["broker kills"] += 1
             self._broker.restart(clean=False)
-        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began_at)
+        self.starts_s.append(time.monotonic() - began_at)
 
     def _pause_one(self) -> None:
         self._counters["pauses"] += 1

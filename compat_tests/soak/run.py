@@ -250,7 +250,7 @@ class Soak:
         return (
             f"{len(transactions)} transactions ({ended}), {len(visible)} visible records, "
             f"{copied} copies; {self._disturber.done()}, "
-            f"the slowest start took {self._disturber.slowest_start_s:.1f} s"
+            f"{self._disturber.told_starts()}"
         )
 
 
