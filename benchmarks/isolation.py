@@ -54,7 +54,7 @@ Clients and broker share {cores} cores; load of the machine before the run: {loa
 Memory has four accounts, and `queued.max.request.bytes` is the limit of each: requests in flight,
 partial requests, waiting requests, and answers that were not taken. They are apart because
 different parties end what they hold. In one account a client that waits, or does not read, could
-stop all others. What the members of classic groups have said of themselves may take as much again.
+stop all others. What the members of all groups have said of themselves may take as much again.
 
 | load | turn, ms | as wanted | round trip, ms | memory before, MB | after, MB | accounts empty |
 |---|---:|---|---:|---:|---:|---|

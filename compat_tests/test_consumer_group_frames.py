@@ -205,6 +205,16 @@ def test_a_classic_join_that_a_consumer_group_refuses_is_answered_without_a_memb
             assert (answer.error_code, answer.member_id) == (code, "")
 
 
+def test_of_assignors_with_as_many_members_the_default_is_preferred(
+    connect: Enter, orders: str
+) -> None:
+    first, second = connect(), connect()
+    first.enter_with(orders, server_assignor="range")
+    assert first.described().assignor_name == "range"
+    second.enter_with(orders, server_assignor="uniform")
+    assert first.described().assignor_name == "uniform"
+
+
 def test_a_pattern_that_matches_nothing_does_not_raise_the_epoch(connect: Enter) -> None:
     member = connect()
     joined = member.beat(

@@ -67,6 +67,7 @@ from magnetar.storage.client_quotas import ClientQuotas
 from magnetar.storage.delegation_tokens import DelegationTokens, load_tokens
 from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
+from magnetar.storage.lost_catalog import tell_if_catalog_lost
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -87,7 +88,6 @@ OpenStorage: TypeAlias = Callable[
     [BrokerConfig, Clock, Callable[[BaseException], None]], tuple[Logs, Catalog]
 ]
 
-
 #: Makes the way of markers to partitions. The last argument is None for a node that is alone.
 MakeParticipants: TypeAlias = Callable[
     [Topics, Groups, Turns, RememberedHolds | None], LocalParticipants
@@ -106,6 +106,7 @@ def open_directory(
     try:
         if durability is not Durability.MEMORY:
             complete_import(directory)
+            tell_if_catalog_lost(directory)
         logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
         raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error

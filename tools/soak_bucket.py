@@ -20,12 +20,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.admin import create_topic
@@ -108,12 +108,13 @@ class Soak:
         print(f"{rounds} rounds of compacting, trimming and deleting")
 
     def _write_aside(self) -> None:
-        create_topic(self.bootstrap, "deleted", 1)
+        there, gone = KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.UNKNOWN_TOPIC_OR_PART
+        _insist(lambda: create_topic(self.bootstrap, "deleted", 1), there)
         for topic in ("trimmed", "deleted", "keys"):
             self._write(topic, 0, self._records // _ASIDE)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         self._trim(admin)
-        admin.delete_topics(["deleted"], operation_timeout=60)["deleted"].result(_PATIENCE_S)
+        _insist(lambda: admin.delete_topics(["deleted"])["deleted"].result(_PATIENCE_S), gone)
 
     def _write(self, topic: str, partition: int, count: int) -> None:
         """Write records, and keep the digests of those that were acknowledged, in their order."""
@@ -159,9 +160,8 @@ class Soak:
     def _trim(self, admin: AdminClient) -> None:
         half = len(self._sent["trimmed", 0]) // 2
         self._trimmed_to += half
-        trimmed = admin.delete_records([TopicPartition("trimmed", 0, self._trimmed_to)])
-        for each in trimmed.values():
-            each.result(_PATIENCE_S)
+        partition = TopicPartition("trimmed", 0, self._trimmed_to)
+        _insist(lambda: admin.delete_records([partition])[partition].result(_PATIENCE_S))
         del self._sent["trimmed", 0][:half]
 
     @contextmanager
@@ -235,6 +235,22 @@ class Soak:
         print(f"{len(there)} objects; the sweeps deleted {deleted[1]} that nothing named")
         faults += [f"lost: {key}" for key in sorted(named - there)]
         return faults + [f"left behind: {key}" for key in sorted(there - named)]
+
+
+def _insist(ask: Callable[[], object], done: int | None = None) -> None:
+    """Ask until it is done, or `done` is the error: of admin requests a client sends each once, and
+    the host that it asks may just have died."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            ask()
+            return
+        except KafkaException as refused:
+            if refused.args[0].code() == done:
+                return
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(1.0)
 
 
 def main() -> int:

@@ -14,8 +14,6 @@ from coordinator.groups.classic.group import (
     ClassicGroup,
     GroupLimits,
     GroupState,
-    Protocols,
-    metadata_bytes,
 )
 from coordinator.groups.classic.records import apply, resume
 from coordinator.groups.consumer.group import ConsumerGroup, Draft
@@ -25,15 +23,13 @@ from coordinator.groups.consumer.records import ConsumerGroupRecord
 from coordinator.groups.consumer.requests import ConsumerLimits, HeartbeatRequest
 from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.consumer.subscription import TopicImage
+from coordinator.groups.member_room import MemberAccount
 from coordinator.groups.offsets.committed import OffsetRecord
 from coordinator.groups.offsets.store import GroupOffsets
 from coordinator.groups.records import GroupRecord, ShardRecord
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
-
-#: What a member says of itself is small up to here: some hundred topic names.
-METADATA_SMALL_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -46,6 +42,8 @@ class GroupShard:
     #: By the id of each consumer group: what of the group is not in the log.
     soft_states: dict[str, SoftState] = field(default_factory=dict)
     offsets: GroupOffsets = field(default_factory=GroupOffsets)
+    #: What the members of all groups take.
+    members: MemberAccount = field(default_factory=MemberAccount)
 
     # --- questions
 
@@ -146,12 +144,14 @@ class GroupShard:
                     ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no member {member_id}"
                 )
             group = self.groups[group_id] = ClassicGroup(group_id, self.limits, now_ms)
+            group.account_in(self.members)
         return group
 
     def take_over(self, group: ClassicGroup) -> None:
         """Take a classic group whose record is about to be applied: it was a consumer group."""
         assert group.group_id not in self.groups
         self.groups[group.group_id] = group
+        group.account_in(self.members)
 
     def forget_if_unused(self, group: ClassicGroup) -> None:
         """Forget a group that has never had a generation, has no members and expects none."""
@@ -169,12 +169,14 @@ class GroupShard:
         elif record.value is None:
             group = self.groups.pop(record.group_id, None)
             if group is not None:
+                group.account_in(MemberAccount())
                 # Steps that hold the object (an upgrade does) see that it is deleted.
                 group.transition(GroupState.DEAD, group.state_changed_ms)
         else:
             group = self.groups.get(record.group_id)
             if group is None:
                 group = self.groups[record.group_id] = ClassicGroup(record.group_id, self.limits)
+                group.account_in(self.members)
             apply(group, record.value)
 
     def _apply_to_consumer_group(self, record: ConsumerGroupRecord, offset: int) -> None:
@@ -183,13 +185,16 @@ class GroupShard:
         if group is None:
             group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
             self.soft_states[group_id] = SoftState()
+        before = group.member_bytes
         group.apply(record)
+        self.members.size_bytes += group.member_bytes - before
         soft = self.soft_states[group_id]
         soft.rests_on = offset + 1
         if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is None:
             soft.forget(record.key.member_id)
         # All tombstones of the group are applied, so the log has nothing of the group any more.
         if group.is_gone:
+            self.members.size_bytes -= group.member_bytes
             del self.consumer_groups[group_id], self.soft_states[group_id]
 
     def apply_pending(
@@ -211,27 +216,6 @@ class GroupShard:
         """Begin full sessions of all classic members. Call it when the log is read to its end."""
         for group in self.groups.values():
             resume(group, now_ms)
-
-
-def check_metadata_room(shards: Collection[GroupShard], joining: Protocols, bytes_max: int) -> None:
-    """Raise POLICY_VIOLATION where the metadata of all members would take more than `bytes_max`.
-
-    Members may say much of themselves, and it is kept for as long as they are members. Small
-    metadata, as real clients have it, is let in whatever the others hold, and costs no look.
-    Negative: no limit.
-    """
-    size_bytes = metadata_bytes(joining)
-    if size_bytes <= METADATA_SMALL_BYTES or bytes_max < 0:
-        return
-    for shard in shards:
-        for group in shard.groups.values():
-            size_bytes += sum(metadata_bytes(each.protocols) for each in group.members.values())
-    if size_bytes > bytes_max:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"the metadata of all members would be {size_bytes} bytes, and may be {bytes_max}"
-            " (queued.max.request.bytes)",
-        )
 
 
 def check_group_count(

@@ -108,14 +108,19 @@ class DataDirectory:
         data = self.top.read(META_PROPERTIES)
         properties = {} if data is None else decode_properties(data)
         wanted = {"cluster.id": cluster_id, "node.id": str(node_id)}
-        for name, value in wanted.items():
-            found = properties.get(name, value)
-            if found != value:
-                raise ForeignDirectory(f"{self.path} has {name} {found}, not {value}")
+        self.check_identity(wanted)
         properties = {"directory.id": uuid_text(uuid.uuid4()), **properties, **wanted}
         encoded = encode_properties({**properties, "version": "1"})
         if data is None or decode_properties(data) != decode_properties(encoded):
             self.top.write(META_PROPERTIES, encoded, sync=True)
+
+    def check_identity(self, wanted: Mapping[str, str]) -> None:
+        """Raise ForeignDirectory where meta.properties says something else than `wanted`."""
+        properties = self.identity()
+        for name, value in wanted.items():
+            found = properties.get(name, value)
+            if found != value:
+                raise ForeignDirectory(f"{self.path} has {name} {found}, not {value}")
 
     def identity(self) -> dict[str, str]:
         """Return what meta.properties says, empty if there is none: to adopt its cluster id."""

@@ -63,14 +63,14 @@ class LogCheck:
         may_have_gaps: bool,
         start_offset: int = 0,
         recovery_point: int = 0,
-        journaled_from: dict[str, int] | None = None,
+        is_lost: bool = False,
         read_bytes: Callable[[int], None] = _ignore,
         on_batch: Callable[[WholeBatch], None] = _ignore_batch,
     ) -> None:
         """`was_clean`: the broker was stopped, not killed. `may_have_gaps`: it may be compacted.
 
         `start_offset`: where the log begins, which may be within a batch.
-        `journaled_from`: the first position in each `.log` that the journal writes again.
+        `is_lost`: the next start will find that acknowledged records are gone.
         """
         self._files = files
         self._directory = directory
@@ -80,7 +80,7 @@ class LogCheck:
         self._may_have_gaps = may_have_gaps
         self._start_offset = start_offset
         self._recovery_point = recovery_point
-        self._journaled_from = journaled_from or {}
+        self._is_lost = is_lost
         self._read_bytes = read_bytes
         self._on_batch = on_batch
         self.findings: list[Finding] = []
@@ -137,17 +137,14 @@ class LogCheck:
     def _check_segment(
         self, base_offset: int, end_offset: int | None, snapshots: _Snapshots
     ) -> None:
-        journaled = self._journaled_from.get(
-            f"{self._name}/{segment_name(base_offset, LOG_SUFFIX)}"
-        )
         is_unrecovered = not self._was_clean and (
             end_offset is None or end_offset > self._recovery_point
         )
 
-        def expected(position: int) -> bool:
-            # A crash leaves a torn tail, and the journal what is missing in front of it.
-            is_journaled = journaled is not None and position >= journaled
-            return is_journaled or (is_unrecovered and self.end_offset >= self._recovery_point)
+        def expected(_position: int) -> bool:
+            # A crash leaves a torn tail, but not where records were acknowledged.
+            is_torn = is_unrecovered and self.end_offset >= self._recovery_point
+            return is_torn and not self._is_lost
 
         check = SegmentCheck(
             self._files,

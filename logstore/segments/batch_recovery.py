@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 from logstore.disk.barriers import Barrier, Procedure
@@ -158,10 +159,13 @@ class Recovery:
         """Return the segments that remain. At the end all of them are durable."""
         trusted = sum(segment.base_offset <= self.recovery_point for segment in segments[1:])
         kept, scanned = segments[:trusted], list[_Scanned]()
-        for segment in segments[trusted:]:
+        for segment, later in zip_longest(segments[trusted:], segments[trusted + 1 :]):
             if scanned and scanned[-1].segment.next_offset != segment.base_offset:
                 break
-            scanned.append(self._scan(segment, result, is_last=segment is segments[-1]))
+            # Compaction leaves gaps within a segment. A batch that claims to be of a later one has
+            # a damaged base offset, which its CRC does not cover.
+            gap_end_offset = self.recovery_point if later is None else later.base_offset
+            scanned.append(self._scan(segment, result, gap_end_offset))
             if segment.size < scanned[-1].size_before:
                 break
         beyond = segments[len(kept) + len(scanned) :]
@@ -182,10 +186,9 @@ class Recovery:
         result.lost_offsets = max(0, self.recovery_point - result.end_offset)
         self.before_cut(result)
 
-    def _scan(self, segment: Segment, result: Recovered, *, is_last: bool) -> _Scanned:
+    def _scan(self, segment: Segment, result: Recovered, gap_end_offset: int) -> _Scanned:
         """Take over the valid batches past the recovery point. The log ends behind them where the
-        file is longer."""
-        gap_end_offset = self.recovery_point if is_last else _OFFSET_MAX
+        file is longer. Batches below `gap_end_offset` may have gaps before them."""
         size = segment.file.size()
         start = resume(segment, size, self.recovery_point)
         for _, header, batch in scan(segment.file, start, size, whole=True):

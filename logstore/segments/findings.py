@@ -25,6 +25,7 @@ class Remedy(Enum):
     """What a repair does about a finding. Nothing is deleted: what goes is set aside."""
 
     NONE = "nothing: the next start does what is needed"
+    BY_HAND = "nothing: it takes a person, as the finding says"
     KEEP_WHOLE = "set the segment aside, and go on with its whole batches"
     INDEX = "set the index aside, and make it anew from the log"
     ABORTED = "set the index aside, and make it anew from the log's markers"

@@ -14,11 +14,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from logstore.directory.closed_logs import CLOSED_LOGS, CorruptClosedLogs, decode_closed_logs
-from logstore.directory.data_directory import DataDirectory, Key, partition_name
+from logstore.directory.damage import Damage
+from logstore.directory.data_directory import DataDirectory, ForeignDirectory, Key, partition_name
+from logstore.directory.start_forecast import StartForecast
 from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
+    META_PROPERTIES,
     PARTITION_METADATA,
     RECOVERY_POINTS,
     CorruptCheckpoint,
@@ -36,6 +39,7 @@ from magnetar.checking.stored_catalog import (
     StoredCatalog,
     read_catalog,
 )
+from magnetar.storage.lost_catalog import LOST, is_catalog_lost
 from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.storage.topic_names import TRANSACTION_STATE
 
@@ -89,8 +93,7 @@ class DirectoryCheck:
         self._on_partition = on_partition
         self.was_clean = files.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self._offsets: dict[str, Offsets] = {}
-        #: Where the first entry of the journal lies in each `.log`.
-        self._journaled_from: dict[str, int] = {}
+        self._forecast: StartForecast
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong, part by part, by its path in DATA. Blocks; raises OSError."""
@@ -101,18 +104,25 @@ class DirectoryCheck:
         yield from self._check_journal()
         if not self._below:
             yield from self._check_catalog()
+        yield from self._check_identity()
         for name in _CHECKPOINTS:
             yield from self._check_offsets(name)
         yield from self._check_closed_logs()
+        self._forecast = StartForecast(
+            self._files,
+            self._path,
+            was_clean=self.was_clean,
+            recovery_points=self._offsets[RECOVERY_POINTS],
+            start_offsets=self._offsets[LOG_START_OFFSETS],
+        )
+        yield from self._check_replay()
         found = {
             (each.topic, each.partition): each.topic_id for each in self._data.found_partitions({})
         }
         for key, topic_id in found.items():
             yield from self._check_partition(key, topic_id)
-        for key, offset in self._offsets[RECOVERY_POINTS].items():
-            # Checkpoints go on telling of partitions that were moved to another node's directory.
-            if key not in found and key not in self._shared.partitions and offset > 0:
-                yield self._gone(key, offset)
+        # Checkpoints go on telling of partitions that were moved to another node's directory.
+        yield from self._check_gone(found.keys() | self._shared.partitions)
 
     # What lies in the directory itself.
 
@@ -124,9 +134,6 @@ class DirectoryCheck:
         except JournalDamaged as damaged:
             yield Finding(Severity.ERROR, JOURNAL, str(damaged), Remedy.NONE)
             return
-        for entry in entries:
-            known = self._journaled_from.get(entry.path, entry.position)
-            self._journaled_from[entry.path] = min(known, entry.position)
         if damaged_at:
             problem = f"the records at bytes {damaged_at} are damaged, but later ones are whole"
             yield Finding(Severity.ERROR, JOURNAL, problem, Remedy.JOURNAL)
@@ -139,6 +146,19 @@ class DirectoryCheck:
             self._shared.catalog = read_catalog(Path(self._path))
         except CatalogDamaged as damaged:
             yield Finding(Severity.ERROR, FILE_NAME, str(damaged), Remedy.CATALOG)
+        if is_catalog_lost(Path(self._path)):
+            problem = f"it is missing or empty: {LOST} are lost, unless a copy is put back"
+            yield Finding(Severity.ERROR, FILE_NAME, problem, Remedy.NONE)
+
+    def _check_identity(self) -> Iterator[Finding]:
+        """Compare whose the directory is with whose the catalog is: a start refuses two owners."""
+        if (catalog := self._shared.catalog) is None:
+            return
+        try:
+            self._data.check_identity({"cluster.id": catalog.cluster_id})
+        except ForeignDirectory as foreign:
+            problem = f"{foreign}: no broker starts. Put the right directory or catalog there"
+            yield Finding(Severity.ERROR, META_PROPERTIES, problem, Remedy.BY_HAND)
 
     def _check_offsets(self, name: str) -> Iterator[Finding]:
         data = self._read(name)
@@ -186,20 +206,25 @@ class DirectoryCheck:
         )
         is_state = key[0] == TRANSACTION_STATE
         recovery_point = self._offsets[RECOVERY_POINTS].get(key, 0)
+        damage = self._forecast.damage_of(key, topic_id if stored is None else stored.topic_id)
+        is_lost = damage is not None and damage.lost_offsets > 0
         log = LogCheck(
-            self._files,
+            self._forecast.files,
             f"{self._path}/{name}",
             was_clean=self.was_clean,
             may_have_gaps=may_have_gaps,
             start_offset=self._offsets[LOG_START_OFFSETS].get(key, 0),
             recovery_point=recovery_point,
-            journaled_from=self._journaled_from,
+            is_lost=is_lost,
             read_bytes=self._read_bytes,
             **({"on_batch": self._shared.hanging.on_batch} if is_state else {}),
         )
         log.run()
         yield from log.findings
         bounds = list(self._check_bounds(key, log, recovery_point))
+        is_told = any(each.severity is Severity.ERROR for each in (*log.findings, *bounds))
+        if damage is not None and is_lost and not is_told:
+            bounds.append(self._lacks(damage))
         yield from bounds
         for transaction in log.state.transactions.open_transactions():
             self._shared.hanging.add_open(key, transaction, self._below + name)
@@ -240,16 +265,47 @@ class DirectoryCheck:
 
     def _check_bounds(self, key: Key, log: LogCheck, recovery_point: int) -> Iterator[Finding]:
         name = partition_name(*key)
-        is_journaled = any(path.startswith(f"{name}/") for path in self._journaled_from)
         if recovery_point > log.end_offset:
             problem = f"{name} was durable up to {recovery_point}, and ends at {log.end_offset}"
-            severity = Severity.NOTE if is_journaled else Severity.ERROR
-            remedy = Remedy.NONE if is_journaled else Remedy.OFFSETS
-            yield Finding(severity, RECOVERY_POINTS, problem, remedy)
+            yield Finding(Severity.ERROR, RECOVERY_POINTS, problem, Remedy.OFFSETS)
         start_offset = self._offsets[LOG_START_OFFSETS].get(key, 0)
-        if start_offset > log.end_offset and not is_journaled:
+        if start_offset > log.end_offset:
             problem = f"{name} begins at {start_offset}, behind its end at {log.end_offset}"
             yield Finding(Severity.ERROR, LOG_START_OFFSETS, problem, Remedy.OFFSETS)
+
+    def _lacks(self, damage: Damage) -> Finding:
+        """Return what a start will say of a log that ends before what the journal has of it."""
+        name, end_offset = partition_name(damage.topic, damage.partition), damage.end_offset
+        problem = (
+            f"{name} lacks {damage.lost_offsets} offsets that were acknowledged: the next start"
+            f" would end it at {end_offset}"
+        )
+        return Finding(Severity.ERROR, JOURNAL, problem, Remedy.JOURNAL)
+
+    def _check_replay(self) -> Iterator[Finding]:
+        """Tell what the journal holds and the next start will pass over."""
+        for path in self._forecast.replayed.foreign:
+            problem = f"what it holds of {path} stays out: another broker has written there since"
+            yield Finding(Severity.WARNING, JOURNAL, problem, Remedy.JOURNAL)
+        for name in self._forecast.replayed.unknown:
+            problem = f"what it holds of {name} stays out: no {PARTITION_METADATA} is there"
+            yield Finding(Severity.WARNING, JOURNAL, problem, Remedy.JOURNAL)
+
+    def _check_gone(self, found: Set[Key]) -> Iterator[Finding]:
+        """Tell of partitions that are not there, by what the checkpoints and the journal know."""
+        catalog = self._shared.catalog
+        topics = {} if catalog is None else catalog.topics
+        for name, topic in topics.items():
+            for index in range(topic.partition_count):
+                key = name, index
+                if key in found or topic.home_of(index) != self._below:
+                    continue
+                damage = self._forecast.damage_of(key, topic.topic_id)
+                if damage is not None and damage.lost_offsets:
+                    yield self._gone(key, damage.end_offset + damage.lost_offsets)
+        for key, offset in self._offsets[RECOVERY_POINTS].items():
+            if key not in found and key[0] not in topics and offset > 0:
+                yield self._gone(key, offset)
 
     def _gone(self, key: Key, offset: int) -> Finding:
         name, catalog = partition_name(*key), self._shared.catalog
@@ -257,6 +313,8 @@ class DirectoryCheck:
             problem = f"{name} is deleted, and still in the checkpoint"
             return Finding(Severity.NOTE, RECOVERY_POINTS, problem, Remedy.NONE)
         problem = f"{name} is gone, with what was durable below {offset}"
+        if key not in self._offsets[RECOVERY_POINTS]:
+            return Finding(Severity.ERROR, JOURNAL, problem, Remedy.JOURNAL)
         return Finding(Severity.ERROR, RECOVERY_POINTS, problem, Remedy.OFFSETS)
 
     def _read(self, name: str) -> bytes | None:

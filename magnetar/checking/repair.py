@@ -59,6 +59,8 @@ class Repair:
         self._aside = SetAside(files, data, below)
         self._partitions: list[CheckedPartition] = []
         self._was_clean = False
+        #: What no remedy mends.
+        self._by_hand: list[Finding] = []
 
     def run(self) -> list[Finding]:
         """Mend everything; return what no remedy has mended, which is nothing as a rule."""
@@ -66,7 +68,7 @@ class Repair:
         for _ in range(_ROUNDS):
             due = self._due()
             if not due:
-                return []
+                return self._by_hand
             if self._is_journal_due():
                 # Before any log is touched: a log may lack what the journal has for it.
                 first = _of_first_kind(due, _FIRST[:2])
@@ -74,7 +76,7 @@ class Repair:
                 self._replay_journal(due)
             else:
                 self._mend(_of_first_kind(due, _FIRST) or due)
-        return self._due()
+        return [*self._due(), *self._by_hand]
 
     def _due(self) -> list[Finding]:
         self._partitions = []
@@ -87,7 +89,9 @@ class Repair:
             below=self._below,
         )
         self._was_clean = check.was_clean
-        return [each for each in check.findings() if each.remedy is not Remedy.NONE]
+        found = [each for each in check.findings() if each.remedy is not Remedy.NONE]
+        self._by_hand = [each for each in found if each.remedy is Remedy.BY_HAND]
+        return [each for each in found if each.remedy is not Remedy.BY_HAND]
 
     def _local(self, finding: Finding) -> Finding:
         """Return a finding by its path in this directory."""

@@ -31,6 +31,7 @@ class StoredCatalog(NamedTuple):
 
     topics: dict[str, StoredTopic]
     deleted: frozenset[UUID]
+    cluster_id: str
 
     @property
     def has_nodes(self) -> bool:
@@ -43,9 +44,9 @@ class CatalogDamaged(Exception):
 
 
 def read_catalog(directory: Path) -> StoredCatalog | None:
-    """Return the topics; None: there is no catalog. Raises CatalogDamaged."""
+    """Return the topics; None: there is no catalog, or an empty one. Raises CatalogDamaged."""
     path = directory / FILE_NAME
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         return None
     # Without a write-ahead log SQLite is told that nothing changes: else it would leave one.
     is_whole = not path.with_name(f"{FILE_NAME}-wal").exists()
@@ -78,12 +79,20 @@ def read_catalog(directory: Path) -> StoredCatalog | None:
                 UUID(bytes=topic_id)
                 for (topic_id,) in database.execute("SELECT id FROM deleted_topics")
             ),
+            _cluster_id(database),
         )
     except (sqlite3.Error, ValueError) as error:
         raise CatalogDamaged(str(error)) from None
     finally:
         if database is not None:
             database.close()
+
+
+def _cluster_id(database: sqlite3.Connection) -> str:
+    row = database.execute("SELECT cluster_id FROM cluster").fetchone()
+    if row is None:
+        raise ValueError("it names no cluster")
+    return str(row[0])
 
 
 def _leaders(database: sqlite3.Connection) -> dict[bytes, list[int]]:

@@ -115,6 +115,12 @@ FAMILIES = {
             ("protocol", "state"),
         ),
         Family(
+            "magnetar_group_member_bytes",
+            GAUGE,
+            "Memory of what the members of groups have said, an estimate. Bounded by"
+            " queued.max.request.bytes.",
+        ),
+        Family(
             "magnetar_group_lag_records",
             GAUGE,
             "Offsets between a group's committed offsets and the ends of the partitions, summed."

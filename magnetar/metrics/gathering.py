@@ -52,6 +52,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         ),
         plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
         _groups(services.groups),
+        plain("magnetar_group_member_bytes", services.groups.shards.member_bytes),
         *_server(server),
         _logins(services.authentication),
         _refusals(services.refusals),

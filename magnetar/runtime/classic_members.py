@@ -47,6 +47,7 @@ class ClassicMembers:
         # MEMBER_ID_REQUIRED: nothing has changed yet.
         if answer.error_code is not ErrorCode.NONE:
             return answer
+        consumer.check_growth(step, draft.group, ErrorCode.POLICY_VIOLATION)
         member_id = answer.member_id
         group, soft = consumer.carry_out(step, decision.records, member_id, limits)
         soft.timers.on_classic_join(group.members[member_id], step.now_ms)

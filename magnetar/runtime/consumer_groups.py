@@ -42,6 +42,7 @@ from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.topic_image import BrokerTopics
 from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
+from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.resource_type import ResourceType
 
@@ -106,7 +107,8 @@ class ConsumerGroups:
     async def heartbeat(self, request: HeartbeatRequest, version: int) -> HeartbeatAnswer:
         """Return the answer of a heartbeat, once what it rests on is durable.
 
-        Refuses with what the rules of the coordinator do, and with INVALID_REGULAR_EXPRESSION.
+        Refuses with what the rules of the coordinator do, with INVALID_REGULAR_EXPRESSION, and with
+        GROUP_MAX_SIZE_REACHED also where the members of all groups take too much memory.
         """
         check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
@@ -125,6 +127,7 @@ class ConsumerGroups:
             self._shards.check_count(step.group_id, step.state)
         draft = step.state.draft(request, self._topics, limits)
         decision = decide_heartbeat(draft, step.soft, request, self._topics, limits, now_ms)
+        self.check_growth(step, draft.group, ErrorCode.GROUP_MAX_SIZE_REACHED)
         group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)
         answer = soft.on_heartbeat(group, request, decision, now_ms)
         if soft.begin_matching(group, self._topics.version, now_ms):
@@ -148,6 +151,10 @@ class ConsumerGroups:
         return HeartbeatAnswer(member_id=request.member_id, member_epoch=request.member_epoch)
 
     # --- steps, for the requests of both protocols
+
+    def check_growth(self, step: Step, drafted: ConsumerGroup, code: ErrorCode) -> None:
+        """Raise `code` where the group, as a request would make it, has no room in memory."""
+        self._shards.check_growth(step, drafted, code)
 
     def carry_out(
         self,

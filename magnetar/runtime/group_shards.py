@@ -10,15 +10,19 @@ from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from coordinator.groups.classic.group import GroupLimits, Protocols
+from coordinator.groups.classic.group import GroupLimits, metadata_bytes
+from coordinator.groups.classic.requests import JoinRequest
+from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.soft_state import SoftState
+from coordinator.groups.member_room import has_room, no_room
 from coordinator.groups.records import ShardRecord, decode, encode
-from coordinator.groups.shard import GroupShard, check_group_count, check_metadata_room
+from coordinator.groups.shard import GroupShard, check_group_count
 from coordinator.partitioning import partition_for
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.logging import get_logger
 from magnetar.runtime.shard import LOADING, RecordFormat, RunningShard
 from magnetar.storage.leaders import Elsewhere, leader_id, shard_missing
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
@@ -26,6 +30,8 @@ from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import SimpleRecord
+
+_log = get_logger("groups")
 
 RunningGroupShard = RunningShard[GroupShard, ShardRecord]
 
@@ -85,6 +91,8 @@ class GroupShards:
         #: By partition; None where another node has the shard.
         self._shards: list[RunningGroupShard | None] = []
         self._states: list[GroupShard] = []
+        #: Whether the log says already that members have no room.
+        self._is_told = False
 
     def __iter__(self) -> Iterator[RunningGroupShard]:
         """The shards that are open here: none before the topic is made."""
@@ -133,9 +141,45 @@ class GroupShards:
         """
         check_group_count(home, self._states, group_id, self._config.max_groups)
 
-    def check_metadata_room(self, joining: Protocols) -> None:
-        """Raise POLICY_VIOLATION where members' metadata has no room in memory."""
-        check_metadata_room(self._states, joining, self._config.queued_max_request_bytes)
+    @property
+    def member_bytes(self) -> int:
+        """What the members of all groups take in memory."""
+        return sum(state.members.size_bytes for state in self._states)
+
+    def check_metadata_room(self, step: Step, joining: JoinRequest) -> None:
+        """Raise POLICY_VIOLATION where what a member of a classic group says has no room."""
+        group = step.state.groups.get(step.group_id)
+        member = None if group is None else group.members.get(joining.member_id)
+        known_bytes = 0 if member is None else metadata_bytes(member.protocols)
+        more_bytes = metadata_bytes(joining.protocols) - known_bytes
+        self._check_room(step.group_id, more_bytes, ErrorCode.POLICY_VIOLATION)
+
+    def check_growth(self, step: Step, drafted: ConsumerGroup, code: ErrorCode) -> None:
+        """Raise `code` where a consumer group, as a request would make it, has no room."""
+        group_id = step.group_id
+        # A classic group of that id would go.
+        group = step.state.consumer_groups.get(group_id) or step.state.groups.get(group_id)
+        known_bytes = 0 if group is None else group.member_bytes
+        self._check_room(group_id, drafted.member_bytes - known_bytes, code)
+
+    def _check_room(self, group_id: str, more_bytes: int, code: ErrorCode) -> None:
+        if more_bytes <= 0:
+            return
+        taken_bytes, bytes_max = self.member_bytes, self._config.queued_max_request_bytes
+        if has_room(taken_bytes, more_bytes, bytes_max):
+            # Told again only after there was much room.
+            self._is_told &= taken_bytes * 2 > bytes_max
+            return
+        if not self._is_told:
+            self._is_told = True
+            _log.error(
+                "members are refused: those of all groups take too much memory",
+                group_id=group_id,
+                taken_bytes=taken_bytes,
+                more_bytes=more_bytes,
+                setting="queued.max.request.bytes",
+            )
+        raise no_room(code, taken_bytes, more_bytes, bytes_max)
 
     async def durable(self, group_ids: Collection[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""

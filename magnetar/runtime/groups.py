@@ -124,7 +124,7 @@ class Groups:
         # A member with an id is in a group that counts already.
         if not request.member_id:
             self.shards.check_count(group_id, step.state)
-        self.shards.check_metadata_room(request.protocols)
+        self.shards.check_metadata_room(step, request)
         return await self._classic.join(step, request, connection)
 
     async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:

@@ -1,10 +1,11 @@
 """Adopting logs that lie in the data directory and that the catalog does not know.
 
 A topic directory copied from a Kafka broker, or a whole data directory of one, becomes topics of
-this broker: with the topic ids of their partition.metadata, as many partitions as there are, and no
-settings of their own. Producer ids and epochs found in them are never given out again. The remains
-of a topic that was being deleted when the process ended are removed. A file, or a directory with
-neither a topic id nor a segment, is left alone, whatever it is called: the broker did not make it.
+this broker: with the topic ids of their partition.metadata, as many partitions as there are, and
+settings that delete nothing, for the default ones could delete what was to be kept for ever.
+Producer ids and epochs found in them are never given out again. The remains of a topic that was
+being deleted when the process ended are removed. A file, or a directory with neither a topic id nor
+a segment, is left alone, whatever it is called: the broker did not make it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from magnetar.storage.topic_names import INTERNAL, check_name
 from wire.errors import KafkaError
 
 _log = get_logger("adoption")
+
+#: The settings of topics that are taken over, until someone gives them others.
+_KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 def adopt(logs: Logs, catalog: Catalog) -> list[str]:
@@ -108,6 +112,9 @@ def _enter(catalog: Catalog, name: str, partitions: list[FoundPartition]) -> boo
         _log.error("topic not adopted", topic=name, reason=f"{count} partitions are too many")
         return False
     topic_id = ids.pop() if ids else uuid.uuid4()
-    catalog.add_topic(TopicRow(topic_id, name, count, 1, name in INTERNAL, {}))
-    _log.info("topic adopted", topic=name, topic_id=str(topic_id), partitions=count)
+    configs = {} if name in INTERNAL else _KEEPS_ALL
+    catalog.add_topic(TopicRow(topic_id, name, count, 1, name in INTERNAL, configs))
+    _log.info(
+        "topic adopted", topic=name, topic_id=str(topic_id), partitions=count, configs=configs
+    )
     return True

@@ -21,6 +21,7 @@ from pathlib import Path
 from uuid import UUID
 
 from logstore.directory.data_directory import (
+    DataDirectory,
     FoundPartition,
     Key,
 )
@@ -41,6 +42,7 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import as_config_errors
+from magnetar.storage.lost_catalog import LOST, is_catalog_lost, tell_if_catalog_lost
 from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
 from magnetar.storage.topic_names import INTERNAL
@@ -127,6 +129,10 @@ def _place(
     root: StillDirectory,
 ) -> str:
     """Move every partition to its leader's directory; return the cluster's id."""
+    if len(node_ids) > 1 and is_catalog_lost(data_dir):
+        # Before a catalog is made: a copy of the lost one may be put back.
+        refuse_without_catalog(data_dir, files, root)
+    tell_if_catalog_lost(data_dir)
     with _catalog(data_dir, config, root) as catalog, ExitStack() as others:
         cluster_id = catalog.cluster_id()
         root.claim(cluster_id, node_ids[0])
@@ -154,6 +160,19 @@ def _catalog(data_dir: Path, config: BrokerConfig, root: StillDirectory) -> Iter
     finally:
         # Before any node is forked: SQLite forbids to take an open database into a child.
         catalog.close()
+
+
+def refuse_without_catalog(data_dir: Path, files: DiskFiles, root: StillDirectory) -> None:
+    """Raise ConfigError where partitions lie there: the catalog said which node leads which."""
+    found = root.found()
+    for path in node_directories(data_dir):
+        found += DataDirectory(str(path), files).found_partitions({})
+    if found:
+        raise ConfigError(
+            f"{data_dir} holds {found[0].topic}-{found[0].partition} and has no {FILE_NAME}, or an"
+            " empty one. Put a copy of it back. Without a copy start once without --workers, to"
+            f" take the topics over: {LOST} are lost then."
+        )
 
 
 def make_internal(catalog: Catalog, config: BrokerConfig) -> None:

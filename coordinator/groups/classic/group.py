@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coordinator.groups.classic.requests import JoinedMember, Token
+from coordinator.groups.member_room import MEMBER_BYTES, TEXT_BYTES, MemberAccount
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -48,8 +49,10 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 def metadata_bytes(protocols: Protocols) -> int:
-    """Return what a member says of itself, over all its protocols."""
-    return sum(len(metadata) for _, metadata in protocols)
+    """Return what a member takes in memory with what it says of itself, over all its protocols."""
+    return MEMBER_BYTES + sum(
+        len(name) + len(metadata) + TEXT_BYTES for name, metadata in protocols
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,6 +139,9 @@ class ClassicGroup:
         #: an initial rebalance: how much longer it may be put off while members keep coming
         self.initial_rebalance_left_ms: int | None = None
         self.member_joined_meanwhile = False
+        #: What the members take; the same is in `_account`.
+        self.member_bytes = 0
+        self._account = MemberAccount()
         self._supporters: Counter[str] = Counter()
         self._joins_waiting = 0
         self._wake_ms: int | None = None
@@ -147,12 +153,24 @@ class ClassicGroup:
         self.state = state
         self.state_changed_ms = now_ms
 
+    def account_in(self, account: MemberAccount) -> None:
+        """Let what the members take count in `account`, and no longer where it did."""
+        size_bytes = self.member_bytes
+        self._take(-size_bytes)
+        self._account = account
+        self._take(size_bytes)
+
+    def _take(self, size_bytes: int) -> None:
+        self.member_bytes += size_bytes
+        self._account.size_bytes += size_bytes
+
     def rest(
         self, members: Iterable[Member], protocol_type: str, leader: str | None, changed_ms: int
     ) -> None:
         """Become STABLE with these members, EMPTY without any. For `records.apply` alone."""
         self.members, self.static_members = {}, {}
         self._supporters, self._joins_waiting = Counter(), 0
+        self._take(-self.member_bytes)
         for member in members:
             self.add(member, protocol_type)
         self.protocol_type = protocol_type or None
@@ -212,6 +230,7 @@ class ClassicGroup:
             self.leader = member.member_id
         # A set: a client may name a protocol twice, and must not count twice.
         self._supporters.update({name for name, _ in member.protocols})
+        self._take(metadata_bytes(member.protocols))
         self._joins_waiting += member.joining is not None
         self.pending_members.pop(member.member_id, None)
 
@@ -223,6 +242,7 @@ class ClassicGroup:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self._forget_protocols(member)
+        self._take(-metadata_bytes(member.protocols))
         self._joins_waiting -= member.joining is not None
         self.pending_syncs.discard(member_id)
         return member
@@ -230,6 +250,7 @@ class ClassicGroup:
     def update(self, member: Member, protocols: Protocols, session: int, rebalance: int) -> None:
         """Take over what a rejoining member says of itself; both timeouts in milliseconds."""
         self._forget_protocols(member)
+        self._take(metadata_bytes(protocols) - metadata_bytes(member.protocols))
         member.protocols = protocols
         member.session_timeout_ms = session
         member.rebalance_timeout_ms = rebalance

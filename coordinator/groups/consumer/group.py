@@ -19,6 +19,7 @@ from uuid import UUID
 from coordinator.groups.consumer import records
 from coordinator.groups.consumer.member import Assigned, Member, Target
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
+from coordinator.groups.member_room import texts_bytes
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_current_member_assignment import (
@@ -86,6 +87,8 @@ class ConsumerGroup:
         #: classic assignor -> how many members speak it
         self.classic_protocols: Counter[str] = Counter()
         self.classic_count = 0
+        #: What the members take with what they have said, and the topics that patterns matched.
+        self.member_bytes = 0
         #: How many records have been applied: a cheap way to see that nothing has changed.
         self.revision = 0
 
@@ -152,9 +155,15 @@ class ConsumerGroup:
         return member.topic_names if found is None else member.topic_names | found.topics
 
     def preferred_assignor(self, default: str) -> str:
-        """Return the assignor that most members ask for, of equals the first in the alphabet."""
+        """Return the assignor that most members ask for.
+
+        Of equals `default`, else the first in the alphabet. Of two that as many members ask for,
+        Apache Kafka takes `uniform`, which is its default, whatever came first.
+        """
         votes = self.assignor_members
-        return min(votes, key=lambda name: (-votes[name], name)) if votes else default
+        if not votes:
+            return default
+        return min(votes, key=lambda name: (-votes[name], name != default, name))
 
     def draft(self) -> ConsumerGroup:
         """Return a copy, to try records on. Members and targets are shared: they never change."""
@@ -168,7 +177,7 @@ class ConsumerGroup:
         copy.name_members = self.name_members.copy()
         copy.assignor_members = self.assignor_members.copy()
         copy.classic_protocols = self.classic_protocols.copy()
-        copy.classic_count = self.classic_count
+        copy.classic_count, copy.member_bytes = self.classic_count, self.member_bytes
         return copy
 
     # --- the fold
@@ -267,12 +276,13 @@ class ConsumerGroup:
             self.targets[member_id] = records.target_of(value)
 
     def _on_regex(self, regex: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
-        if value is None:
-            self.regexes.pop(regex, None)
-        else:
-            self.regexes[regex] = ResolvedRegex(
-                frozenset(value.topics), value.version, value.timestamp
-            )
+        before = self.regexes.pop(regex, None)
+        if before is not None:
+            self.member_bytes -= texts_bytes(before.topics)
+        if value is not None:
+            topics = frozenset(value.topics)
+            self.regexes[regex] = ResolvedRegex(topics, value.version, value.timestamp)
+            self.member_bytes += texts_bytes(topics)
 
     def _release(self, member_id: str, assigned: Assigned) -> None:
         for topic_id, partitions in assigned.items():
@@ -290,6 +300,7 @@ class ConsumerGroup:
 
     def _count(self, member: Member, step: int) -> None:
         """Count a member's subscription in (1) or out (-1)."""
+        self.member_bytes += step * member.size_bytes
         _add(self.name_members, member.topic_names, step)
         _add(self.regex_members, (member.topic_regex,) if member.topic_regex else (), step)
         _add(

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from uuid import UUID
 
+from coordinator.groups.member_room import MEMBER_BYTES, TEXT_BYTES, texts_bytes
+
 Target = Mapping[UUID, frozenset[int]]
 Assigned = Mapping[UUID, Mapping[int, int]]
 #: What a heartbeat says that its member owns.
@@ -100,6 +102,20 @@ class Member:
     state: MemberState = MemberState.STABLE
     assigned: Assigned = field(default_factory=dict)
     revoking: Assigned = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the member takes in memory with what it has said. O(what it has said)."""
+        size_bytes = MEMBER_BYTES + texts_bytes(self.topic_names)
+        size_bytes += texts_bytes((self.member_id, self.instance_id, self.rack_id))
+        size_bytes += texts_bytes(
+            (self.client_id, self.client_host, self.topic_regex, self.server_assignor)
+        )
+        if self.classic is not None:
+            size_bytes += sum(
+                len(name) + len(said) + TEXT_BYTES for name, said in self.classic.protocols
+            )
+        return size_bytes
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Return whether the member has all that the target of `epoch` gives it."""

@@ -238,6 +238,16 @@ def test_members_that_have_asked_for_an_assignor_that_is_not_here_get_the_defaul
     assert sum(map(len, answer.assignment.values())) == 4
 
 
+def test_of_assignors_with_as_many_members_the_default_is_preferred(world: World) -> None:
+    world.join("a", "orders", server_assignor="range")
+    assert world.group.preferred_assignor("uniform") == "range"
+    world.join("b", "orders", server_assignor="uniform")
+    assert world.group.preferred_assignor("uniform") == "uniform"
+    assert world.group.preferred_assignor("range") == "range"
+    world.join("c", "orders", server_assignor="range")
+    assert world.group.preferred_assignor("uniform") == "range"
+
+
 def test_a_large_group_is_not_assigned_anew_for_each_member_that_joins() -> None:
     world = World(FakeTopics(orders=300))
     for number in range(LARGE_MEMBERS):

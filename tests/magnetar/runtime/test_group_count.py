@@ -12,6 +12,7 @@ from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.broker import Broker
 from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient, StartBroker
+from tests.magnetar.group_members import beat
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.join_group import (
@@ -120,3 +121,47 @@ async def test_members_that_say_much_of_themselves_have_a_bound(
     assert (await code("b", 4_000))[0] == ErrorCode.NONE
     await broker.groups.leave("a", [LeavingMember(member_id)])
     assert (await code("c", 60_000))[0] == ErrorCode.NONE
+
+
+async def test_members_of_consumer_groups_have_a_bound_over_all_groups(
+    start_broker: StartBroker, connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Many who say little fill it too; room comes back as they leave; one line is logged."""
+    broker = await start_broker({"queued.max.request.bytes": "100000"})
+    broker.topics.create("orders", 1)
+    client = await connect(broker)
+
+    async def join(number: int, names: int = 1, member_epoch: int = 0) -> int:
+        answer = await beat(
+            client,
+            f"member-{number}",
+            member_epoch,
+            group_id=f"group-{number % 3}",
+            subscribed_topic_names=[f"topic-{name:0100}" for name in range(names)],
+        )
+        return answer.error_code
+
+    async def leave(number: int) -> None:
+        answer = await beat(client, f"member-{number}", -1, group_id=f"group-{number % 3}")
+        assert answer.error_code == ErrorCode.NONE
+
+    capsys.readouterr()
+    joined = 0
+    while (code := await join(joined)) == ErrorCode.NONE:
+        joined += 1
+        assert joined < 100
+    assert code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert 90_000 < broker.groups.shards.member_bytes <= 100_000
+    assert await join(joined) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert capsys.readouterr().err.count("members are refused") == 1
+
+    # Those who are in go on, and none of them gets more.
+    assert (await beat(client, "member-0", 2, group_id="group-0")).error_code in (
+        ErrorCode.NONE,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    )
+    for number in range(joined):
+        await leave(number)
+    assert broker.groups.shards.member_bytes == 0
+    assert await join(0, names=300) == ErrorCode.NONE
+    assert await join(1, names=300) == ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -1,0 +1,60 @@
+"""The room that members of groups have together: what they say of themselves, over all groups.
+
+A member is kept for as long as it heartbeats, with all that it has said: topics, a pattern, ids,
+the metadata of its protocols. Kafka bounds none of it over all groups, so one client with many
+members could take all memory. Here each shard has an account, which members of both protocols
+enter when they join and leave when they go.
+
+The figures are estimates of what an object takes in memory beside its text, on the safe side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+
+#: A member that says nothing: its object, its sessions, its places in the group's tables.
+MEMBER_BYTES = 1024
+#: A text beside its characters, and its places in sets and counters.
+TEXT_BYTES = 64
+#: What a member says of itself is small up to here: some hundred topic names.
+SMALL_BYTES = 8192
+#: The part of the room, in quarters, that members who say much may fill: the rest is for those who
+#: say little, as nearly all clients do.
+_LARGE_QUARTERS = 3
+
+
+class MemberAccount:
+    """What the members of some groups take. Groups enter and leave changes of their own."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+
+def texts_bytes(texts: Iterable[str | None]) -> int:
+    """Return what texts take in memory; None takes nothing."""
+    return sum(len(text) + TEXT_BYTES for text in texts if text)
+
+
+def has_room(taken_bytes: int, more_bytes: int, bytes_max: int) -> bool:
+    """Whether `more_bytes` have room beside `taken_bytes`. A negative `bytes_max`: no limit.
+
+    What needs no more than before always has room: members can go on, and leave.
+    """
+    if more_bytes <= 0 or bytes_max < 0:
+        return True
+    quarters = 4 if more_bytes <= SMALL_BYTES else _LARGE_QUARTERS
+    return taken_bytes + more_bytes <= bytes_max * quarters // 4
+
+
+def no_room(code: ErrorCode, taken_bytes: int, more_bytes: int, bytes_max: int) -> KafkaError:
+    """Return the refusal of what has no room."""
+    return KafkaError(
+        code,
+        f"the members of all groups take {taken_bytes} bytes, {more_bytes} more have no room in"
+        f" {bytes_max} (queued.max.request.bytes)",
+    )

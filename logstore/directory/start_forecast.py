@@ -1,0 +1,70 @@
+"""What the next start of a broker will find the logs to lack, found out by its own steps.
+
+The journal is replayed and each log recovered, by the code of a start, over files that stay as they
+are (`logstore.disk.overlay`). So a check and a start have one rule of what is lost.
+
+Memory: what the journal changes, and the cuts and indexes of one log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from uuid import UUID
+
+from logstore.directory.damage import Damage, tell_damage
+from logstore.directory.data_directory import DataDirectory, Key, partition_name
+from logstore.directory.journal_replay import Replayed, replay_journal
+from logstore.disk.barriers import perform
+from logstore.disk.files import FileSystem
+from logstore.disk.overlay import OverlayFiles
+from logstore.partition.log_config import LogConfig
+from logstore.segments.batch_recovery import Recovery
+from logstore.sync.journal import JournalDamaged
+
+
+class StartForecast:
+    """The next start over one log directory whose lock the caller holds. Raises OSError."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        path: str,
+        *,
+        was_clean: bool,
+        recovery_points: Mapping[Key, int],
+        start_offsets: Mapping[Key, int],
+    ) -> None:
+        #: The files as the replay of the journal will leave them.
+        self.files = OverlayFiles(files)
+        self.replayed = Replayed()
+        self._path, self._was_clean = path, was_clean
+        self._recovery_points, self._start_offsets = recovery_points, start_offsets
+        if not was_clean:
+            data = DataDirectory(path, self.files)
+            try:
+                self.replayed = replay_journal(
+                    self.files, path, data.read_topic_id, accepts_damage=True
+                )
+            except JournalDamaged:
+                # No start goes on from it: a repair keeps it, and the logs are what they are.
+                self.replayed = Replayed()
+
+    def damage_of(self, key: Key, topic_id: UUID | None) -> Damage | None:
+        """Return what the start will tell of a log, which may be gone; None: nothing.
+
+        `topic_id` is the one that the log is opened with: that of the catalog, if that has one.
+        """
+        told: list[Damage] = []
+        name = partition_name(*key)
+        recovery = Recovery(
+            OverlayFiles(self.files),
+            f"{self._path}/{name}",
+            LogConfig(),
+            self._start_offsets.get(key, 0),
+            self._recovery_points.get(key, 0),
+            self._was_clean,
+            partial(tell_damage, told.append, key, self.replayed.end_of(name, topic_id)),
+        )
+        perform(recovery.files, recovery.steps())
+        return told[-1] if told else None

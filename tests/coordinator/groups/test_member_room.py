@@ -1,0 +1,90 @@
+"""What members of groups have said is counted, and the account is empty when they are gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.groups.classic.group import ClassicGroup, GroupLimits, Member
+from coordinator.groups.member_room import (
+    MEMBER_BYTES,
+    SMALL_BYTES,
+    TEXT_BYTES,
+    MemberAccount,
+    has_room,
+)
+from tests.coordinator.groups.consumer_world import FakeTopics, World
+
+
+def counted(world: World) -> int:
+    """What a count of everything gives."""
+    group = world.shard.consumer_groups.get("group")
+    if group is None:
+        return 0
+    matched = [name for regex in group.regexes.values() for name in regex.topics]
+    said = sum(member.size_bytes for member in group.members.values())
+    return said + sum(len(name) + TEXT_BYTES for name in matched)
+
+
+def test_joins_subscriptions_patterns_and_leaves_are_counted() -> None:
+    world = World(FakeTopics(**{f"t{number}": 1 for number in range(50)}))
+    account = world.shard.members
+    assert account.size_bytes == 0
+    world.join("a", "t1", "t2")
+    one = account.size_bytes
+    assert one == counted(world) >= MEMBER_BYTES + 2 * TEXT_BYTES
+    world.join("b", topic_regex="t.*")
+    assert account.size_bytes == counted(world) >= one + 50 * TEXT_BYTES
+    world.heartbeat("a", world.member("a").epoch, topic_names=frozenset({"t1"}))
+    assert account.size_bytes == counted(world)
+    world.heartbeat("b", world.member("b").epoch, topic_regex="t1.*")
+    assert account.size_bytes == counted(world)
+    world.leave("b")
+    world.leave("a")
+    assert account.size_bytes == counted(world) == 0
+
+
+def classic(member_id: str, size_bytes: int) -> Member:
+    return Member(
+        member_id=member_id,
+        group_instance_id=None,
+        client_id="c",
+        client_host="h",
+        rebalance_timeout_ms=1,
+        session_timeout_ms=1,
+        protocols=(("range", bytes(size_bytes)),),
+    )
+
+
+def test_members_of_classic_groups_count_where_their_group_does() -> None:
+    account = MemberAccount()
+    group = ClassicGroup("group", GroupLimits())
+    group.add(classic("a", 100), "consumer")
+    group.account_in(account)
+    assert account.size_bytes == group.member_bytes > 100 + MEMBER_BYTES
+    group.add(classic("b", 1000), "consumer")
+    group.update(group.members["a"], (("range", bytes(5000)),), 1, 1)
+    assert account.size_bytes == group.member_bytes > 6000 + 2 * MEMBER_BYTES
+    group.remove("a")
+    group.rest([classic("c", 10)], "consumer", "c", 0)
+    assert 0 < account.size_bytes < 2 * MEMBER_BYTES
+    group.account_in(MemberAccount())
+    assert account.size_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("taken", "more", "bytes_max", "expected"),
+    [
+        (0, 100, 100, True),
+        (1, 100, 100, False),
+        (10**9, 100, -1, True),
+        (10**9, 0, 100, True),
+        (700_000, SMALL_BYTES + 1, 1_000_000, True),
+        # The last quarter is for those who say little.
+        (745_000, SMALL_BYTES + 1, 1_000_000, False),
+        (745_000, SMALL_BYTES, 1_000_000, True),
+    ],
+)
+def test_members_who_say_little_have_the_last_quarter(
+    taken: int, more: int, bytes_max: int, expected: bool
+) -> None:
+    assert has_room(taken, more, bytes_max) is expected

@@ -1,0 +1,142 @@
+"""What `magnetar check` says of a damaged directory, the next start says too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from logstore.directory.log_directory import LogDirectory
+from logstore.segments.findings import Severity
+from magnetar.broker import Broker
+from magnetar.checking.run import check_directory
+from magnetar.config.load import ConfigError
+from tests.magnetar.checking.damages import SETTINGS, TOPIC, write
+from tests.magnetar.conftest import crash
+
+StartBroker = Callable[..., Awaitable[Broker]]
+
+#: The events of a start that say that something is lost.
+LOSSES = {
+    "acknowledged records are gone: the disk has lost them",
+    "damaged records of the journal passed over",
+}
+ROUNDS = 6
+
+
+def flip(position: int, segment: int = 0) -> Callable[[Path], None]:
+    def perform(data: Path) -> None:
+        path = sorted((data / "orders-0").glob("*.log"))[segment]
+        content = bytearray(path.read_bytes())
+        content[position] ^= 0x10
+        path.write_bytes(content)
+
+    return perform
+
+
+def cut(data: Path) -> None:
+    path = min((data / "orders-0").glob("*.log"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty_last(data: Path) -> None:
+    max((data / "orders-0").glob("*.log")).write_bytes(b"")
+
+
+def lose_segment(data: Path) -> None:
+    """The second one: without the first a log may have been trimmed."""
+    sorted((data / "orders-0").glob("*.log"))[1].unlink()
+
+
+def lose_partition(data: Path) -> None:
+    shutil.rmtree(data / "orders-0")
+
+
+def lose_journal(data: Path) -> None:
+    (data / ".magnetar-journal").unlink()
+
+
+def nothing(data: Path) -> None:
+    """A kill alone."""
+
+
+@pytest.fixture
+async def killed(
+    start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The directory of a broker that was killed when its journal had begun a new round, and the
+    checkpoint of recovery points was not written yet."""
+    monkeypatch.setattr(LogDirectory, "_schedule_checkpoint", lambda _: None)
+    broker = await start_broker({**SETTINGS, "durability": "fsync"})
+    log = broker.topics.create("orders", configs=TOPIC).local[0]
+    await write(log, 0, ROUNDS - 1)
+    await broker.logs._group_commit.settle()
+    await write(log, ROUNDS - 1, ROUNDS)
+    await crash(broker)
+    monkeypatch.undo()
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_loss"),
+    [
+        (nothing, False),
+        (flip(100), True),
+        (flip(0), True),
+        (flip(100, segment=1), True),
+        (cut, True),
+        (empty_last, True),
+        (lose_segment, True),
+        (lose_partition, True),
+        (lose_journal, False),
+    ],
+    ids=[
+        "nothing",
+        "a bit of an older segment",
+        "a bit of a base offset",
+        "a bit of a later segment",
+        "half of a segment",
+        "the last segment",
+        "a segment",
+        "a partition",
+        "the journal",
+    ],
+)
+async def test_both_say_the_same(
+    damage: Callable[[Path], None],
+    is_loss: bool,
+    killed: Path,
+    start_broker: StartBroker,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damage(killed)
+    found = list(check_directory(killed, lambda _: None))
+    capsys.readouterr()
+    broker = await start_broker({**SETTINGS, "durability": "fsync"})
+    events = {json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()}
+    await broker.stop()
+    assert bool(events & LOSSES) is is_loss, events
+    assert any(each.severity is Severity.ERROR for each in found) is is_loss, found
+
+
+async def test_a_directory_of_another_cluster_is_refused_by_both(
+    killed: Path, start_broker: StartBroker
+) -> None:
+    path = killed / "meta.properties"
+    text = path.read_text().splitlines()
+    path.write_text("\n".join("cluster.id=other" if "cluster.id" in one else one for one in text))
+    found = [each for each in check_directory(killed, lambda _: None)]
+    assert (Severity.ERROR, "meta.properties") in {each[:2] for each in found}
+    with pytest.raises(ConfigError, match=r"cluster\.id other"):
+        await start_broker({**SETTINGS, "durability": "fsync"})
+
+
+async def test_what_a_check_finds_out_it_changes_nowhere(killed: Path) -> None:
+    flip(100)(killed)
+    before = {path: path.read_bytes() for path in killed.rglob("*") if path.is_file()}
+    await asyncio.to_thread(lambda: list(check_directory(killed, lambda _: None)))
+    assert {path: path.read_bytes() for path in killed.rglob("*") if path.is_file()} == before
