@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -94,6 +95,18 @@ def test_everything_comes_over_and_goes_back(directory: Path) -> None:
         server.stop()
 
 
+def move_to_another_cluster(url: str, exported: Path, records: list[tuple[int, bytes]]) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE other")
+    url = url.rpartition("/")[0] + "/other"
+    other = Node(1, url, exported.parent / "other", SETTINGS)
+    moved = run("cluster", "import", str(exported), "--storage", url)
+    assert moved.returncode == 0, "no broker need be started on an export first"
+    with serving(other):
+        assert read(other, len(records)) == records
+        assert committed(other) == 17
+
+
 def copy_there_and_back(url: str, directory: Path) -> None:
     node = Node(1, url, directory / "node", SETTINGS)
     alone = Alone(node, directory / "alone")
@@ -140,6 +153,7 @@ def copy_there_and_back(url: str, directory: Path) -> None:
     back.data.parent.mkdir()
     exported = run("cluster", "export", str(back.data), "--storage", url)
     assert exported.returncode == 0, exported
+    move_to_another_cluster(url, back.data, after)
     with serving(back):
         assert read(back, RECORDS + 1) == after
         assert committed(back) == 17

@@ -377,7 +377,7 @@ class Broker:
         # Requests first: after this nothing new is appended.
         await self.server.stop()
         self.authentication.stop()
-        await self.services.whole_work.ended()
+        await self.logs.in_time(self.services.whole_work.ended())
         if self.watch is not None:
             self._announcing.cancel()
             self.watch.stop()
@@ -390,7 +390,7 @@ class Broker:
         if self.among_peers is not None:
             self.among_peers.stop()
         self.groups.stop()
-        await self.topics.stop()
+        await self.logs.in_time(self.topics.stop())
         await self.logs.close()
         if self._cluster is not None:
             await self._cluster.leave()

@@ -8,7 +8,7 @@ coordinators are loaded whole, because a shard is replayed from its first record
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple, TypeVar
@@ -99,6 +99,24 @@ class RemoteDirectory:
         """As `StoreCommits.lease_ended`."""
         await self._commits.lease_ended()
 
+    async def in_time(self, work: Coroutine[None, None, object], bound_s: float) -> bool:
+        """Do a part of a stop; return whether it was done. Raises what `work` raises.
+
+        It is given up at the end of the lease, when other nodes may do it, or after the bound.
+        """
+        working = asyncio.ensure_future(work)
+        ending = asyncio.ensure_future(self.lease_ended())
+        first = asyncio.FIRST_COMPLETED
+        try:
+            await asyncio.wait((working, ending), timeout=bound_s, return_when=first)
+            if working.done():
+                await working
+                return True
+            return False
+        finally:
+            working.cancel()
+            ending.cancel()
+
     def proof(self) -> Callable[[], bool]:
         """As `StoreCommits.proof`."""
         return self._commits.proof()
@@ -123,6 +141,7 @@ class RemoteDirectory:
         if self._renewing is None:
             await self._until_answered(self._commits.begin, _ATTEMPTS_OF_START)
             self._renewing = asyncio.get_running_loop().create_task(self._renew())
+            self._renewing.add_done_callback(_raise_unheard)
             # The lease is this process's only once a commit has returned.
             await self._group_commit.settle()
 
@@ -297,9 +316,7 @@ class RemoteDirectory:
         logs = [*self._logs.values()]
         if self._group_commit.failure is None and self._renewing is not None:
             # What was acknowledged is durable already: a store that is away holds up no stop.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await self._secure(logs)
+            await self.in_time(self._secure(logs), _CLOSE_S)
         self.abandon()
         await self._store.close()
 
@@ -327,3 +344,9 @@ class RemoteDirectory:
                 if self._group_commit.failure is not None:
                     raise self._group_commit.failure from unavailable
             await asyncio.sleep(_RETRY_S)
+
+
+def _raise_unheard(task: asyncio.Task[None]) -> None:
+    """Raise what has ended the renewals, where the event loop's exception handler hears of it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

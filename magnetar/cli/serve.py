@@ -34,6 +34,8 @@ EXIT_OK = 0
 EXIT_FAILURE = 1
 EXIT_MISTAKE = 2
 EXIT_FORCED = 130
+#: A node of a cluster that is told to stop during its start ends after this time at the latest.
+_START_GIVEN_UP_S = 10.0
 #: The most nodes of one machine.
 WORKERS_MAX = 64
 #: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
@@ -209,7 +211,7 @@ def _serve_cluster(config: BrokerConfig, count: int) -> int:
 
         def body(node_id: int, ties: Ties) -> int:
             node = NodeMetrics(node_id, place.data_dir, place.nodes, metrics)
-            return _run_node(lambda: node_of(node_id, place), ties, node)
+            return _run_node(lambda: node_of(node_id, place), ties, node, _START_GIVEN_UP_S)
 
         return _supervise(config, place.nodes, body, place.cluster_id)
 
@@ -246,12 +248,26 @@ def _supervise(
     return code
 
 
-def _run_node(make_broker: Callable[[], Broker], ties: Ties, metrics: NodeMetrics) -> int:
-    """Serve as one of several nodes until a signal; return the exit code."""
-    return _exit_code(lambda: _run(lambda: _serve_node(make_broker, ties, metrics)))
+def _run_node(
+    make_broker: Callable[[], Broker],
+    ties: Ties,
+    metrics: NodeMetrics,
+    start_given_up_s: float | None = None,
+) -> int:
+    """Serve as one of several nodes until a signal; return the exit code.
+
+    `start_given_up_s`: how long a signal waits for the end of a start; None: as long as it takes.
+    """
+    served = partial(_serve_node, make_broker, ties, metrics, start_given_up_s)
+    return _exit_code(lambda: _run(served))
 
 
-async def _serve_node(make_broker: Callable[[], Broker], ties: Ties, metrics: NodeMetrics) -> None:
+async def _serve_node(
+    make_broker: Callable[[], Broker],
+    ties: Ties,
+    metrics: NodeMetrics,
+    start_given_up_s: float | None,
+) -> None:
     loop = asyncio.get_running_loop()
     _prepare()
     # Before recovery, as for signals: a node of a supervisor that is gone ends at once.
@@ -265,13 +281,31 @@ async def _serve_node(make_broker: Callable[[], Broker], ties: Ties, metrics: No
     loop.add_reader(ties.orders, on_order)
     metrics.begin()
     broker = make_broker()
-    await _start(broker)
+    if not await _started(_start(broker), stop, start_given_up_s):
+        _log.warning("stopped during its start: the database does not answer")
+        return
     await metrics.start(broker)
     ties.tell_ready()
     loop.call_later(_LOGGING_PREPARED_AFTER_S, loop.run_in_executor, None, logging.prepare)
     await stop.wait()
     await metrics.stop()
     await broker.stop()
+
+
+async def _started(
+    start: Coroutine[Any, Any, None], stop: asyncio.Event, given_up_s: float | None
+) -> bool:
+    """Start; return whether that was done, `given_up_s` after `stop` at the latest."""
+    starting, stopping = asyncio.ensure_future(start), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    # A node of a cluster has nothing yet that a clean stop would keep.
+    await asyncio.wait((starting,), timeout=given_up_s)
+    if starting.done():
+        await starting
+        return True
+    starting.cancel()
+    return False
 
 
 def _prepare() -> None:

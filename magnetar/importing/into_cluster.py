@@ -59,7 +59,8 @@ def import_into_cluster(data_dir: Path, url: str, node_id: int, progress: Progre
         for path in (data_dir, *node_directories(data_dir)):
             locks.enter_context(held(path, create=True))
         contents = _contents_of(data_dir)
-        logs = still_logs(data_dir, {name: topic_id for topic_id, name, _ in contents.topics()})
+        topics = {name: topic_id for topic_id, name, _ in contents.topics()}
+        logs = still_logs(data_dir, topics, contents.epoch)
         with closing(PostgresDatabase(url)) as target:
             target.open(contents.cluster_id)
             with target.transaction("begin an import") as queries:

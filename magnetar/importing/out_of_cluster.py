@@ -3,6 +3,7 @@
 Everything is written beside the directory first, `DIRECTORY.partial`, and gets its name last. So
 what was killed is never taken for whole, and is started again from its beginning. The directory
 looks as after a crash: the first start of its broker checks every batch and makes the indexes.
+Until then another cluster takes it over as it is (`still_logs.is_untouched_export`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from magnetar.config.load import ConfigError
 from magnetar.importing.into_cluster import Copied, Progress, run_with_store
 from magnetar.importing.source import ImportRefused
 from magnetar.importing.staging import sync
+from magnetar.importing.still_logs import EXPORTED, encode_exported
 from magnetar.storage import catalog_contents
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_contents import Contents
@@ -72,6 +74,7 @@ def export_from_cluster(
     partial.mkdir(parents=True)
     copied = run_with_store(_write_logs(store, contents, partial, progress))
     _write_catalog(partial, contents)
+    (partial / EXPORTED).write_bytes(encode_exported(contents.epoch))
     # Nodes that started meanwhile have written what this copy lacks.
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(url))) as catalog:
         if catalog.node_epochs() != epochs:

@@ -4,7 +4,8 @@ A segment of a store has 8 MiB at most, so a larger one is divided, and so is wh
 aborted transactions. The bytes of batches are what they were.
 
 Expects a broker that was stopped cleanly: then every file is whole, and the last snapshot is of the
-log's end.
+log's end. Or an export of a cluster that no broker was started on: it is whole before it has its
+name, and its snapshots are those that the cluster had.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from wire.records import BatchHeader
 _PART_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
 _END = (1 << 63) - 1
+#: Says that a directory was exported from a cluster, and at which epoch.
+EXPORTED = ".magnetar-exported"
 _KEPT_SUFFIXES = (".state", ".snapshot")
 
 
@@ -59,11 +62,27 @@ class StillLog(NamedTuple):
     first_dirty_offset: int | None
 
 
-def still_logs(data_dir: Path, topics: dict[str, UUID]) -> list[StillLog]:
+def encode_exported(epoch: int) -> bytes:
+    """Return what EXPORTED holds: the number of the last start that the catalog knows."""
+    return b"%d\n" % epoch
+
+
+def is_untouched_export(data_dir: Path, epoch: int) -> bool:
+    """Return whether no broker was started since an export has made this directory.
+
+    `epoch` is what its catalog says now: each start counts it up before it writes anything.
+    """
+    path = data_dir / EXPORTED
+    return path.exists() and path.read_bytes() == encode_exported(epoch)
+
+
+def still_logs(data_dir: Path, topics: dict[str, UUID], epoch: int) -> list[StillLog]:
     """Return the logs of these topics in a data directory, or in those of its nodes.
 
-    Raises ImportRefused where a broker was not stopped cleanly.
+    `epoch`: the number of the last start. Raises ImportRefused where a broker was not stopped
+    cleanly.
     """
+    whole = data_dir if is_untouched_export(data_dir, epoch) else None
     found: dict[LogKey, StillLog] = {}
     for directory in (data_dir, *node_directories(data_dir)):
         starts = _checkpoint(directory / LOG_START_OFFSETS)
@@ -72,10 +91,10 @@ def still_logs(data_dir: Path, topics: dict[str, UUID]) -> list[StillLog]:
             name = split_partition_name(path.name)
             if name is None or not path.is_dir() or not _is_of(path, topics.get(name[0])):
                 continue
-            if not (directory / CLEAN_SHUTDOWN).exists():
+            if directory != whole and not (directory / CLEAN_SHUTDOWN).exists():
                 raise ImportRefused(
-                    f"{directory} was not stopped cleanly. Start its broker once more, and stop it"
-                    " by SIGTERM."
+                    f"{directory} was not stopped cleanly. Start its broker once more, by `magnetar"
+                    f" serve --data-dir {data_dir}`, and stop it by SIGTERM."
                 )
             key = LogKey(topics[name[0]], name[1])
             if key in found:

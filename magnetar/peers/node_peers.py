@@ -12,8 +12,9 @@ from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.listening import ListeningPeers
 from magnetar.peers.proofs import key_of
 from magnetar.peers.tables import PeerApis
-from magnetar.runtime.peer_messages import CatalogChangedRequest
+from magnetar.runtime.peer_messages import CatalogChangedRequest, CatalogChangedResponse
 from magnetar.runtime.peers import PeerUnreachable
+from wire.error_code import ErrorCode
 from wire.message import Message
 
 #: How long a peer may take to answer. A peer that takes longer is treated as one that is gone; it
@@ -110,10 +111,11 @@ class NodePeers:
     async def _told(self, node_id: int, request: CatalogChangedRequest) -> bool:
         try:
             async with asyncio.timeout(CATALOG_TIMEOUT_S):
-                await self.call(node_id, request, 0)
+                answer = await self.call(node_id, request, 0)
         except (PeerUnreachable, TimeoutError):
             return False
-        return True
+        assert isinstance(answer, CatalogChangedResponse)
+        return answer.error_code == ErrorCode.NONE
 
     async def _dial(self, node_id: int) -> DialledPeer:
         """Return a connection that is proven; all that ask meanwhile share it."""

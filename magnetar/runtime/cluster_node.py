@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: How long the catalog must have answered before a lease that has ended counts: all that live have
 #: renewed theirs by then.
 STEADY_S = 3.0
+#: The longest that a stop hands over; its lease is renewed meanwhile. Supervisors wait for 60 s.
+_HAND_OVER_S = 30.0
 
 _log = get_logger("nodes")
 
@@ -66,6 +68,8 @@ class ClusterNode:
         self._offloading: Offloading | None = None
         self._remains: Remains | None = None
         self._lease_watch: LeaseWatch | None = None
+        self._logs: Logs | None = None
+        self._is_left_told = False
         #: The nodes that lived at the last look.
         self._seen: set[int] = set()
 
@@ -105,7 +109,7 @@ class ClusterNode:
         changes.on_nodes = self._see_nodes
         hand_over = HandOver(topics, self._catalog, self._incarnation)
         self._leadership = Leadership(topics, self._catalog, nodes, hand_over)
-        self._tasks = Tasks(fail)
+        self._tasks, self._logs = Tasks(fail), logs
         own = (self._own_id, self._incarnation)
         self._watch = MemberWatch(
             self._joining.open_catalog,
@@ -132,7 +136,10 @@ class ClusterNode:
         # Those that led more than their share until now look at theirs when they see this node.
 
     async def drain(self) -> None:
-        """Let other nodes lead all that this one leads."""
+        """Let other nodes lead all that this one leads.
+
+        What the database does not let go in time is taken over at the end of the lease.
+        """
         if self._lease_watch is not None:
             self._lease_watch.stop()
         if self._remains is not None:
@@ -142,9 +149,29 @@ class ClusterNode:
         if self._leadership is None or self._tasks is None:
             return
         self._tasks.cancel()
+        assert self._logs is not None
         heirs = self.members.heirs()
-        # Where the catalog does not answer, the others take over what a lease has ended for.
-        await self._alone(partial(self._leadership.drain, heirs))
+        try:
+            if not await self._logs.in_time(self._hand_over(heirs), _HAND_OVER_S):
+                self._tell_left("the database does not answer")
+        except CatalogUnavailable as away:
+            self._tell_left(away.detail)
+
+    async def _hand_over(self, heirs: Collection[int]) -> None:
+        assert self._leadership is not None
+        async with self._leading:
+            await self._leadership.drain(heirs)
+
+    def _tell_left(self, reason: str) -> None:
+        """Say once that this node hands nothing over, and who will do it."""
+        if self._is_left_told or self._leadership is None:
+            return
+        self._is_left_told = True
+        _log.warning(
+            "a stop does not wait: other nodes take over what is left, at the end of the lease",
+            partitions=self._leadership.led_count,
+            reason=reason,
+        )
 
     async def leave(self) -> None:
         """Say that this node serves no more. Expects that all it has answered is durable."""
@@ -154,7 +181,7 @@ class ClusterNode:
         try:
             self._catalog.end_lease(self._own_id, self._incarnation)
         except CatalogUnavailable as away:
-            _log.warning("the others wait for the end of the lease", reason=str(away))
+            self._tell_left(away.detail)
 
     def _see(self) -> None:
         self._placement.see_nodes(self.members.live(), self.members.known())

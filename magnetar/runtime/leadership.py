@@ -58,6 +58,11 @@ class Leadership:
         self._changes = changes
         self._hand_over = hand_over
 
+    @property
+    def led_count(self) -> int:
+        """How many partitions the catalog still says that this node leads, as far as it knows."""
+        return len(self._led()) + self._hand_over.under_way
+
     async def take_over(self, node_id: int, incarnation: int) -> bool:
         """Give what a node led to live nodes, if its lease has ended; return whether it had.
 
@@ -67,9 +72,7 @@ class Leadership:
             return False
         _log.warning("a node was taken over", node_id=node_id, incarnation=incarnation)
         # The others first: this node opens its part in the time that they take.
-        telling = asyncio.ensure_future(self._changes.tell_changes())
-        await self._changes.see_changes()
-        await telling
+        await asyncio.gather(self._changes.tell_changes(), self._changes.see_changes())
         return True
 
     async def drain(self, live: Collection[int]) -> int:

@@ -42,7 +42,7 @@ class CatalogChangedRequest(Message, api_key=20_002, versions="0"):
 
 
 class CatalogChangedResponse(Message, api_key=20_002, versions="0"):
-    error_code: int16 = 0
+    error_code: int16 = 0  # REQUEST_TIMED_OUT: the node could not read the catalog
 
 
 class FindProducersRequest(Message, api_key=20_003, versions="0"):

@@ -19,6 +19,7 @@ from coordinator.transactions.records import encode_record
 from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
+from magnetar.logging import get_logger
 from magnetar.runtime import marker_messages
 from magnetar.runtime.add_messages import encode_held, partitions_of
 from magnetar.runtime.delayed_response import DelayedResponse
@@ -32,6 +33,7 @@ from magnetar.runtime.peer_messages import (
     FoundProducer,
 )
 from magnetar.runtime.transactions import Transactions
+from magnetar.storage.database import CatalogUnavailable
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
@@ -49,6 +51,8 @@ _TOLD_MAX = 256
 
 #: How long an answer waits for the disk. By then the peer has given the call up.
 PATIENCE_S = 30.0
+
+_log = get_logger("peers")
 
 #: A log, and the end offset (exclusive) up to which it is awaited.
 _Awaited = tuple[PartitionLog, int]
@@ -69,13 +73,24 @@ class PeerRequests:
         self._participants = participants
         self._clock = clock
         self._see_changes = see_changes
+        #: Whether the catalog did not answer when it was read last: told once.
+        self._is_catalog_away = False
 
     def catalog_changed(self, request: CatalogChangedRequest) -> Awaitable[Message]:
-        """Answer once this node obeys the catalog as it is now."""
+        """Answer once this node obeys the catalog as it is now; REQUEST_TIMED_OUT where the catalog
+        does not answer."""
         return self._catalog_seen()
 
     async def _catalog_seen(self) -> Message:
-        await self._see_changes()
+        try:
+            await self._see_changes()
+        except CatalogUnavailable as away:
+            # This node's own look finds the change once the catalog answers again.
+            if not self._is_catalog_away:
+                _log.warning("a peer's change of the catalog is read later", reason=away.detail)
+            self._is_catalog_away = True
+            return CatalogChangedResponse(error_code=away.code)
+        self._is_catalog_away = False
         return CatalogChangedResponse()
 
     # --- AddPartitionsToTxn

@@ -46,6 +46,8 @@ class HandOver:
         self._catalog = catalog
         #: The id and incarnation of this node.
         self.own = (topics.placement.own_id, incarnation)
+        #: How many partitions are led neither here nor, as far as is known, by their next leader.
+        self.under_way = 0
 
     async def perform(self, moves: Sequence[Move]) -> None:
         """Let other nodes lead these partitions; return when these may open them.
@@ -62,10 +64,12 @@ class HandOver:
             for move in moves
             if (topic := topics.by_id(move.topic_id)) is not None
         )
+        self.under_way = len(logs)
         await topics.led.close(logs)
         # Whatever an unknown outcome was: what has moved is not moved once more.
         if not await _insistently(partial(catalog.hand_over, *self.own, moves)):
             raise NodeFenced("another node has taken over what was to be handed over")
+        self.under_way = 0
         for topic_id in dict.fromkeys(move.topic_id for move in moves):
             row = await _insistently(partial(catalog.topic, topic_id))
             topic = topics.by_id(topic_id)
@@ -77,10 +81,16 @@ class HandOver:
 
 
 async def _insistently(ask: Callable[[], _T]) -> _T:
-    """Return what the catalog answers, however long that takes: half a hand-over is none."""
+    """Return what the catalog answers, however long that takes: half a hand-over is none.
+
+    A stop cancels what takes too long.
+    """
+    is_told = False
     while True:
         try:
             return await LEADERSHIP.run(ask)
         except KafkaError as refusal:
-            _log.warning("the catalog is asked again", reason=str(refusal))
+            if not is_told:
+                _log.warning("the catalog is asked until it answers", reason=str(refusal))
+            is_told = True
             await asyncio.sleep(_AGAIN_S)

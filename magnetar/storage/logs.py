@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -298,6 +298,15 @@ class Logs:
     async def lease_ended(self) -> None:
         """Return when another node may lead these partitions: never, where the logs are here."""
         await asyncio.Event().wait()
+
+    async def in_time(self, work: Coroutine[None, None, object], bound_s: float = 5.0) -> bool:
+        """Do a part of a stop; return whether it was done. Raises what `work` raises.
+
+        What waits for a store that other nodes share is given up at the end of the lease, or after
+        the bound. A disk answers, or fails.
+        """
+        await work
+        return True
 
     def proof(self) -> Callable[[], bool]:
         """Return what tells whether a commit has returned that began after this call."""

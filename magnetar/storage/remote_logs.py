@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from functools import partial
 from uuid import UUID
@@ -98,6 +98,9 @@ class RemoteLogs(Logs):
 
     async def lease_ended(self) -> None:
         await self._remote.lease_ended()
+
+    async def in_time(self, work: Coroutine[None, None, object], bound_s: float = 5.0) -> bool:
+        return await self._remote.in_time(work, bound_s)
 
     def proof(self) -> Callable[[], bool]:
         return self._remote.proof()

@@ -59,13 +59,16 @@ def _without_work(real: Any) -> Any:
     return begin
 
 
-def _released_at_once(_: Any) -> Any:
-    async def release(self: Any, logs: Any) -> None:
+def _closed_at_once(_: Any) -> Any:
+    """Return a hand-over that waits neither for what was appended nor for its own snapshot."""
+
+    async def close(self: Any, logs: Any) -> None:
+        directory = self._logs._directory
         for log in logs:
-            self._take(log)
+            directory._take(log)
             log.close()
 
-    return release
+    return close
 
 
 #: Of a cluster whose partitions move.
@@ -96,9 +99,9 @@ CLUSTER_FAULTS = (
     ),
     Fault(
         "hand-over-not-awaited",
-        "logstore.remote.remote_directory:RemoteDirectory.release",
+        "magnetar.storage.led_partitions:LedPartitions.close",
         "A partition is handed over while a commit of its records is under way.",
-        _released_at_once,
+        _closed_at_once,
     ),
     Fault(
         "decisions-not-taken-over",

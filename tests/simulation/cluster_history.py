@@ -3,8 +3,9 @@
 The nodes have no disks. The catalog and the logs are in one simulated database, on the way to which
 commits are lost, late, and of unknown outcome, and which fails over to a standby. Nodes are killed,
 stay away for longer than their leases, are stopped for longer than that and wake, hand over what
-they lead at their end, and get their share when they are back. The clients are those of histories
-of several nodes, and look for the leaders in the catalog.
+they lead at their end, and get their share when they are back. Some partitions move to the very
+node that has just decided a transaction of theirs, before they have its markers. The clients are
+those of histories of several nodes, and look for the leaders in the catalog.
 
     python -m tests.simulation.run --cluster --seeds 0-999
 """
@@ -12,11 +13,14 @@ of several nodes, and look for the leaders in the catalog.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
+from coordinator.transactions.commit_plan import MarkerWork
 from coordinator.transactions.metadata import TopicPartition
 from magnetar.broker import Broker
 from tests.simulation.clients.idempotent_producer import IdempotentProducer
@@ -31,6 +35,8 @@ from tests.simulation.world.shared_storage import SharedStorage
 from wire.error_code import ErrorCode
 
 RAGE_S = 20.0
+#: How often what a decision is owed goes to the node that has decided, before it gets its markers.
+_FOLLOWED_PROBABILITY = 0.2
 #: Longer than a lease, and than the second that a node takes to look.
 _AWAY_S = 9.0
 
@@ -132,6 +138,17 @@ class _Cluster(SeveralNodes):
             for each, machine in self.machines.items()
         ]
         self.routes = CatalogRoutes(self.storage.read, self.storage.writes)
+        random = self.random_of("decided")
+        for node_id, machine in self.machines.items():
+            machine.on_decided = partial(self._decided, random, node_id)
+
+    def _decided(self, random: Random, node_id: int, owed: Sequence[MarkerWork]) -> None:
+        """Move a partition to the node that has just decided a transaction of it, now and then."""
+        if random.random() < _FOLLOWED_PROBABILITY:
+            partition = random.choice([*owed[0].partitions])
+            leader = self.routes.leader(*partition)
+            if leader is not None and leader != node_id:
+                self.machines[leader].hand_over(partition, node_id)
 
     def address_of(self, node_id: int) -> str:
         return self.machines[node_id].address

@@ -415,13 +415,6 @@ UNFOUND = {
         "storage without a journal, power that goes between the syncs of two files, and a client"
         " that dies before it asks for its end again"
     ),
-    "hand-over-not-awaited": (
-        "a commit that lands between the moment when the catalog names the next leader and the one"
-        " when that has loaded the log: some milliseconds"
-    ),
-    "left-markers-forgotten": (
-        "a partition that comes to the node of its coordinator between a decision and its markers"
-    ),
     "journal-round-not-counted": (
         "a write of the journal that is lost within the round that the power ends: entries of"
         " earlier rounds are in their files already, so to write them again changes nothing"

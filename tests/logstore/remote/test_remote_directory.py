@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import pytest
@@ -17,7 +17,7 @@ from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
-from logstore.remote import store_reads
+from logstore.remote import remote_directory, store_reads
 from logstore.remote.commit_store import LogKey, NodeFenced, Wanted
 from logstore.remote.memory_tail import TAIL_BYTES
 from logstore.remote.remote_directory import RENEW_MS, RemoteDirectory
@@ -317,6 +317,26 @@ async def test_compaction_replaces_segments_in_the_store(start: StartNode) -> No
     check_compacted(other, traffic.sent)
     assert await values(other) == kept, "the node that has cleaned reads the same"
     check_replay(other, traffic.now_ms)
+
+
+async def test_renewals_that_end_by_a_mistake_are_heard_of(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, loop = start(), asyncio.get_running_loop()
+    heard: asyncio.Future[BaseException] = loop.create_future()
+
+    def hear(_: object, context: dict[str, Any]) -> None:
+        heard.set_result(context["exception"])
+
+    async def settle() -> None:
+        raise AssertionError("a broken invariant")
+
+    loop.set_exception_handler(hear)
+    monkeypatch.setattr(remote_directory, "RENEW_MS", 0)
+    monkeypatch.setattr(node.directory._group_commit, "settle", settle)
+    with pytest.raises(AssertionError, match="a broken invariant"):
+        await node.directory.begin()
+    assert "a broken invariant" in str(await asyncio.wait_for(heard, 30))
 
 
 def test_a_node_that_writes_nothing_keeps_its_lease() -> None:

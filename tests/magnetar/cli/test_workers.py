@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -13,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from magnetar.cli.main import main
-from magnetar.cli.serve import _exit_code, _worker_count
+from magnetar.cli.serve import _exit_code, _started, _worker_count
 from magnetar.cli.workers import members
-from magnetar.config.load import Given, load
+from magnetar.config.load import ConfigError, Given, load
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.testing import BrokerProcess, NotReady
 
@@ -116,3 +117,34 @@ def test_each_node_has_the_next_port_and_its_part_of_the_memory() -> None:
         assert node.config.node_id == node.config.broker_id == node_id
         assert node.config.log_dirs == [f"data/nodes/{node_id}"]
         assert node.config.queued_max_request_bytes == 1000
+
+
+async def test_a_stop_gives_up_a_start_that_waits_for_the_database() -> None:
+    stop = asyncio.Event()
+
+    async def start() -> None:
+        stop.set()
+        await asyncio.Event().wait()
+
+    assert not await asyncio.wait_for(_started(start(), stop, 0.0), 30)
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_a_start_that_ends_is_waited_for(is_told: bool) -> None:
+    stop = asyncio.Event()
+
+    async def start() -> None:
+        if is_told:
+            stop.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    assert await asyncio.wait_for(_started(start(), stop, None), 30)
+
+
+async def test_a_start_that_fails_says_so() -> None:
+    async def start() -> None:
+        raise ConfigError("no such setting")
+
+    with pytest.raises(ConfigError, match="no such setting"):
+        await _started(start(), asyncio.Event(), None)

@@ -193,6 +193,25 @@ async def test_a_directory_of_nodes_goes_into_a_cluster_and_comes_out(
         await asyncio.to_thread(export_from_cluster, postgres_url, target, Bucket, no_progress)
 
 
+async def test_an_export_goes_into_another_cluster_as_it_is(
+    stopped: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    await imported(stopped, postgres_url)
+    target = tmp_path / "target"
+    await asyncio.to_thread(export_from_cluster, postgres_url, target, Bucket, no_progress)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("DROP SCHEMA magnetar CASCADE")
+    await imported(target, postgres_url)
+    again = tmp_path / "again"
+    await asyncio.to_thread(export_from_cluster, postgres_url, again, Bucket, no_progress)
+    assert batches(again) == batches(stopped, *node_directories(stopped))
+    # A broker was started on it, and killed: what it has written is not known to be whole.
+    with closing(Catalog(again)) as catalog:
+        catalog.next_broker_epoch()
+    with pytest.raises(ImportRefused, match=f"not stopped cleanly.*serve --data-dir {again}"):
+        await imported(again, postgres_url)
+
+
 async def test_nodes_that_live_keep_an_export_away(postgres_url: str, tmp_path: Path) -> None:
     with closing(Catalog(None, database=PostgresDatabase(postgres_url))) as catalog:
         catalog.start_node(3)

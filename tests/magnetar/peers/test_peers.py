@@ -18,6 +18,7 @@ from magnetar.runtime.peer_messages import (
 )
 from magnetar.runtime.peers import PeerUnreachable
 from tests.magnetar.peer_cluster import SECRET, Cluster, changed, node_tls
+from wire.error_code import ErrorCode
 from wire.message import Message
 
 
@@ -228,4 +229,16 @@ async def test_nodes_that_have_not_applied_a_change_are_named(
     one = NodePeers(own, SECRET, cluster.network(1), lambda: (2, 3))
     assert await one.tell_catalog_changed(7) == [3]
     assert cluster.told == {2: [7]}
+    one.close()
+
+
+async def test_a_node_that_could_not_read_the_catalog_has_not_applied_a_change(
+    cluster: Cluster,
+) -> None:
+    async def away() -> Message:
+        return CatalogChangedResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
+
+    await cluster.start(2, perform=lambda _: away())
+    one = NodePeers(Own("cluster", 1, 0), SECRET, cluster.network(1), lambda: (2,))
+    assert await one.tell_catalog_changed(7) == [2]
     one.close()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from typing import Any
+import gc
+from collections.abc import Collection, Coroutine
+from typing import Any, cast
+
+import pytest
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.cluster_node import ClusterNode
+from magnetar.runtime.leadership import Leadership as RealLeadership
 from magnetar.runtime.members import Joining, Members
 from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
@@ -31,8 +35,16 @@ class Leadership:
     async def drain(self, live: Collection[int]) -> int:
         return await self.even_out(live)
 
+    led_count = 3
+
     def misplaced(self, live: Collection[int]) -> bool:
         return False
+
+
+class Logs:
+    async def in_time(self, work: Coroutine[None, None, object], bound_s: float) -> bool:
+        await work
+        return True
 
 
 class Watch:
@@ -48,7 +60,12 @@ def node_beside_another(leadership: Leadership, failures: list[BaseException]) -
     members, watch = Members(), Watch()
     joining = Joining(members, ("127.0.0.1", 1), "place", no_catalog)
     node = ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
-    parts: dict[str, Any] = {"_leadership": leadership, "_watch": watch, "_changes": watch}
+    parts: dict[str, Any] = {
+        "_leadership": leadership,
+        "_watch": watch,
+        "_changes": watch,
+        "_logs": Logs(),
+    }
     for name, part in {**parts, "_tasks": Tasks(failures.append)}.items():
         setattr(node, name, part)
     members.see([NodeRow(each, each, True, Presence("", {}, "", "")) for each in (1, 2)])
@@ -77,3 +94,33 @@ async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later(
     await look()
     assert leadership.evened == [{1, 2}, {1, 2}]
     assert not failures
+
+
+async def test_a_catalog_that_goes_away_during_a_take_over_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Changes:
+        async def see_changes(self) -> int:
+            raise CatalogUnavailable("away")
+
+        async def tell_changes(self) -> None:
+            raise CatalogUnavailable("away")
+
+    class Fences:
+        def begin_to_leave(self, node_id: int, incarnation: int) -> None:
+            raise AssertionError("this node stays")
+
+        def take_over(self, node_id: int, incarnation: int) -> bool:
+            return True
+
+    unheard: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: unheard.append(context))
+    leadership = RealLeadership(cast(Any, None), Fences(), Changes(), cast(Any, None))
+    with pytest.raises(CatalogUnavailable):
+        await leadership.take_over(2, 5)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert not unheard
+    assert "a node was taken over" in capsys.readouterr().err

@@ -6,12 +6,14 @@ It has no disk: what a node must not lose is in the storage that all of them sha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
 
+from coordinator.transactions.commit_plan import MarkerWork, Part
+from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
 from logstore.remote.commit_store import NodeFenced
@@ -24,6 +26,7 @@ from magnetar.config.topic import TopicConfig
 from magnetar.runtime.members import Joining, Members
 from magnetar.runtime.turns import Turns
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.leadership import Move
 from magnetar.storage.logs import Logs
 from magnetar.storage.remote_logs import RemoteLogs
 from tests.logstore.remote.simulated_store import SimulatedStore
@@ -64,6 +67,8 @@ class ClusterMachine:
         #: How often a process has ended because others had taken over.
         self.fenced = 0
         self.mishap_probability = random.choice((0.0, 0.01, 0.05))
+        #: Told what a coordinator here has decided, and is to bring to other nodes.
+        self.on_decided: Callable[[Sequence[MarkerWork]], None] = lambda owed: None
         self._scheduler = scheduler
         self._network = network
         self._storage = storage
@@ -111,9 +116,41 @@ class ClusterMachine:
                 await broker.start()
             except Exception as error:
                 self._fail(process, error)
+            self._watch_decisions(broker)
             self.is_up = True
 
         process.spawn(serve())
+
+    def _watch_decisions(self, broker: Broker) -> None:
+        assert broker.among_peers is not None
+        markers: Any = broker.among_peers.markers
+        bring = markers.bring
+
+        async def bring_and_tell(
+            owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int
+        ) -> None:
+            self.on_decided(owed)
+            await bring(owed, part, coordinator_epoch)
+
+        markers.bring = bring_and_tell
+
+    def hand_over(self, partition: TopicPartition, node_id: int) -> None:
+        """Let another node lead a partition, as if an administrator had assigned it there."""
+        process, broker = self.process, self.broker
+        if process is None or broker is None or not self.is_up or broker.is_stopped:
+            return
+        topic, cluster = broker.topics.by_name(partition.topic), broker._cluster
+        assert topic is not None and cluster is not None and cluster._leadership is not None
+        moves = [Move(topic.id, partition.partition, node_id)]
+        perform = partial(cluster._leadership._perform, moves)
+
+        async def hand_over() -> None:
+            try:
+                await cluster._alone(perform)
+            except Exception as error:
+                self._fail(process, error)
+
+        process.spawn(hand_over())
 
     def _open(
         self,
