@@ -40,6 +40,11 @@ def texts_bytes(texts: Iterable[str | None]) -> int:
     return sum(len(text) + TEXT_BYTES for text in texts if text)
 
 
+def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
+    """Return what a classic member's protocols take in memory, with their metadata."""
+    return sum(len(name) + len(metadata) + TEXT_BYTES for name, metadata in protocols)
+
+
 def has_room(taken_bytes: int, more_bytes: int, bytes_max: int) -> bool:
     """Whether `more_bytes` have room beside `taken_bytes`. A negative `bytes_max`: no limit.
 

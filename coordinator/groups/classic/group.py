@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coordinator.groups.classic.requests import JoinedMember, Token
-from coordinator.groups.member_room import MEMBER_BYTES, TEXT_BYTES, MemberAccount
+from coordinator.groups.member_room import MEMBER_BYTES, MemberAccount, protocols_bytes
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -50,9 +50,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 def metadata_bytes(protocols: Protocols) -> int:
     """Return what a member takes in memory with what it says of itself, over all its protocols."""
-    return MEMBER_BYTES + sum(
-        len(name) + len(metadata) + TEXT_BYTES for name, metadata in protocols
-    )
+    return MEMBER_BYTES + protocols_bytes(protocols)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -271,26 +269,30 @@ class ClassicGroup:
             self.pending_syncs.remove(old)
             self.pending_syncs.add(member_id)
 
-    def known(self, member_id: str, group_instance_id: str | None) -> Member:
-        """Return the member, or refuse: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    def code_of(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Return NONE for a member, else UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)
             if holder is None:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_MEMBER_ID,
-                    f"{self.group_id} has no member with group.instance.id {group_instance_id}",
-                )
+                return ErrorCode.UNKNOWN_MEMBER_ID
             if holder != member_id:
-                raise KafkaError(
-                    ErrorCode.FENCED_INSTANCE_ID,
-                    f"{self.group_id}: {group_instance_id} is {holder} now, not {member_id}",
-                )
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def known(self, member_id: str, group_instance_id: str | None) -> Member:
+        """Return the member, or raise what `code_of` says."""
         member = self.members.get(member_id)
-        if member is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"{self.group_id} has no member {member_id!r}"
-            )
-        return member
+        holder = None if group_instance_id is None else self.static_members.get(group_instance_id)
+        if member is not None and (group_instance_id is None or holder == member_id):
+            return member
+        code = self.code_of(member_id, group_instance_id)
+        if code is ErrorCode.FENCED_INSTANCE_ID:
+            detail = f"{self.group_id}: {group_instance_id} is {holder} now, not {member_id}"
+        elif group_instance_id is not None and holder is None:
+            detail = f"{self.group_id} has no member with group.instance.id {group_instance_id}"
+        else:
+            detail = f"{self.group_id} has no member {member_id!r}"
+        raise KafkaError(code, detail)
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from uuid import UUID
 
-from coordinator.groups.member_room import MEMBER_BYTES, TEXT_BYTES, texts_bytes
+from coordinator.groups.member_room import MEMBER_BYTES, protocols_bytes, texts_bytes
 
 Target = Mapping[UUID, frozenset[int]]
 Assigned = Mapping[UUID, Mapping[int, int]]
@@ -112,9 +112,7 @@ class Member:
             (self.client_id, self.client_host, self.topic_regex, self.server_assignor)
         )
         if self.classic is not None:
-            size_bytes += sum(
-                len(name) + len(said) + TEXT_BYTES for name, said in self.classic.protocols
-            )
+            size_bytes += protocols_bytes(self.classic.protocols)
         return size_bytes
 
     def is_reconciled_to(self, epoch: int) -> bool:
