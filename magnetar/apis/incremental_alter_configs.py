@@ -13,7 +13,7 @@ from __future__ import annotations
 from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.registry import handles
 from magnetar.config.changes import Change
-from magnetar.runtime.config_changes import ResourceChanges, alter
+from magnetar.runtime.config_changes import alter, changes_of
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security import acls
@@ -33,12 +33,11 @@ from wire.messages.incremental_alter_configs import (
 async def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    asked = []
-    async for resource in services.turns.each(request.resources):
-        changes: list[Change] = []
-        async for piece in services.turns.pieces(resource.configs):
-            changes += [Change(each.name, each.config_operation, each.value) for each in piece]
-        asked.append(ResourceChanges(resource.resource_type, resource.resource_name, changes))
+    asked = await changes_of(
+        services.turns,
+        request.resources,
+        lambda configs: [Change(each.name, each.config_operation, each.value) for each in configs],
+    )
     outcomes = await alter(
         services.config_resources,
         services.turns,

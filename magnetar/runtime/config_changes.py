@@ -7,8 +7,8 @@ and where it stores its configs, is `magnetar.runtime.config_resources`'s.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from magnetar.config.changes import Change, Operation, changed, check_changes
 from magnetar.runtime.config_resources import ConfigResources
@@ -17,6 +17,9 @@ from magnetar.runtime.turns import Turns
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.resource_type import ResourceType
+
+_ConfigT = TypeVar("_ConfigT")
+_ConfigT_co = TypeVar("_ConfigT_co", covariant=True)
 
 
 class ResourceChanges(NamedTuple):
@@ -34,6 +37,32 @@ class Outcome(NamedTuple):
     error_message: str | None
     resource_type: int
     resource_name: str
+
+
+class _Asked(Protocol[_ConfigT_co]):
+    """One resource of either request."""
+
+    @property
+    def resource_type(self) -> int: ...
+    @property
+    def resource_name(self) -> str: ...
+    @property
+    def configs(self) -> Sequence[_ConfigT_co]: ...
+
+
+async def changes_of(
+    turns: Turns,
+    resources: Sequence[_Asked[_ConfigT]],
+    of_piece: Callable[[Sequence[_ConfigT]], list[Change]],
+) -> list[ResourceChanges]:
+    """Return what a request asks of each resource. `of_piece` reads some of its configs."""
+    asked = []
+    async for resource in turns.each(resources):
+        changes: list[Change] = []
+        async for piece in turns.pieces(resource.configs):
+            changes += of_piece(piece)
+        asked.append(ResourceChanges(resource.resource_type, resource.resource_name, changes))
+    return asked
 
 
 async def alter(
