@@ -108,7 +108,7 @@ class DataDirectory:
         data = self.top.read(META_PROPERTIES)
         properties = {} if data is None else decode_properties(data)
         wanted = {"cluster.id": cluster_id, "node.id": str(node_id)}
-        self.check_identity(wanted)
+        self._refuse_other(properties, wanted)
         properties = {"directory.id": uuid_text(uuid.uuid4()), **properties, **wanted}
         encoded = encode_properties({**properties, "version": "1"})
         if data is None or decode_properties(data) != decode_properties(encoded):
@@ -116,7 +116,9 @@ class DataDirectory:
 
     def check_identity(self, wanted: Mapping[str, str]) -> None:
         """Raise ForeignDirectory where meta.properties says something else than `wanted`."""
-        properties = self.identity()
+        self._refuse_other(self.identity(), wanted)
+
+    def _refuse_other(self, properties: Mapping[str, str], wanted: Mapping[str, str]) -> None:
         for name, value in wanted.items():
             found = properties.get(name, value)
             if found != value:

@@ -28,7 +28,6 @@ from wire.internal.cluster_metadata import (
 from wire.message import MetadataRecord
 from wire.records import iterate_records
 
-DIRECTORY = "__cluster_metadata-0"
 _FRAME_VERSION = 1
 _TOPIC = 2
 _KNOWN: dict[int, type[MetadataRecord]] = {

@@ -26,7 +26,8 @@ from logstore.disk.checkpoints import (
     decode_properties,
 )
 from logstore.disk.files import lock_file
-from magnetar.importing.metadata_log import DIRECTORY, ClusterMetadata, read_cluster_metadata
+from magnetar.importing.metadata_log import ClusterMetadata, read_cluster_metadata
+from magnetar.storage.topic_names import METADATA_DIRECTORY
 from wire.errors import WireError
 
 LOCK = ".lock"
@@ -133,7 +134,7 @@ def _read_source(path: Path) -> Source:
         partition = split_partition_name(directory.name)
         if partition is None or not directory.is_dir():
             continue
-        if directory.name != DIRECTORY:
+        if directory.name != METADATA_DIRECTORY:
             name, index = partition
             _add(topics.setdefault(name, FoundTopic(name)), index, directory)
     if not topics:
@@ -149,7 +150,7 @@ def _read_source(path: Path) -> Source:
         recovery_points=_offsets(path / RECOVERY_POINTS),
         start_offsets=_offsets(path / LOG_START_OFFSETS),
         topics=topics,
-        metadata=_metadata(path / DIRECTORY, is_clean=is_clean),
+        metadata=_metadata(path / METADATA_DIRECTORY, is_clean=is_clean),
     )
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from logstore.disk.checkpoints import META_PROPERTIES, decode_properties
 from magnetar.logging import get_logger
 from magnetar.storage.sqlite_database import FILE_NAME
+from magnetar.storage.topic_names import METADATA_DIRECTORY
 
-#: Where Kafka keeps what a catalog has: a directory of Kafka never had one.
-_KAFKAS_CATALOG = "__cluster_metadata-0"
 #: What no log tells.
 LOST = "the settings of topics, groups and brokers, users, ACLs, quotas and tokens"
 
@@ -30,7 +29,8 @@ def is_catalog_lost(directory: Path) -> bool:
     catalog = directory / FILE_NAME
     if catalog.exists() and catalog.stat().st_size:
         return False
-    if (directory / _KAFKAS_CATALOG).exists():
+    # Where Kafka keeps what a catalog has: a directory of Kafka never had one.
+    if (directory / METADATA_DIRECTORY).exists():
         return False
     try:
         return "cluster.id" in decode_properties((directory / META_PROPERTIES).read_bytes())

@@ -131,7 +131,7 @@ def _place(
     """Move every partition to its leader's directory; return the cluster's id."""
     if len(node_ids) > 1 and is_catalog_lost(data_dir):
         # Before a catalog is made: a copy of the lost one may be put back.
-        refuse_without_catalog(data_dir, files, root)
+        _refuse_without_catalog(data_dir, files, root)
     tell_if_catalog_lost(data_dir)
     with _catalog(data_dir, config, root) as catalog, ExitStack() as others:
         cluster_id = catalog.cluster_id()
@@ -162,7 +162,7 @@ def _catalog(data_dir: Path, config: BrokerConfig, root: StillDirectory) -> Iter
         catalog.close()
 
 
-def refuse_without_catalog(data_dir: Path, files: DiskFiles, root: StillDirectory) -> None:
+def _refuse_without_catalog(data_dir: Path, files: DiskFiles, root: StillDirectory) -> None:
     """Raise ConfigError where partitions lie there: the catalog said which node leads which."""
     found = root.found()
     for path in node_directories(data_dir):

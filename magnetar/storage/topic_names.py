@@ -11,6 +11,8 @@ TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 #: The name that Kafka keeps for the log of its quorum; DescribeQuorum knows it.
 CLUSTER_METADATA = "__cluster_metadata"
+#: The directory of that log, which a directory of Kafka's has.
+METADATA_DIRECTORY = f"{CLUSTER_METADATA}-0"
 #: Topics that the coordinators alone write to.
 INTERNAL = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})
 
