@@ -156,7 +156,7 @@ def _produce(
 
 
 def beginnings(script: Script, orders: Topic) -> None:
-    """The next producer of an id, whoever it says it is, has no end to repeat."""
+    """After InitProducerId an EndTxn finds no outcome to repeat."""
     for version in (3, 5):
         for names_itself in (False, True):
             for commit in (None, True, False):

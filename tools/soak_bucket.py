@@ -48,6 +48,8 @@ _RECORD_BYTES = 50_000
 _FAULT_PROBABILITY = 0.1
 _KILL_EVERY_S = 25.0
 _PATIENCE_S = 300.0
+#: A host that has died is back after some seconds.
+_ASKED_EVERY_S = 1.0
 #: Bytes of keys and of what is trimmed or deleted, in parts of those of a partition.
 _ASIDE = 4
 
@@ -250,7 +252,7 @@ def _insist(ask: Callable[[], object], done: int | None = None) -> None:
                 return
             if time.monotonic() > deadline:
                 raise
-        time.sleep(1.0)
+        time.sleep(_ASKED_EVERY_S)
 
 
 def main() -> int:

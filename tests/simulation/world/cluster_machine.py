@@ -6,7 +6,7 @@ It has no disk: what a node must not lose is in the storage that all of them sha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -112,10 +112,7 @@ class ClusterMachine:
             # Else the turns of a history would take as long as this machine is slow.
             broker.turns = Turns(asyncio.get_running_loop().time)
             self.broker = broker
-            try:
-                await broker.start()
-            except Exception as error:
-                self._fail(process, error)
+            await self._carry(process, broker.start())
             self._watch_decisions(broker)
             self.is_up = True
 
@@ -144,13 +141,14 @@ class ClusterMachine:
         moves = [Move(topic.id, partition.partition, node_id)]
         perform = partial(cluster._leadership._perform, moves)
 
-        async def hand_over() -> None:
-            try:
-                await cluster._alone(perform)
-            except Exception as error:
-                self._fail(process, error)
+        process.spawn(self._carry(process, cluster._alone(perform)))
 
-        process.spawn(hand_over())
+    async def _carry(self, process: BrokerProcess, work: Coroutine[Any, Any, object]) -> None:
+        """Await a part of the broker: whatever it raises is a failure of the process."""
+        try:
+            await work
+        except Exception as error:  # Also a broken invariant is to end up among the failures.
+            self._fail(process, error)
 
     def _open(
         self,
@@ -195,10 +193,7 @@ class ClusterMachine:
         assert process is not None and broker is not None
 
         async def stop() -> None:
-            try:
-                await broker.stop()
-            except Exception as error:
-                self._fail(process, error)
+            await self._carry(process, broker.stop())
             self._ended(process)
 
         return process.spawn(stop())
