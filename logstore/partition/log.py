@@ -193,15 +193,18 @@ class PartitionLog:
         """Append a client's batch; its base offset and leader epoch are written in place.
 
         Raises KafkaError as `Producers.check` does, INVALID_TXN_STATE for a plain batch of a
-        producer that has a transaction open here, and NoRoom; then nothing is changed. Producers
-        are checked here, not in `check`: a refusal by the transaction's coordinator comes before.
+        producer that has a transaction open here, COORDINATOR_LOAD_IN_PROGRESS where it has one
+        of an earlier epoch, and NoRoom; then nothing is changed. Producers are checked here, not in
+        `check`: a refusal by the transaction's coordinator comes before.
         """
         batch, header, now_ms = checked
         if header.producer_id >= 0:
             duplicate = self.producers.check(header)
             if duplicate is not None:
                 return appended_before(duplicate, self.ledger.start_offset)
-            if not header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            if header.attributes & ATTRIBUTE_TRANSACTIONAL:
+                self.transactions.check_epoch(header.producer_id, header.producer_epoch)
+            else:
                 self.transactions.check_plain(header.producer_id)
         # The batch's place is written into its bytes; a request's own buffer may be written to.
         if isinstance(batch, memoryview) and batch.readonly:
@@ -229,11 +232,14 @@ class PartitionLog:
         `may_wait`, `is_atomic`: as `Ledger.append`. `is_bounded`: by the topic's
         max.message.bytes, which may have become less since the coordinator asked.
 
-        Raises INVALID_PRODUCER_EPOCH for a zombie's epoch, MESSAGE_TOO_LARGE.
+        Raises INVALID_PRODUCER_EPOCH for a zombie's epoch, COORDINATOR_LOAD_IN_PROGRESS where data
+        of an earlier one is open, MESSAGE_TOO_LARGE.
         """
         if producer_id >= 0:
             self.producers.check_epoch(producer_id, producer_epoch)
-            if not is_transactional:
+            if is_transactional:
+                self.transactions.check_epoch(producer_id, producer_epoch)
+            else:
                 self.transactions.check_plain(producer_id)
         batch, header = packed_batch(
             records,

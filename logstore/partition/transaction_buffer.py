@@ -88,6 +88,28 @@ class TransactionBuffer:
                 f"producer {producer_id} has a transaction open, its batch is not transactional",
             )
 
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Raise COORDINATOR_LOAD_IN_PROGRESS if the producer has data of another epoch open here.
+
+        That data is of a transaction that no client can end, and one marker would end both. Healing
+        ends it soon: the code has clients of every coordinator try again.
+        """
+        transaction = self._open.get(producer_id)
+        if transaction is not None and transaction.producer_epoch != producer_epoch:
+            raise RefusedByLog(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"producer {producer_id} has data of epoch {transaction.producer_epoch} open, "
+                f"its batch has {producer_epoch}",
+            )
+
+    def is_of_earlier(self, marker: TransactionMarker) -> bool:
+        """Whether what is open here was fenced before the transaction that `marker` ends began."""
+        transaction = self._open.get(marker.producer_id)
+        if transaction is None:
+            return False
+        epoch_after = marker.transaction_version >= 2
+        return transaction.producer_epoch < marker.producer_epoch - epoch_after
+
     def open_transactions(self) -> Iterator[OpenTransaction]:
         """Yield all open transactions, the oldest first."""
         return iter(self._open.values())

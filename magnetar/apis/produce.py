@@ -60,13 +60,13 @@ _TOPIC_IDS_SINCE = 13
 #: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
 #: nothing, so there a `timeout_ms` of 0 is never too short.
 _TIMEOUT_MS_MIN = 1_000
-#: What was appended: the batch's log, the end offset after it, the partition's answer.
-#: A transaction's coordinator that moves at this moment: as Kafka answers where a verification
-#: fails.
-_NOT_HELD = {
+#: "Later", which Kafka answers so where a verification fails: every client tries again. The
+#: transaction's coordinator moves at this moment, or an earlier transaction is not ended yet.
+_LATER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
+#: What was appended: the batch's log, the end offset after it, the partition's answer.
 _Pending = tuple[PartitionLog, int, PartitionProduceResponse]
 
 _refuse_each = mirror(ProduceResponse, base_offset=-1)
@@ -383,7 +383,7 @@ class _Appending:
         )
         answer = PartitionProduceResponse(
             index=data.index,
-            error_code=_NOT_HELD.get(refusal.code, refusal.code),
+            error_code=_LATER.get(refusal.code, refusal.code),
             base_offset=-1,
             error_message=refusal.detail or None,
         )

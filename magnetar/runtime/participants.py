@@ -142,14 +142,25 @@ class LocalParticipants:
         """Append one marker; return the log and the end offset (exclusive) to await.
 
         In `__consumer_offsets` the pending acks of the transaction are resolved in the same step.
+        A commit aborts what an earlier, fenced transaction of the producer has left open: its own
+        has nothing here then, or the log would have refused it.
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         topic, index = partition
         if self._held is not None:
             self._held.on_marker(marker.producer_id, partition)
+        log = self._topics.partition(topic, index)
+        if marker.commit and log.transactions.is_of_earlier(marker):
+            _log.warning(
+                "an earlier transaction of the producer was left open; it is aborted",
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                topic=topic,
+                partition=index,
+            )
+            marker = marker._replace(commit=False)
         if topic == CONSUMER_OFFSETS:
             return self._groups.append_marker(index, marker, now_ms)
-        log = self._topics.partition(topic, index)
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(

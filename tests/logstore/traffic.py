@@ -73,6 +73,8 @@ class Traffic:
                 self._append(_Client(-1, -1, -1), count, transactional=False)
             case "idempotent" if not is_open:
                 self._produce(client, count, transactional=False)
+            case "transactional" if self._has_older_open(client):
+                self._refused(client, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, transactional=True)
             case "transactional":
                 self._produce(client, count, transactional=True)
             case "duplicate" if client.sent:
@@ -82,6 +84,11 @@ class Traffic:
                 self._produce(client, count, transactional=False)
             case "offsets" if client.producer_id in self.log.producers:
                 self._append_offsets(client)
+
+    def _has_older_open(self, client: _Client) -> bool:
+        """Whether the client has begun a new epoch while data of the one before was open."""
+        transaction = self.log.transactions.open_transaction(client.producer_id)
+        return transaction is not None and transaction.producer_epoch < client.epoch
 
     def _misbehave(self, client: _Client, operation: str, count: int) -> None:
         is_open = self.log.transactions.is_open(client.producer_id)
@@ -201,11 +208,14 @@ class Traffic:
     def _append_offsets(self, client: _Client) -> None:
         """A coordinator's transactional records, which carry no sequence."""
         state = self.log.producers[client.producer_id]
+        epoch = max(client.epoch, state.producer_epoch)
+        if self._has_older_open(client):
+            epoch = state.producer_epoch
         self.appended.append(b"")
         result = self.log.append_records(
             [SimpleRecord(b"group", b"1", self.now_ms)],
             producer_id=client.producer_id,
-            producer_epoch=max(client.epoch, state.producer_epoch),
+            producer_epoch=epoch,
             is_transactional=True,
         )
         self.appended[-1] = self._stored(result.base_offset)

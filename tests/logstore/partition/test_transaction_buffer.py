@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logstore.partition.reader import Isolation
-from logstore.partition.transaction_buffer import OpenTransaction
+from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
 from tests.logstore.partitions import SteppedPartition
-from wire.records import iterate_batches
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
+from wire.records import SimpleRecord, iterate_batches
 
 
 def test_a_reader_racing_the_first_batch_of_a_transaction_never_sees_it() -> None:
@@ -116,3 +120,35 @@ def test_a_hundred_thousand_open_transactions_close_in_any_order_in_linear_time(
         buffer.on_marker(n, count + n, commit=n % 2 == 0)
         buffer.stabilize(count + n + 1)
     assert buffer.last_stable_offset == 2 * count
+
+
+def test_data_of_a_later_epoch_never_joins_what_an_earlier_one_has_left_open() -> None:
+    """One marker would end both: the fenced data with the new, or the new with the fenced."""
+    partition = SteppedPartition()
+    partition.append(b"old", producer_id=1, epoch=0, sequence=0, transactional=True)
+    with pytest.raises(KafkaError) as refused:
+        partition.append(b"new", producer_id=1, epoch=2, sequence=0, transactional=True)
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    offsets = [SimpleRecord(b"k", b"v", 0)]
+    with pytest.raises(KafkaError) as refused:
+        partition.log.append_records(
+            offsets, producer_id=1, producer_epoch=2, is_transactional=True
+        )
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    partition.end(1, commit=False)
+    partition.append(b"new", producer_id=1, epoch=2, sequence=0, transactional=True)
+    assert [one.producer_epoch for one in partition.log.transactions.open_transactions()] == [2]
+
+
+@pytest.mark.parametrize(
+    ("marker_epoch", "transaction_version", "is_earlier"),
+    [(4, 1, False), (5, 1, True), (5, 2, False), (6, 2, True)],
+)
+def test_a_marker_knows_whether_what_is_open_is_its_transactions(
+    marker_epoch: int, transaction_version: int, is_earlier: bool
+) -> None:
+    partition = SteppedPartition()
+    partition.append(b"x", producer_id=1, epoch=4, sequence=0, transactional=True)
+    marker = TransactionMarker(1, marker_epoch, 0, True, transaction_version)
+    assert partition.log.transactions.is_of_earlier(marker) is is_earlier
+    assert not partition.log.transactions.is_of_earlier(marker._replace(producer_id=2))
