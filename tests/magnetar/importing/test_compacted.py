@@ -82,7 +82,7 @@ def test_an_adopted_log_ends_where_it_is_damaged(tmp_path: Path) -> None:
     path = data / "latest-0" / f"{21:020}.log"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with start_broker(data) as broker:
-        # By number: what follows the second one, up to the cut, is a gap that no reader passes.
+        # By number: what follows the second one, up to the cut, is a gap that no reader passes yet.
         read = ["consume", "latest", "-c", "2", "-b", broker.bootstrap_servers]
         assert CliRunner().invoke(main, read).stdout == "v7\nv9\n"
         assert "cut off" in broker.log
