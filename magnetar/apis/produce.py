@@ -60,8 +60,8 @@ _TOPIC_IDS_SINCE = 13
 #: The least time that a sync has, whatever `timeout_ms` says. Kafka with one replica waits for
 #: nothing, so there a `timeout_ms` of 0 is never too short.
 _TIMEOUT_MS_MIN = 1_000
-#: "Later", which Kafka answers so where a verification fails: every client tries again. The
-#: transaction's coordinator moves at this moment, or an earlier transaction is not ended yet.
+#: What a client has to try again, as Kafka answers where a verification fails: the transaction's
+#: coordinator moves at this moment, or an earlier transaction is not ended yet.
 _LATER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,

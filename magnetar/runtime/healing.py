@@ -27,13 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from coordinator.transactions.healing import Remedy, Verdict, heal, marker_epoch
-from coordinator.transactions.metadata import (
-    TRANSACTION_VERSION_1,
-    TRANSACTION_VERSION_2,
-    ProducerIdentity,
-    TopicPartition,
-    TransactionMetadata,
-)
+from coordinator.transactions.metadata import ProducerIdentity, TopicPartition, TransactionMetadata
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import OpenTransaction, TransactionMarker
 from logstore.sync.group_commit import LedgerClosed
@@ -235,14 +229,7 @@ class Healing:
                 # Of an adopted log: a coordinator of another cluster may have come further.
                 coordinator_epoch = max(coordinator_epoch, state.coordinator_epoch)
             commit = found.verdict.remedy is Remedy.COMMIT
-            marker = TransactionMarker(
-                found.data.producer_id,
-                epoch,
-                coordinator_epoch,
-                commit,
-                # Its epoch is later than that of the data, where nothing has ended it meanwhile.
-                TRANSACTION_VERSION_2 if commit else TRANSACTION_VERSION_1,
-            )
+            marker = TransactionMarker(found.data.producer_id, epoch, coordinator_epoch, commit)
             return self._participants.append_marker(found.partition, marker, self._clock.now_ms())
         except KafkaError as refusal:
             _log.warning("not healed", refusal=str(refusal), **_described(found))

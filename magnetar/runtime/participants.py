@@ -142,25 +142,14 @@ class LocalParticipants:
         """Append one marker; return the log and the end offset (exclusive) to await.
 
         In `__consumer_offsets` the pending acks of the transaction are resolved in the same step.
-        A commit aborts what an earlier, fenced transaction of the producer has left open: its own
-        has nothing here then, or the log would have refused it.
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         topic, index = partition
         if self._held is not None:
             self._held.on_marker(marker.producer_id, partition)
-        log = self._topics.partition(topic, index)
-        if marker.commit and log.transactions.is_of_earlier(marker):
-            _log.warning(
-                "an earlier transaction of the producer was left open; it is aborted",
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                topic=topic,
-                partition=index,
-            )
-            marker = marker._replace(commit=False)
         if topic == CONSUMER_OFFSETS:
             return self._groups.append_marker(index, marker, now_ms)
+        log = self._topics.partition(topic, index)
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(
@@ -181,7 +170,7 @@ class LocalParticipants:
                     if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
                         self._fence(one, coordinator_epoch)
                         continue
-                    log, end_offset = self.append_marker(partition, marker, now_ms)
+                    log, end_offset = self._append_of(one, partition, marker, now_ms)
                 except KafkaError as refusal:
                     if refusal.code in self._not_ours:
                         left.append((one, partition))
@@ -220,9 +209,26 @@ class LocalParticipants:
             return log, log.log_end_offset
         marker = _marker_of(work, coordinator_epoch)
         try:
-            return self.append_marker(partition, marker, now_ms)
+            return self._append_of(work, partition, marker, now_ms)
         except KafkaError as refusal:
             return self._append_fenced(work, partition, marker, refusal, now_ms)
+
+    def _append_of(
+        self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int
+    ) -> tuple[PartitionLog, int]:
+        """Append a coordinator's marker; as `append_marker`.
+
+        A commit aborts what an earlier, fenced transaction of the producer has left open: its own
+        has nothing here then, or the log would have refused it.
+        """
+        log = self._topics.partition(*partition)
+        if marker.commit and log.transactions.is_of_earlier(marker):
+            _log.warning(
+                "an earlier transaction of the producer was left open; it is aborted",
+                **_described(work, partition),
+            )
+            marker = marker._replace(commit=False)
+        return self.append_marker(partition, marker, now_ms)
 
     def _append_fenced(
         self,
@@ -252,7 +258,7 @@ class LocalParticipants:
             **_described(work, partition),
         )
         marker = marker._replace(coordinator_epoch=state.coordinator_epoch)
-        return self.append_marker(partition, marker, now_ms)
+        return self._append_of(work, partition, marker, now_ms)
 
     def are_durable(self, markers: Sequence[AppendedMarker]) -> bool:
         return all(log.reader.high_watermark >= end_offset for _, _, log, end_offset in markers)

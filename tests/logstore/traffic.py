@@ -208,9 +208,8 @@ class Traffic:
     def _append_offsets(self, client: _Client) -> None:
         """A coordinator's transactional records, which carry no sequence."""
         state = self.log.producers[client.producer_id]
-        epoch = max(client.epoch, state.producer_epoch)
-        if self._has_older_open(client):
-            epoch = state.producer_epoch
+        is_behind = self._has_older_open(client)
+        epoch = state.producer_epoch if is_behind else max(client.epoch, state.producer_epoch)
         self.appended.append(b"")
         result = self.log.append_records(
             [SimpleRecord(b"group", b"1", self.now_ms)],
