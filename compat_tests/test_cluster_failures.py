@@ -235,7 +235,7 @@ def test_a_node_that_is_paused_past_its_lease_changes_nothing_when_it_wakes(
         # It finds itself fenced, ends, and begins anew.
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
-        assert "was taken over" in node.output
+        assert "was taken over" in node.output, node.output
 
 
 def test_clients_of_a_node_that_is_cut_off_go_on_at_the_others(place: Replicated) -> None:
@@ -258,7 +258,7 @@ def test_clients_of_a_node_that_is_cut_off_go_on_at_the_others(place: Replicated
         place.proxy.heal()
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
-        assert "was taken over" in node.output
+        assert "was taken over" in node.output, node.output
 
 
 def test_a_promoted_synchronous_standby_has_everything(place: Replicated) -> None:
