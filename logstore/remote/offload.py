@@ -2,8 +2,10 @@
 
 A commit writes rows, whatever its size, so no commit waits for an object store. Later, once 8 MiB
 of a log have come together, or the oldest are old, its chunks become one object, and references
-take their place in the rows by another commit. Where the object store does not answer, the rows
-stay: nothing is lost, and nothing stops; the database grows until it answers again.
+take their place in the rows by another commit. What the cleaner has put in front of references
+becomes an object at once: whatever waits there would hold up all that is behind it. Where the
+object store does not answer, the rows stay: nothing is lost, and nothing stops; the database grows
+until it answers again.
 
 The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`, where
 STORE is the database's own. A node may end between the write of an object and the commit, so a
@@ -87,9 +89,9 @@ class Offload:
         if waiting.bytes + new_bytes < OBJECT_BYTES and not is_old:
             return False
         replacements, bases = ledger.replacements, ledger.segments.base_offsets
-        chunks = await self._rows_of(ledger, begin, end)
+        chunks, is_enclosed = await self._rows_of(ledger, begin, end)
         size_bytes = sum(len(chunk.data) for chunk in chunks)
-        if size_bytes < OBJECT_BYTES and not is_old:
+        if size_bytes < OBJECT_BYTES and not is_enclosed and not is_old:
             # A ledger counts what it has not in memory by whole segments: now it is known.
             self._waiting[ledger] = _Waiting(waiting.since_ms, end, size_bytes)
             return False
@@ -107,10 +109,11 @@ class Offload:
         for ledger in [one for one in self._waiting if not is_led(one)]:
             del self._waiting[ledger]
 
-    async def _rows_of(self, ledger: RemoteLedger, begin: int, end: int) -> list[Chunk]:
-        """Return chunks next to one another from `begin` on, as many as one object holds.
-
-        References among them end it, unless it has not begun.
+    async def _rows_of(
+        self, ledger: RemoteLedger, begin: int, end: int
+    ) -> tuple[list[Chunk], bool]:
+        """Return chunks next to one another from `begin` on, as many as one object holds, and
+        whether a reference ends them: the cleaner brought them back, and they get no more company.
         """
         chunks: list[Chunk] = []
         size_bytes = 0
@@ -121,12 +124,12 @@ class Offload:
             for chunk in found:
                 if is_reference(chunk.data):
                     if chunks:
-                        return chunks
+                        return chunks, True
                     continue
                 chunks.append(chunk)
                 size_bytes += len(chunk.data)
             begin = found[-1].end_offset
-        return chunks
+        return chunks, False
 
     async def _move(
         self,

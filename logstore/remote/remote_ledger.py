@@ -63,6 +63,7 @@ class _PendingMove(NamedTuple):
     """What `RemoteLedger.move` waits for."""
 
     move: Move
+    replacements: int
     done: asyncio.Future[bool]
 
 
@@ -403,19 +404,19 @@ class RemoteLedger(CommittedLedger):
         a segment since there were so many `replacements`. Raises StorageFailure.
         """
         assert self._move is None and self._moving is None, "one move at a time for each log"
-        if replacements != self.replacements:
-            return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._group_commit.touch(self)
-        self._move = _PendingMove(move, done)
+        self._move = _PendingMove(move, replacements, done)
         return await done
 
     def _begin_move(self) -> _PendingMove | None:
         pending, self._move = self._move, None
         if pending is None:
             return None
-        # A swap may be of these batches, in the same commit or in one that has not returned yet.
-        if self._swapping is not None or pending.move.base_offset < self._known.base_offsets[0]:
+        # A swap may be of these batches: in a commit that has returned since they were read, in one
+        # that has not returned yet, or in this one.
+        is_replaced = self._swapping is not None or pending.replacements != self.replacements
+        if is_replaced or pending.move.base_offset < self._known.base_offsets[0]:
             pending.done.set_result(False)
             return None
         self._note_moved_to(pending.move.end_offset)

@@ -82,8 +82,8 @@ class World:
             self.stepped.executor.run()
         return task.result()
 
-    async def clean(self, base_offset: int, kept: list[bytes]) -> None:
-        """Let these batches take the place of the segment that begins there."""
+    async def begin_clean(self, base_offset: int, kept: list[bytes]) -> asyncio.Future[bool]:
+        """Want these batches in the place of the segment that begins there, by the next commit."""
         replacement = self.ledger.segments.replacement([base_offset])
         assert replacement is not None
         for batch in kept:
@@ -91,6 +91,11 @@ class World:
         replacement.seal(b"")
         swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
         await asyncio.sleep(0)
+        return swapping
+
+    async def clean(self, base_offset: int, kept: list[bytes]) -> None:
+        """Let these batches take the place of the segment that begins there."""
+        swapping = await self.begin_clean(base_offset, kept)
         self.stepped.executor.run()
         assert await swapping
 
@@ -213,11 +218,7 @@ async def test_what_the_cleaner_replaced_meanwhile_is_not_brought_back(world: Wo
     segment = [*world.ledger.segments.base_offsets][0]
 
     async def clean() -> None:
-        replacement = world.ledger.segments.replacement([segment])
-        assert replacement is not None
-        replacement.append(kept, BatchHeader.parse(kept))
-        replacement.seal(b"")
-        swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
+        swapping = await world.begin_clean(segment, [kept])
         while not swapping.done():
             await asyncio.sleep(0)
             world.stepped.executor.run()
@@ -242,12 +243,7 @@ async def test_a_commit_behind_the_cleaners_does_not_bring_back_what_that_replac
     world.append(12)
     world.ledger.roll()
     world.stepped.executor.run()
-    replacement = world.ledger.segments.replacement([0])
-    assert replacement is not None
-    replacement.append(world.batches[11], BatchHeader.parse(world.batches[11]))
-    replacement.seal(b"")
-    swapping = asyncio.ensure_future(replacement.swap(_at_once, lambda: None))
-    await asyncio.sleep(0)
+    swapping = await world.begin_clean(0, world.batches[11:])
     first = world.ledger.begin_sync()
     data = b"".join(world.batches)
     move = Move(KEY, 0, 12, (Chunk(KEY, 0, 12, data),))
@@ -256,6 +252,26 @@ async def test_a_commit_behind_the_cleaners_does_not_bring_back_what_that_replac
     second = world.ledger.begin_sync()
     for sync in (first, second):
         world.ledger.complete_sync(sync)
+    assert await swapping
+    assert not await moving
+
+
+async def test_a_commit_between_the_cleaners_and_its_return_brings_nothing_back(
+    world: World,
+) -> None:
+    """The move is asked for while the cleaner's commit is under way, and begins behind it."""
+    world.append(12)
+    world.ledger.roll()
+    world.stepped.executor.run()
+    replacements = world.ledger.replacements
+    swapping = await world.begin_clean(0, world.batches[11:])
+    first = world.ledger.begin_sync()
+    data = b"".join(world.batches)
+    move = Move(KEY, 0, 12, (Chunk(KEY, 0, 12, data),))
+    moving = asyncio.ensure_future(world.ledger.move(move, replacements))
+    await asyncio.sleep(0)
+    world.ledger.complete_sync(first)
+    world.ledger.complete_sync(world.ledger.begin_sync())
     assert await swapping
     assert not await moving
 
@@ -281,6 +297,22 @@ async def test_what_was_cleaned_moves_once_more(world: World) -> None:
     sweep = Sweep(world.store, world.objects, PREFIX)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
     assert await world.read(0) == b"".join(world.batches[2:12])
+
+
+async def test_what_the_cleaner_made_small_holds_nothing_up(world: World) -> None:
+    for count in (4, 12):
+        world.append(count)
+        world.ledger.roll()
+        world.stepped.executor.run()
+    assert await world.carried_out()
+    await world.clean(0, world.batches[3:4])
+    world.batches[:4] = world.batches[3:4]
+    world.append(20)
+    while await world.carried_out():
+        pass
+    rows = [chunk for chunk in world.chunks() if not is_reference(chunk.data)]
+    assert sum(len(chunk.data) for chunk in rows) < offload.OBJECT_BYTES
+    assert await _whole(world) == b"".join(world.batches)
 
 
 @pytest.mark.parametrize("cleaned", [0, 4])
