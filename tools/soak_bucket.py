@@ -5,6 +5,7 @@ keys to a compacted topic, trim one topic, and delete another and make it again,
 least. Meanwhile one request of the bucket in ten fails, before its effect or after it, and a host
 dies every so often. Then all hosts die, and new ones take over. Every record that was acknowledged
 is read back as it was. Every object that a row names is there; after two sweeps there is no other.
+No node tells of an error.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Soak:
         self.server = PostgresServer(directory / "postgresql")
         self._directory = directory
         self._nodes: dict[int, Node] = {}
+        self._started: list[Node] = []
         self._sent: dict[tuple[str, int], list[bytes]] = {}
         self._until_s = time.monotonic() + minutes * 60
         #: The offset up to which the trimmed topic is gone.
@@ -82,6 +84,7 @@ class Soak:
             place = self._directory / f"{node_id}-{time.monotonic_ns()}"
             self._nodes[node_id] = Node(node_id, self.server.url, place, settings)
             self._nodes[node_id].spawn()
+            self._started.append(self._nodes[node_id])
         for node in self._nodes.values():
             node.await_ready()
 
@@ -219,6 +222,11 @@ class Soak:
         elif found != sent:
             yield f"{topic}-{partition}: {len(found)} records read back, {len(sent)} written"
 
+    def told_errors(self) -> list[str]:
+        """Return what nodes have told of as an error: a log that is not cleaned any more, say."""
+        lines = (line for node in self._started for line in node.output.splitlines())
+        return [line for line in lines if '"level": "error"' in line]
+
     async def left_behind(self) -> list[str]:
         """Sweep twice, without nodes; return lost and left objects."""
         self.end()
@@ -276,7 +284,7 @@ def main() -> int:
         print(f"{time.monotonic() - began_at:6.1f} s  written", flush=True)
         faults = soak.read_back()
         print(f"{time.monotonic() - began_at:6.1f} s  read back", flush=True)
-        faults += asyncio.run(soak.left_behind())
+        faults += asyncio.run(soak.left_behind()) + soak.told_errors()
         counts = ", ".join(f"{count} x {fault.value}" for fault, count in bucket.counts.items())
         print(f"faults of the bucket: {counts}")
         print(f"the database at most: {soak.largest_bytes / 1e6:.0f} MB")
