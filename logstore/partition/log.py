@@ -311,7 +311,7 @@ class PartitionLog:
         if steady_ms >= self._expiration_due_ms:
             self.expire_producers(steady_ms)
         snapshots = self._snapshots
-        snapshots.bytes_until_due -= header.batch_length
+        snapshots.bytes_until_due -= header.batch_length + snapshots.bytes_of_a_batch
         if snapshots.bytes_until_due <= 0:
             snapshots.take(state, for_kafka=False)
         first, start = header.base_offset, ledger.start_offset

@@ -21,6 +21,10 @@ from logstore.segments.ledger import Ledger
 
 _KEPT = 2
 _LARGE_BYTES = 1 << 20
+#: A snapshot is due after so many batches, however small they are: a replay takes 7 us for each.
+_BATCHES = 4096
+#: Of a large state after more: encoding so many bytes of it takes 0.5 % of an append.
+_BYTES_FOR_A_BATCH = 25
 #: Reading the headers of a log up to this size takes no longer than reading a snapshot.
 _SHORT_LOG_BYTES = 1 << 20
 
@@ -54,6 +58,8 @@ class Snapshots:
         self._interval_bytes = interval_bytes
         #: The log counts down with every append, and takes a snapshot at zero.
         self.bytes_until_due = interval_bytes
+        #: What a batch counts besides its own bytes.
+        self.bytes_of_a_batch = interval_bytes // _BATCHES
         #: The snapshots that are taken and not written yet.
         self.pending: list[_Pending] = []
         #: What is being written, its syncs beside the event loop. Others wait until it is done.
@@ -78,6 +84,11 @@ class Snapshots:
         elif ledger.trimmed or len(ledger.segments.base_offsets) > 1:
             yield from self.securing(state)
 
+    def replayed(self, batches: int, size_bytes: int) -> None:
+        """Count what a start has read behind the newest snapshot: the next one is due so much
+        sooner, and a process that is killed again and again reads no more each time."""
+        self.bytes_until_due -= size_bytes + batches * self.bytes_of_a_batch
+
     @property
     def written(self) -> tuple[list[int], list[int]]:
         """The end offsets of the snapshots that lie beside the log: ours, and Kafka's."""
@@ -98,10 +109,15 @@ class Snapshots:
         if len(own) > _LARGE_BYTES:
             # Encoding a large state as often would cost more than reading headers again.
             self._interval_bytes = max(self._interval_bytes, 16 * len(own))
-        self.bytes_until_due = self._interval_bytes
+        self._begin_interval(len(own))
         kafka = encode_kafka_snapshot(state) if for_kafka else None
         is_synced = for_kafka if synced is None else synced
         self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
+
+    def _begin_interval(self, state_bytes: int) -> None:
+        self.bytes_until_due = self._interval_bytes
+        batches = max(_BATCHES, state_bytes // _BYTES_FOR_A_BATCH)
+        self.bytes_of_a_batch = self._interval_bytes // batches
 
     def on_durable(self, end_offset: int) -> None:
         """Write the snapshots that were taken at or below the durable end, one after another.
@@ -165,8 +181,9 @@ class Snapshots:
         self.finish(offset)
         if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
             return
-        kafkas = encode_kafka_snapshot(state)
-        yield from self._ledger.attachments.replacing(snapshot_name(offset), encode_snapshot(state))
+        own, kafkas = encode_snapshot(state), encode_kafka_snapshot(state)
+        self._begin_interval(len(own))
+        yield from self._ledger.attachments.replacing(snapshot_name(offset), own)
         # After ours: else a crash could leave Kafka's alone, which knows less.
         self._write_kafkas(offset, kafkas)
         self._synced_at = offset

@@ -63,12 +63,12 @@ def recovering(
             state.producers.resume(steady_ms)
             snapshots.resume(closed.snapshots, closed.kafka_snapshots)
             return state
-    state = recover_state(ledger, steady_ms)
+    state = recover_state(ledger, snapshots, steady_ms)
     yield from snapshots.beginning(state, was_clean=was_clean)
     return state
 
 
-def recover_state(ledger: Ledger, steady_ms: int) -> PartitionState:
+def recover_state(ledger: Ledger, snapshots: Snapshots, steady_ms: int) -> PartitionState:
     """Return the state as of the end of an opened ledger, everything in it stable. Blocks.
 
     Producers that only the log tells of count as heard of at `steady_ms`.
@@ -78,7 +78,7 @@ def recover_state(ledger: Ledger, steady_ms: int) -> PartitionState:
     delete_snapshots_beyond(ledger, end_offset)
     state = _newest_state(ledger, steady_ms)
     is_without_snapshot = state.end_offset <= next(iter(ledger.segments.base_offsets), 0)
-    replay(ledger, state, steady_ms)
+    snapshots.replayed(*replay(ledger, state, steady_ms))
     if is_without_snapshot:
         # Compaction may have removed an epoch's first batch, or all its batches.
         with suppress(CorruptSnapshot):
@@ -109,11 +109,17 @@ def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
     return state
 
 
-def replay(ledger: Ledger, state: PartitionState, steady_ms: int) -> None:
-    """Fold every batch from `state.end_offset` to the ledger's end."""
+def replay(ledger: Ledger, state: PartitionState, steady_ms: int) -> tuple[int, int]:
+    """Fold every batch from `state.end_offset` to the ledger's end.
+
+    Returns how many there were, and their bytes.
+    """
+    batches = size_bytes = 0
     for header, batch in ledger.batches.iterate(state.end_offset):
         _replay_batch(state, header, batch, steady_ms)
+        batches, size_bytes = batches + 1, size_bytes + header.size_bytes
     state.end_offset = max(state.end_offset, ledger.end_offset)
+    return batches, size_bytes
 
 
 def _replay_batch(

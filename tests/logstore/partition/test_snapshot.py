@@ -7,6 +7,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore.partition import snapshots
 from logstore.partition.log_config import LogConfig
 from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot, encode_snapshot
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
@@ -108,6 +109,38 @@ def test_a_snapshot_is_written_when_its_end_is_durable_and_not_before() -> None:
     assert snapshots_of(partition) == []
     partition.settle()
     assert snapshots_of(partition) == [4]
+
+
+def test_small_batches_have_a_snapshot_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_BATCHES", 10)
+    partition = SteppedPartition(LogConfig(snapshot_interval_bytes=1 << 20))
+    fill(partition, 25)
+    partition.settle()
+    assert snapshots_of(partition) == [10, 20]
+
+
+def test_a_large_state_is_encoded_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "_BATCHES", 10)
+    monkeypatch.setattr(snapshots, "_BYTES_FOR_A_BATCH", 1)
+    partition = SteppedPartition(LogConfig(snapshot_interval_bytes=1 << 20))
+    for producer_id in range(12):
+        partition.append(b"x", producer_id=producer_id, epoch=0, sequence=0)
+    partition.settle()
+    fill(partition, 30)
+    partition.settle()
+    assert snapshots_of(partition) == [10]
+
+
+def test_a_process_that_is_killed_again_and_again_replays_no_more_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshots, "_BATCHES", 10)
+    partition = SteppedPartition(LogConfig(snapshot_interval_bytes=1 << 20))
+    for _ in range(7):
+        fill(partition, 3)
+        partition.settle()
+        partition.crash()
+    assert snapshots_of(partition) == [10, 20]
 
 
 def test_recovery_does_not_grow_with_the_age_of_the_oldest_transaction() -> None:

@@ -92,6 +92,20 @@ async def test_the_coordinators_topics_are_internal(broker: Broker) -> None:
     assert topic is broker.topics.ensure_internal(CONSUMER_OFFSETS)
 
 
+async def test_coordinators_segments_are_short_for_a_start_replays_what_is_not_compacted(
+    broker: Broker,
+) -> None:
+    topic = broker.topics.ensure(CONSUMER_OFFSETS)
+    log = broker.topics.partition(CONSUMER_OFFSETS, 0)
+    assert topic.settings.segment_bytes == 100 << 20
+    assert log.config.segment_bytes == 2 << 20
+    larger = {**topic.configs, "max.message.bytes": str(5 << 20)}
+    broker.topics.reconfigure(topic, larger)
+    assert log.config.segment_bytes == 5 << 20
+    broker.topics.reconfigure(topic, {**larger, "segment.bytes": str(1 << 20)})
+    assert log.config.segment_bytes == 1 << 20
+
+
 async def test_coordinators_may_write_batches_of_a_mebibyte_whatever_is_set(
     start_broker: StartBroker,
 ) -> None:
