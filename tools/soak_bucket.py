@@ -51,6 +51,9 @@ _KILL_EVERY_S = 25.0
 _PATIENCE_S = 300.0
 #: A host that has died is back after some seconds.
 _ASKED_EVERY_S = 1.0
+#: A round of writing aside begins this long after the one before it, at least: the bucket has room
+#: on this disk for what no sweep has found yet.
+_ROUND_S = 60.0
 #: Bytes of keys and of what is trimmed or deleted, in parts of those of a partition.
 _ASIDE = 4
 
@@ -109,7 +112,9 @@ class Soak:
             rounds = 0
             while rounds == 0 or time.monotonic() < self._until_s:
                 rounds += 1
+                ends_s = time.monotonic() + _ROUND_S
                 self._write_aside()
+                time.sleep(max(min(ends_s, self._until_s) - time.monotonic(), 0))
         print(f"{rounds} rounds of compacting, trimming and deleting")
 
     def _write_aside(self) -> None:

@@ -87,9 +87,13 @@ class BulkStore:
         """As `CommitStore.delete`. The objects go with the next sweep."""
         await self._rows.delete(keys)
 
-    async def reclaim(self) -> None:
+    async def reclaim(self, bytes_min: int) -> None:
         """As `CommitStore.reclaim`."""
-        await self._rows.reclaim()
+        await self._rows.reclaim(bytes_min)
+
+    async def incarnations(self) -> Collection[int]:
+        """As `CommitStore.incarnations`."""
+        return await self._rows.incarnations()
 
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         """As `CommitStore.remains`."""

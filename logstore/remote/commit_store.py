@@ -213,8 +213,17 @@ class CommitStore(Protocol):
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
 
-    async def reclaim(self) -> None:
-        """Let the room of removed chunks be used again. Raises StoreUnavailable."""
+    async def reclaim(self, bytes_min: int) -> None:
+        """Let the room of removed chunks be used again, once it is so much.
+
+        Raises StoreUnavailable.
+        """
+
+    async def incarnations(self) -> Collection[int]:
+        """Return the incarnation of each node: no earlier one of any node can commit any more.
+
+        Raises StoreUnavailable.
+        """
 
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""

@@ -9,8 +9,9 @@ until it answers again.
 
 The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`, where
 STORE is the database's own. A node may end between the write of an object and the commit, so a
-sweep lists the objects of its database, and deletes those that no reference names now and none
-named at the sweep before. What another cluster has in the same bucket is never listed.
+sweep lists the objects of its database, and deletes those that no reference names: at once what an
+incarnation wrote that was replaced, as no commit of its can name it any more; else what none named
+at the sweep before either. What another cluster has in the same bucket is never listed.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from logstore.remote.remote_ledger import RemoteLedger
 OBJECT_BYTES = 8 << 20
 #: Bytes that one reference stands for, at least: a read fetches so much.
 REFERENCE_BYTES = 1 << 20
-#: Bytes that one node moves until it has their room in the rows made free. By itself a database
-#: looks for what was removed once a minute, which is a gigabyte at 20 MB/s.
+#: Bytes that are removed from the rows, moved or deleted, until their room is made free. By itself
+#: a database looks for what was removed once a minute, which is a gigabyte at 20 MB/s.
 RECLAIM_BYTES = 64 << 20
 #: The least time between two sweeps: a node writes an object and commits its references in less.
 SWEEP_INTERVAL_MS = 600_000
@@ -70,8 +71,6 @@ class Offload:
         self._count = count()
         #: The logs whose chunks are too few for an object yet.
         self._waiting: dict[RemoteLedger, _Waiting] = {}
-        self.moved_bytes = 0
-        self._reclaimed_at_bytes = 0
 
     async def offload(self, ledger: RemoteLedger, now_ms: int) -> bool:
         """Move some chunks of a log, if it is time; return whether more may be due at once.
@@ -99,10 +98,8 @@ class Offload:
         return bool(chunks) and await self._move(ledger, chunks, bases, replacements)
 
     async def reclaim(self) -> None:
-        """Free the room of what was moved, once that is enough. Raises StoreUnavailable."""
-        if self.moved_bytes - self._reclaimed_at_bytes >= RECLAIM_BYTES:
-            self._reclaimed_at_bytes = self.moved_bytes
-            await self._rows.reclaim()
+        """Free the room of what was removed by any node, if it is much. Raises StoreUnavailable."""
+        await self._rows.reclaim(RECLAIM_BYTES)
 
     def forget(self, is_led: Callable[[RemoteLedger], bool]) -> None:
         """Forget the logs that are not led here any more."""
@@ -148,7 +145,6 @@ class Offload:
         references = referring(chunks, object_key, bases)
         move = Move(ledger.key, first.base_offset, last.end_offset, references)
         if not ledger.is_closed and await ledger.move(move, replacements):
-            self.moved_bytes += len(data)
             return True
         # Else the sweep finds it.
         await self._objects.delete([object_key])
@@ -185,21 +181,32 @@ class Sweep:
         self._unnamed: set[str] = set()
 
     async def sweep(self) -> int:
-        """Delete what nothing names, now as at the sweep before; return how many objects.
+        """Delete what nothing names, now or ever again; return how many objects.
 
         Call it every `SWEEP_INTERVAL_MS` at most. Raises StoreUnavailable, ObjectsUnavailable.
         """
         # Objects first: what is written and named in between is not listed.
         keys = {each.key async for page in self._objects.list_keys(self._prefix) for each in page}
+        # What an earlier incarnation has committed is among the references, which are read later.
+        current = {None, *await self._store.incarnations()}
         try:
             named = {decode(data).object_key for data in await self._store.references()}
         except ValueError as newer:
             raise StoreUnavailable(str(newer)) from newer
         unnamed = keys - named
-        gone = sorted(unnamed & self._unnamed)
+        replaced = {key for key in unnamed if _writer(key) not in current}
+        gone = sorted(replaced | (unnamed & self._unnamed))
         await self._objects.delete(gone)
         self._unnamed = unnamed.difference(gone)
         return len(gone)
+
+
+def _writer(object_key: str) -> int | None:
+    """Return the incarnation that wrote an object; None: no incarnation of any node."""
+    match object_key.split("-")[-2:]:
+        case [incarnation, count] if incarnation.isdigit() and count.isdigit():
+            return int(incarnation)
+    return None
 
 
 class Bulk(NamedTuple):

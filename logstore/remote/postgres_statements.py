@@ -130,9 +130,16 @@ SELECT base_offset, end_offset, data FROM (
 WHERE number = 1 OR size_bytes <= $4
 ORDER BY base_offset"""
 
+#: How many parts of values were removed since the last vacuum, by the server's own count, which is
+#: some seconds old.
+REMOVED_PARTS = """
+SELECT pg_stat_get_dead_tuples(reltoastrelid) FROM pg_class WHERE oid = 'chunks'::regclass"""
+
 #: Not while another node does it. What was free is used again, but not given back: that would keep
 #: commits out meanwhile.
 RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
+
+INCARNATIONS = "SELECT incarnation FROM nodes"
 
 #: Reads all rows, but of each only the first bytes.
 REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"

@@ -55,6 +55,8 @@ _BYTES_A_SECOND = 4 << 20
 _CONNECT_S = 2.0
 _READ_S = 30.0
 _RECLAIM_S = 600.0
+#: The server stores a value that is larger than this in parts of this size.
+_PART_BYTES = 1_996
 #: Settings of the connection for commits, whatever the database or the role has. A commit that has
 #: returned is on the disk. A node that stops in the middle of a transaction holds its row for five
 #: seconds at most, so that it can be taken over.
@@ -252,9 +254,15 @@ class PostgresStore:
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
 
-    async def reclaim(self) -> None:
+    async def reclaim(self, bytes_min: int) -> None:
         async with self._reading() as reader:
-            await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
+            if await reader.fetchval(sql.REMOVED_PARTS) * _PART_BYTES >= bytes_min:
+                await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
+
+    async def incarnations(self) -> Collection[int]:
+        async with self._reading() as reader:
+            rows = await reader.fetch(sql.INCARNATIONS)
+        return [incarnation for (incarnation,) in rows]
 
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         async with self._reading() as reader:

@@ -22,6 +22,9 @@ from magnetar.runtime.background import Background
 from magnetar.storage.topics import Topics
 
 _INTERVAL_S = 1.0
+#: A node sweeps so long after its start for the first time: where nodes live for minutes, sweeps
+#: still delete what those before them have left.
+_FIRST_SWEEP_MS = 60_000
 #: The wait after a failure, which grows up to the second.
 _RETRY_S = (5.0, 60.0)
 
@@ -47,7 +50,7 @@ class Offloading:
         #: Whether the last attempt has failed.
         self.is_failing = False
         self._retry_s = _RETRY_S[0]
-        self._swept_ms = clock.steady_ms()
+        self._swept_ms = clock.steady_ms() + _FIRST_SWEEP_MS - SWEEP_INTERVAL_MS
 
     def start(self) -> None:
         """Move from here on."""
@@ -84,6 +87,7 @@ class Offloading:
                 _ledger(log), self._clock.steady_ms()
             ):
                 await self._offload.reclaim()
+        await self._offload.reclaim()
         now_ms = self._clock.steady_ms()
         if self._is_controller() and now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
             self._swept_ms = now_ms

@@ -49,9 +49,6 @@ _log = get_logger("logs")
 
 #: Kafka's default of max.message.bytes, below which it has no effect on coordinators' topics.
 _COORDINATOR_BATCH_BYTES_MIN = 1_048_588
-#: Coordinators' segments end here, however long they may be: a start replays what no compaction can
-#: shorten yet, which is the last of them and as much before it.
-_COORDINATOR_SEGMENT_BYTES = 2 << 20
 
 
 class Opening(NamedTuple):
@@ -398,7 +395,8 @@ class Logs:
             return settings
         # A coordinator must be able to write what a timer has decided, however small the limit is.
         message_bytes = max(settings.max_message_bytes, _COORDINATOR_BATCH_BYTES_MIN)
-        segment_bytes = min(settings.segment_bytes, max(_COORDINATOR_SEGMENT_BYTES, message_bytes))
+        # A start replays what no compaction can shorten: the last segment, and as much before it.
+        segment_bytes = min(settings.segment_bytes, message_bytes)
         return replace(settings, max_message_bytes=message_bytes, segment_bytes=segment_bytes)
 
     async def persist_start_offsets(self, starts: Sequence[tuple[PartitionLog, int]]) -> None:

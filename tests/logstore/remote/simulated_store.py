@@ -81,6 +81,7 @@ class SimulatedDatabase:
         self._logs: dict[LogKey, _Log] = {}
         #: How often the room of what was removed was made free.
         self.reclaimed = 0
+        self._removed_bytes = 0
         # How to take back what no standby has yet, the newest last.
         self._undo: list[Callable[[], None]] = []
 
@@ -174,12 +175,15 @@ class SimulatedDatabase:
             for one in log.chunks
             if one not in kept
         ), "a chunk reaches beyond what is replaced"
+        self._removed_bytes += _size(log.chunks) - _size(kept)
         log.chunks = sorted([*kept, *move.chunks], key=lambda chunk: chunk.base_offset)
 
     def _begin(self, start: LogStart) -> None:
         log = self._log(start.key)
         log.start_offset = max(log.start_offset, start.start_offset)
-        log.chunks = [one for one in log.chunks if one.end_offset > start.kept_from]
+        kept = [one for one in log.chunks if one.end_offset > start.kept_from]
+        self._removed_bytes += _size(log.chunks) - _size(kept)
+        log.chunks = kept
         log.segments = [one for one in log.segments if one.end_offset > start.kept_from]
 
     def _attach(self, change: AttachmentChange) -> None:
@@ -234,14 +238,24 @@ class SimulatedDatabase:
             if is_reference(chunk.data)
         ]
 
+    def reclaim(self, bytes_min: int) -> None:
+        """Make room that was removed free, if it is so much."""
+        if self._removed_bytes >= bytes_min:
+            self._removed_bytes = 0
+            self.reclaimed += 1
+
     def delete(self, keys: Iterable[LogKey]) -> None:
         """Delete everything of these logs."""
         for key in keys:
-            self._logs.pop(key, None)
+            self._removed_bytes += _size(self._logs.pop(key, _Log()).chunks)
 
     def keys(self) -> set[LogKey]:
         """Return the logs of which anything is stored."""
         return set(self._logs)
+
+
+def _size(chunks: Iterable[Chunk]) -> int:
+    return sum(len(chunk.data) for chunk in chunks)
 
 
 def _lies_outside(each: Chunk | StoredSegment, bounds: StoredSegment | Move) -> bool:
@@ -359,9 +373,13 @@ class SimulatedStore:
         await self._ask()
         self._database.delete(keys)
 
-    async def reclaim(self) -> None:
+    async def reclaim(self, bytes_min: int) -> None:
         await self._ask()
-        self._database.reclaimed += 1
+        self._database.reclaim(bytes_min)
+
+    async def incarnations(self) -> Collection[int]:
+        await self._ask()
+        return [node.incarnation for node in self._database.nodes.values()]
 
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         await self._ask()

@@ -301,7 +301,7 @@ async def test_a_move_takes_the_place_of_chunks_and_of_nothing_else(store: Commi
 async def test_reclaiming_changes_nothing_that_is_read(store: CommitStore) -> None:
     await write(store, Changes([chunk(0), chunk(4)]))
     await write(store, Changes(starts=[LogStart(KEY, 4, 4)]))
-    await store.reclaim()
+    await store.reclaim(0)
     assert [*(await load(store)).chunks] == [chunk(4)]
 
 

@@ -48,7 +48,7 @@ class World:
         asyncio.run(self.rows.connect())
         self.store = BulkStore(self.rows, self.objects)
         self.stepped.reads = StoreReads(self.store)
-        self.offload = Offload(self.rows, self.objects, PREFIX, incarnation=3, age_ms=AGE_MS)
+        self.offload = Offload(self.rows, self.objects, PREFIX, incarnation=0, age_ms=AGE_MS)
         self.batches: list[bytes] = []
         # No batch stays in memory: all reads go to the store.
         self.ledger = self.stepped.load(tail=MemoryTail(0))
@@ -145,14 +145,21 @@ async def test_enough_chunks_become_one_object(world: World) -> None:
     await world.check()
 
 
-async def test_the_room_of_what_moved_is_made_free_now_and_then(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_moved", [True, False])
+async def test_the_room_of_what_was_removed_is_made_free_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_moved: bool
 ) -> None:
     monkeypatch.setattr(offload, "RECLAIM_BYTES", 6_000)
     counts = []
     for _ in range(4):
         world.append(10)
-        assert await world.carried_out()
+        if is_moved:
+            assert await world.carried_out()
+        else:
+            world.ledger.roll()
+            world.append(1)
+            world.ledger.trim(world.ledger.end_offset - 1)
+            world.stepped.executor.run()
         await world.offload.reclaim()
         counts.append(world.stepped.database.reclaimed)
     assert counts == [0, 1, 1, 2]
@@ -179,6 +186,20 @@ async def test_a_sweep_leaves_the_objects_of_other_stores_in_the_bucket_alone(
     other = Sweep(empty, world.objects, "logs/other")
     assert [await other.sweep(), await other.sweep()] == [0, 0]
     assert all(key.startswith(f"{PREFIX}/") for key in world.objects.objects)
+    await world.check()
+
+
+async def test_what_a_replaced_incarnation_left_goes_with_the_first_sweep(world: World) -> None:
+    world.append(24)
+    assert await world.carried_out()
+    named = set(world.objects.objects)
+    for incarnation in (0, 1):
+        world.objects.objects[f"{PREFIX}/topic/0/0-1-{incarnation}-7"] = b"x"
+    world.stepped.database.start_node(NODE, 1)
+    sweep = Sweep(world.store, world.objects, PREFIX)
+    assert await sweep.sweep() == 1
+    assert world.objects.objects.keys() - named == {f"{PREFIX}/topic/0/0-1-1-7"}
+    assert await sweep.sweep() == 1
     await world.check()
 
 

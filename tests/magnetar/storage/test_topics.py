@@ -98,7 +98,7 @@ async def test_coordinators_segments_are_short_for_a_start_replays_what_is_not_c
     topic = broker.topics.ensure(CONSUMER_OFFSETS)
     log = broker.topics.partition(CONSUMER_OFFSETS, 0)
     assert topic.settings.segment_bytes == 100 << 20
-    assert log.config.segment_bytes == 2 << 20
+    assert log.config.segment_bytes == log.config.max_message_bytes == 1_048_588
     larger = {**topic.configs, "max.message.bytes": str(5 << 20)}
     broker.topics.reconfigure(topic, larger)
     assert log.config.segment_bytes == 5 << 20
