@@ -215,7 +215,13 @@ class Cleaner:
             # Retention, or a deletion, was faster: the log looks different now.
             return False
         except KafkaError as refusal:
-            _report("a log was not cleaned", log, refusal)
+            # The store does not answer: the next look may find that it does.
+            _log.warning(
+                "a log was not cleaned yet",
+                topic=log.topic,
+                partition=log.partition,
+                reason=str(refusal),
+            )
             return False
         except WireError as error:
             self._leave_alone("a damaged log", log, error)
