@@ -11,13 +11,15 @@ The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNAT
 STORE is the database's own. A node may end between the write of an object and the commit, so a
 sweep lists the objects of its database, and deletes those that no reference names: at once what an
 incarnation wrote that was replaced, as no commit of its can name it any more; else what none named
-at the sweep before either. What another cluster has in the same bucket is never listed.
+at the sweep before either. It deletes once what it has read is proven: the database may show a
+commit that its standby does not have yet, and after a fail-over the reference would be back, and
+its object gone. What another cluster has in the same bucket is never listed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -173,17 +175,27 @@ def referring(chunks: Sequence[Chunk], object_key: str, bases: Sequence[int]) ->
 class Sweep:
     """Deletes objects that nothing names. One node of a cluster does it."""
 
-    def __init__(self, store: CommitStore, objects: ObjectStore, prefix: str) -> None:
-        """`prefix`: of the objects that this store alone may name."""
+    def __init__(
+        self,
+        store: CommitStore,
+        objects: ObjectStore,
+        prefix: str,
+        settle: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`prefix`: of the objects that this store alone may name. `settle` returns when all that
+        was read before it is for good, or raises StorageFailure.
+        """
         self._store = store
         self._objects = objects
         self._prefix = prefix
+        self._settle = settle
         self._unnamed: set[str] = set()
 
     async def sweep(self) -> int:
         """Delete what nothing names, now or ever again; return how many objects.
 
-        Call it every `SWEEP_INTERVAL_MS` at most. Raises StoreUnavailable, ObjectsUnavailable.
+        Call it every `SWEEP_INTERVAL_MS` at most. Raises StoreUnavailable, ObjectsUnavailable,
+        StorageFailure.
         """
         # Objects first: what is written and named in between is not listed.
         keys = {each.key async for page in self._objects.list_keys(self._prefix) for each in page}
@@ -195,6 +207,7 @@ class Sweep:
             raise StoreUnavailable(str(newer)) from newer
         unnamed = keys - named
         replaced = {key for key in unnamed if _writer(key) not in current}
+        await self._settle()
         gone = sorted(replaced | (unnamed & self._unnamed))
         await self._objects.delete(gone)
         self._unnamed = unnamed.difference(gone)

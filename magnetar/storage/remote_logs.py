@@ -86,7 +86,7 @@ class RemoteLogs(Logs):
         if self._objects is not None:
             own = (self._rows, self._objects, self._objects_prefix)
             offload = Offload(*own, incarnation, self._objects_after_ms)
-            self.bulk = Bulk(offload, Sweep(*own))
+            self.bulk = Bulk(offload, Sweep(*own, self._group_commit.settle))
 
     @property
     def is_leased(self) -> bool:

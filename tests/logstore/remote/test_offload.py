@@ -183,7 +183,7 @@ async def test_a_sweep_leaves_the_objects_of_other_stores_in_the_bucket_alone(
     assert await world.carried_out()
     empty = SimulatedStore(SimulatedDatabase())
     await empty.connect()
-    other = Sweep(empty, world.objects, "logs/other")
+    other = Sweep(empty, world.objects, "logs/other", _nothing)
     assert [await other.sweep(), await other.sweep()] == [0, 0]
     assert all(key.startswith(f"{PREFIX}/") for key in world.objects.objects)
     await world.check()
@@ -196,7 +196,7 @@ async def test_what_a_replaced_incarnation_left_goes_with_the_first_sweep(world:
     for incarnation in (0, 1):
         world.objects.objects[f"{PREFIX}/topic/0/0-1-{incarnation}-7"] = b"x"
     world.stepped.database.start_node(NODE, 1)
-    sweep = Sweep(world.store, world.objects, PREFIX)
+    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
     assert await sweep.sweep() == 1
     assert world.objects.objects.keys() - named == {f"{PREFIX}/topic/0/0-1-1-7"}
     assert await sweep.sweep() == 1
@@ -226,7 +226,7 @@ async def test_an_object_store_that_fails_leaves_the_rows(world: World) -> None:
     assert await world.carried_out()
     # The one whose writer heard nothing is there too, until two sweeps have not found its name.
     assert len(world.objects.objects) == 2
-    sweep = Sweep(world.store, world.objects, PREFIX)
+    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep(), await sweep.sweep(), await sweep.sweep()] == [0, 1, 0]
     await world.check()
 
@@ -315,7 +315,7 @@ async def test_what_was_cleaned_moves_once_more(world: World) -> None:
     assert not any(is_reference(chunk.data) for chunk in world.chunks())
     assert await world.carried_out()
     assert await world.read(0) == b"".join(world.batches[2:12])
-    sweep = Sweep(world.store, world.objects, PREFIX)
+    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
     assert await world.read(0) == b"".join(world.batches[2:12])
 
@@ -455,7 +455,7 @@ async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World)
     data = bytearray(log.chunks[0].data)
     data[1] = 9
     log.chunks[0] = log.chunks[0]._replace(data=bytes(data))
-    sweep = Sweep(world.store, world.objects, PREFIX)
+    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="later release"):
             await sweep.sweep()
