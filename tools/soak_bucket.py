@@ -114,6 +114,7 @@ class Soak:
                 rounds += 1
                 ends_s = time.monotonic() + _ROUND_S
                 self._write_aside()
+                # Else this disk is full before a sweep comes: `_ROUND_S`.
                 time.sleep(max(min(ends_s, self._until_s) - time.monotonic(), 0))
         print(f"{rounds} rounds of compacting, trimming and deleting")
 

@@ -57,9 +57,10 @@ class Snapshots:
         self._ledger = ledger
         self._interval_bytes = interval_bytes
         #: The log counts down with every append, and takes a snapshot at zero.
-        self.bytes_until_due = interval_bytes
+        self.bytes_until_due = 0
         #: What a batch counts besides its own bytes.
-        self.bytes_of_a_batch = interval_bytes // _BATCHES
+        self.bytes_of_a_batch = 0
+        self._begin_interval(0)
         #: The snapshots that are taken and not written yet.
         self.pending: list[_Pending] = []
         #: What is being written, its syncs beside the event loop. Others wait until it is done.
@@ -106,15 +107,15 @@ class Snapshots:
         `synced` overrides that.
         """
         own = encode_snapshot(state)
-        if len(own) > _LARGE_BYTES:
-            # Encoding a large state as often would cost more than reading headers again.
-            self._interval_bytes = max(self._interval_bytes, 16 * len(own))
         self._begin_interval(len(own))
         kafka = encode_kafka_snapshot(state) if for_kafka else None
         is_synced = for_kafka if synced is None else synced
         self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
 
     def _begin_interval(self, state_bytes: int) -> None:
+        if state_bytes > _LARGE_BYTES:
+            # Encoding a large state as often would cost more than reading headers again.
+            self._interval_bytes = max(self._interval_bytes, 16 * state_bytes)
         self.bytes_until_due = self._interval_bytes
         batches = max(_BATCHES, state_bytes // _BYTES_FOR_A_BATCH)
         self.bytes_of_a_batch = self._interval_bytes // batches

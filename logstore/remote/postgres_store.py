@@ -88,6 +88,8 @@ class PostgresStore:
         self._has_standby = False
         #: Connections for proofs that are not in use, each with its statement.
         self._provers: list[tuple[asyncpg.Connection[Any], Any]] = []
+        #: What the last vacuum had to leave, since an older transaction may still read it.
+        self._kept_parts = 0
         self.proven = 0
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
@@ -256,8 +258,11 @@ class PostgresStore:
 
     async def reclaim(self, bytes_min: int) -> None:
         async with self._reading() as reader:
-            if await reader.fetchval(sql.REMOVED_PARTS) * _PART_BYTES >= bytes_min:
+            parts = await reader.fetchval(sql.REMOVED_PARTS)
+            self._kept_parts = min(self._kept_parts, parts)
+            if (parts - self._kept_parts) * _PART_BYTES >= bytes_min:
                 await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
+                self._kept_parts = await reader.fetchval(sql.REMOVED_PARTS)
 
     async def incarnations(self) -> Collection[int]:
         async with self._reading() as reader:

@@ -216,12 +216,7 @@ class Cleaner:
             return False
         except KafkaError as refusal:
             # The store does not answer: the next look may find that it does.
-            _log.warning(
-                "a log was not cleaned yet",
-                topic=log.topic,
-                partition=log.partition,
-                reason=str(refusal),
-            )
+            _report("a log was not cleaned yet", log, refusal, _log.warning)
             return False
         except WireError as error:
             self._leave_alone("a damaged log", log, error)
@@ -286,5 +281,7 @@ class Cleaner:
                     await self.clean()
 
 
-def _report(event: str, log: PartitionLog, error: Exception) -> None:
-    _log.error(event, topic=log.topic, partition=log.partition, reason=str(error))
+def _report(
+    event: str, log: PartitionLog, error: Exception, tell: Callable[..., object] = _log.error
+) -> None:
+    tell(event, topic=log.topic, partition=log.partition, reason=str(error))

@@ -87,6 +87,7 @@ class Offloading:
                 _ledger(log), self._clock.steady_ms()
             ):
                 await self._offload.reclaim()
+        # Also where nothing moved: compaction and deletions remove rows too.
         await self._offload.reclaim()
         now_ms = self._clock.steady_ms()
         if self._is_controller() and now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:

@@ -200,3 +200,36 @@ async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
     assert await connection.fetchval("SHOW statement_timeout") == "0"
     await store.close()
+
+
+async def test_what_another_transaction_still_reads_is_vacuumed_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Not skipped where the server's own vacuum is at it.
+    monkeypatch.setattr(sql, "RECLAIM", "VACUUM (TRUNCATE FALSE) chunks")
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    reader, admin = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    store = PostgresStore(postgres_url)
+    store.begin_as(1, 1)
+    await store.connect()
+    key = LogKey(UUID(int=1), 0)
+    await store.commit(
+        Commit(1, 0, Changes([Chunk(key, n, n + 1, bytes(100_000)) for n in range(20)]))
+    )
+    dump = reader.transaction(isolation="repeatable_read")
+    await dump.start()
+    await reader.fetchval("SELECT count(*) FROM magnetar.chunks")
+    await store.commit(Commit(2, 1, Changes(moves=[Move(key, 0, 20, [])])))
+    await _until_counted(store, admin)
+    vacuums = []
+    for _ in range(3):
+        await store.reclaim(1_000_000)
+        vacuums.append(
+            await admin.fetchval("SELECT pg_stat_get_vacuum_count('magnetar.chunks'::regclass)")
+        )
+    assert vacuums == [1, 1, 1]
+    await dump.rollback()
+    for connection in (reader, admin):
+        await connection.close()
+    await store.close()
