@@ -379,6 +379,6 @@ def test_a_transaction_over_nodes_that_speak_tls(
     stranger = Node(4, cluster.url, tmp_path / "4", settings)
     stranger.spawn()
     assert stranger.wait() == 2
-    assert "other nodes would not believe this node's certificate as that of 127.0.0.1" in (
+    assert "other nodes would not trust this node's certificate as that of 127.0.0.1" in (
         stranger.output
     )

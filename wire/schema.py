@@ -1,6 +1,6 @@
-"""Declarations made explicit: version ranges, and the fields of a struct in wire order.
+"""The fields of a struct in wire order, and version ranges: read from a message's declaration.
 
-Annotations are evaluated here on first use, not when a module of messages is imported.
+A struct's annotations are evaluated when the struct is first used, not when its module is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNSET: Any = object()
 
 
 class VersionRange:
-    """The versions `first` to `last`, both inclusive; empty when first > last."""
+    """The versions from `first` to `last`, both inclusive; empty when first > last."""
 
     __slots__ = ("first", "last")
 
@@ -44,7 +44,7 @@ class VersionRange:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, VersionRange):
             return NotImplemented
-        # Every empty range says the same: in no version.
+        # All empty ranges mean the same: no version.
         return (self.empty and other.empty) or (self.first, self.last) == (other.first, other.last)
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ NO_VERSION = VersionRange(0, -1)
 
 
 class InVersions:
-    """The right-hand side of a field that does not exist, or is not the same, in every version."""
+    """What `in_versions` returns: the right-hand side of a field that differs between versions."""
 
     __slots__ = ("default", "flexible", "ignorable", "nullable", "tag", "tagged", "versions")
 
@@ -95,12 +95,16 @@ def in_versions(
 ) -> Any:
     """Declare a field that differs between the versions of its message.
 
-    `versions`: where it exists. `nullable`: where None may be sent (default: wherever it exists, if
-    its type says `| None`). `tag`: sent as this tagged field, in the versions `tagged` (default:
-    `versions`), and only when it is not the default. `default`: in Kafka's sense; left out: 0, "",
-    b"", [], the zero UUID, or an empty struct. `ignorable`: encoding a version without the field
-    drops its value silently; else a value other than the default is an error there. `flexible`:
-    overrides the message's own.
+    `versions`: the versions that have the field.
+    `nullable`: the versions in which the field may be None. By default all of `versions` if the
+    field's type says `| None`, else none.
+    `tag`: the number under which the versions in `tagged` (by default `versions`) send the field as
+    a tagged field. A tagged field is sent only when its value is not the default.
+    `default`: the value in a new struct, and in versions without the field. By default 0, "", b"",
+    [], the zero UUID or an empty struct.
+    `ignorable`: a version without the field drops its value silently. Otherwise a value other than
+    the default is an error in such a version.
+    `flexible`: the versions in which the field's lengths are compact, instead of the message's own.
     """
     return InVersions(
         versions,
@@ -114,7 +118,7 @@ def in_versions(
 
 
 class Field:
-    """One field of a struct: where it exists, how it lies there, what it is when it is absent."""
+    """One field of a struct: its versions, its encoding, and its value where it is absent."""
 
     __slots__ = (
         "default",
@@ -143,9 +147,10 @@ class Field:
             # Kafka's schemas may name nullable versions in which the field does not exist.
             self.nullable = VersionRange.parse(declared.nullable) & self.versions
         self.ignorable: bool = declared.ignorable
-        # RequestHeader's client id alone: it keeps its old form in a flexible header.
+        # Only RequestHeader's client id has this: it keeps its old form in a flexible header.
         self.flexible = VersionRange.parse(declared.flexible) if declared.flexible else None
-        #: None, a number, a string, bytes, a UUID; `[]` and a struct's class stand for a fresh one.
+        #: None, a number, a string, bytes or a UUID. `[]` stands for a new list, the class of a
+        #: struct for a new struct.
         self.default: Any = declared.default
         if declared.default is _UNSET:
             self.default = default_of(self.type)
@@ -186,14 +191,14 @@ _PLAIN: dict[Any, types.WireType] = {
 
 
 def _wire_type(annotation: Any) -> tuple[types.WireType, bool]:
-    """Return the type an annotation means, and whether it allows None."""
+    """Return the wire type that an annotation means, and whether the annotation allows None."""
     if get_origin(annotation) is Annotated:
         wire_type: types.WireType = annotation.__metadata__[0]
         return wire_type, False
     if get_origin(annotation) in (Union, UnionType):
         members = [member for member in get_args(annotation) if member is not type(None)]
         if len(members) != 1:
-            raise TypeError(f"{annotation} is no type of the protocol")
+            raise TypeError(f"{annotation} is not a type of the protocol")
         return _wire_type(members[0])[0], True
     if get_origin(annotation) is list:
         element, optional = _wire_type(get_args(annotation)[0])
@@ -204,12 +209,12 @@ def _wire_type(annotation: Any) -> tuple[types.WireType, bool]:
         return _PLAIN[annotation], False
     if hasattr(annotation, "_declared"):
         return types.Nested(annotation), False
-    raise TypeError(f"{annotation} is no type of the protocol")
+    raise TypeError(f"{annotation} is not a type of the protocol")
 
 
 def fields_of(struct: Any) -> tuple[Field, ...]:
-    """Return the fields of a declared struct, in wire order. Evaluated once per class."""
-    # Not `getattr`: a struct must not take the fields of its base for its own.
+    """Return the fields of a declared struct, in wire order. Each class is evaluated once."""
+    # Not `getattr`: that would find the fields of a base class too.
     known: tuple[Field, ...] | None = struct.__dict__.get("_fields")
     if known is None:
         known = tuple(_evaluate(struct))
@@ -222,13 +227,13 @@ def _evaluate(struct: Any) -> list[Field]:
     fields = []
     for name, (annotation, declared) in struct._declared.items():
         if isinstance(annotation, str):
-            # The text is a declaration of ours, from the class body that is being compiled.
-            annotation = eval(annotation, scope)  # noqa: S307  # as said
+            # `eval` is safe here: the text comes from a class body of our own code.
+            annotation = eval(annotation, scope)  # noqa: S307  # see above
         if declared is MISSING:
             declared = InVersions()
         fields.append(Field(name, annotation, declared))
     return fields
 
 
-#: The right-hand side of a field that has none.
+#: Stands for the right-hand side of a field that is declared without one.
 MISSING: Any = object()

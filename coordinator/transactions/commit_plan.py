@@ -1,18 +1,19 @@
-"""What a decision still owes, and in which order it is carried out: one table.
+"""Which markers a decision owes, and in which order its records are written: one table.
 
 A decision owes a marker to every partition that the transaction holds. COMPLETE_* in the log means
-that nothing of the transaction is open anywhere. So COMPLETE_* is written
+that no partition has anything of the transaction open. So COMPLETE_* is written at one of three
+moments:
 
-- as the decision itself, with all markers, where a crash leaves all of them or none
-  (`Plan.ONE_RECORD`);
-- else after PREPARE_*, once all markers are durable, which may take many steps where they are
-  many (`Plan.IN_SLICES`), and time where another node has to append them: at the next request for
-  the id, or soon (`magnetar.runtime.commit` has the moment);
-- at once by an abort of nothing under version 2, which owes no marker (`end_txn`).
+- In the step of the decision, together with all markers, where a crash leaves all of these records
+  or none (`Plan.ONE_RECORD`). COMPLETE_* is then the decision itself.
+- After PREPARE_*, once all markers are durable. Many markers take many steps (`Plan.IN_SLICES`),
+  and markers of other nodes take time. `magnetar.runtime.commit` then writes COMPLETE_* at the next
+  request for the transactional id, or after a short delay.
+- At once, where version 2 aborts a transaction without partitions: no marker is owed (`end_txn`).
 
-What a state owes (`work_due`) is derived from the state and from nothing else. A restart is replay
-and then this question for every transactional id: there is no second way of recovery. Doing the
-work twice is harmless: what a partition has closed stays closed.
+What a state owes (`work_due`) is derived from the state alone. A restart replays the log and then
+asks `work_due` for every transactional id; there is no other recovery. Doing the work twice is
+harmless: a partition in which the transaction has ended stays as it is.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from coordinator.transactions.metadata import (
     transition,
 )
 
-#: The most markers that one step of the event loop appends: two or three milliseconds, in which the
-#: broker serves no other client.
+#: The most markers that one step of the event loop appends. So many take two or three milliseconds,
+#: and the broker serves no other client meanwhile.
 MARKERS_AT_ONCE_MAX = 100
 
 
@@ -43,40 +44,42 @@ class Part(Enum):
     PREPARE = "PREPARE_*"
     """The decision, which names the partitions that are owed a marker."""
     MARKERS = "markers"
-    """To every partition that the transaction holds; to empty ones too, as Kafka, so that offsets
-    agree."""
+    """One to every partition that the transaction holds. An empty partition gets its marker too, as
+    in Kafka, so that the offsets of both are equal."""
     SLICES = "markers in slices"
     """The same markers, at most MARKERS_AT_ONCE_MAX of them in one step of the event loop."""
     MISSING_MARKERS = "missing markers"
-    """To the partitions in which the producer still has something open."""
+    """One to each partition in which the producer's transaction is still open."""
     ELSEWHERE = "markers elsewhere"
-    """To the partitions that other nodes lead, and only they append to."""
+    """One to each partition that another node leads. Only that node appends to the partition."""
     COMPLETE = "COMPLETE_*"
-    """Nothing is open."""
+    """The record which says that nothing of the transaction is open."""
 
 
 class Plan(Enum):
     """The steps that carry out a decision.
 
-    All parts of a step are appended in one step of the event loop. The next step begins when they
-    are durable. The transaction is visible when its markers are.
+    All parts of one step of a plan are appended in one step of the event loop. The next step begins
+    when these parts are durable. The transaction is visible once all its markers are durable.
     """
 
     ONE_RECORD = ((Part.COMPLETE, Part.MARKERS),)
-    """COMPLETE_* is the decision itself: a crash leaves it with all markers, or nothing."""
+    """COMPLETE_* is the decision itself: a crash leaves this record and all markers, or nothing."""
     MARKERS_WITH_DECISION = ((Part.PREPARE, Part.MARKERS), (Part.COMPLETE,))
-    """No crash leaves a marker without its decision, and PREPARE_* names what may be missing."""
+    """No crash leaves a marker without its decision, and PREPARE_* names the partitions whose
+    markers may be missing."""
     OWN_WITH_DECISION = ((Part.PREPARE, Part.MARKERS), (Part.ELSEWHERE,), (Part.COMPLETE,))
-    """Partitions of this node as in MARKERS_WITH_DECISION. No other node appends a marker before
-    the decision is durable: a crash here would leave it without one."""
+    """Partitions of this node are marked as in MARKERS_WITH_DECISION. Other nodes append their
+    markers only when the decision is durable: else a crash of this node could leave those markers
+    without a decision."""
     DECISION_FIRST = ((Part.PREPARE,), (Part.MARKERS,), (Part.COMPLETE,))
-    """Needs no promise about two logs. Here and in the plans below other nodes append theirs after
-    the markers of this node: each has the decision before all markers."""
+    """Needs no promise that two logs keep together. Here and in the plans below, the markers of
+    other nodes follow those of this node: the decision is durable before any marker is appended."""
     IN_SLICES = ((Part.PREPARE,), (Part.SLICES,), (Part.COMPLETE,))
-    """Other clients are served between two slices. So the decision has to be durable before the
-    first: a reader may see one partition's marker before another partition has its own."""
+    """Other clients are served between two slices, and may read one partition's marker before
+    another partition has its own. So the decision is durable before the first slice."""
     REDRIVE = ((Part.MISSING_MARKERS,), (Part.COMPLETE,))
-    """A restart found PREPARE_*, which is durable."""
+    """For a restart that found PREPARE_* in the log: the decision is durable."""
 
     def __init__(self, *steps: tuple[Part, ...]) -> None:
         #: What is appended in the step of the decision.
@@ -84,30 +87,32 @@ class Plan(Enum):
 
 
 class Storage(Enum):
-    """What a crash leaves of the appends of one step to the logs that take part."""
+    """What a crash leaves of one step's appends to several logs."""
 
     ALL_OR_NOTHING = auto()
-    """All of them, or none: the journal."""
+    """All appends of the step, or none: a journal record holds them together."""
     IN_ORDER = auto()
-    """Those before some point: the page cache or memory, which outlive the process or do not."""
+    """The appends before some moment, and none after it: the page cache or memory, which a crash
+    keeps as a whole or loses as a whole."""
     APART = auto()
-    """Any of them: a sync of each file."""
+    """Any of the appends: each file is synced by itself."""
 
 
 class Decided(Enum):
-    """What the plan of a decision depends on besides the storage."""
+    """The kind of a decision: with the storage, it chooses the plan."""
 
     VERSION_1 = auto()
-    """The epoch stays. The next transaction waits for COMPLETE_*, so it had better be early."""
+    """The epoch stays. The next transaction waits for COMPLETE_*, so an early one is better."""
     VERSION_2 = auto()
     """The epoch is bumped. Requests that race with the end meet PREPARE_*, as in Kafka."""
     WITH_OTHERS = auto()
-    """The markers of others go before COMPLETE_*: of votes, of aborted children, or of an earlier
-    end of the same id."""
+    """COMPLETE_* has to wait for other markers too: those of votes, of aborted children, or of an
+    earlier end of the same transactional id."""
     LARGE = auto()
     """More than MARKERS_AT_ONCE_MAX markers."""
     OVER_NODES = auto()
-    """Another node leads one of the partitions, so nothing can be one record with its marker."""
+    """Another node leads one of the partitions, so no journal record of this node can hold all
+    markers."""
 
 
 #: The one table of how a decision is carried out.
@@ -131,7 +136,7 @@ PLANS: dict[tuple[Storage, Decided], Plan] = {
 
 
 class MarkerWork(NamedTuple):
-    """Markers of one outcome that every listed partition must hold durably before COMPLETE_*."""
+    """The markers of one outcome. All of them must be durable before COMPLETE_* is written."""
 
     transactional_id: str
     producer_id: int
@@ -139,9 +144,10 @@ class MarkerWork(NamedTuple):
     commit: bool
     partitions: Collection[TopicPartition]
     transaction_version: int = TRANSACTION_VERSION_1
-    """From 2 on the marker's epoch is later than that of the data it ends: checked there."""
+    """From version 2 on, a marker's epoch is later than the epoch of the data that it ends. The
+    partition checks this."""
     votes: tuple[MarkerWork, ...] = ()
-    """The markers of each vote that a parent's commit names."""
+    """One for each vote that a parent's commit names."""
 
     @property
     def marker_count(self) -> int:
@@ -150,10 +156,11 @@ class MarkerWork(NamedTuple):
 
     @property
     def completion(self) -> Urgency:
-        """How soon COMPLETE_* has to be durable once the markers are.
+        """How soon COMPLETE_* has to be durable after the markers.
 
-        Under version 1 data of the next transaction waits for it: its epoch does not tell it from
-        the data of the transaction that ended (docs/decisions/0007). Under version 2 it does.
+        Under version 1 the next transaction has the same epoch, so its data cannot be told from the
+        data of the transaction that ended: the next transaction's data waits for COMPLETE_*
+        (docs/decisions/0007). Under version 2 the epoch differs, and no data waits.
         """
         if self.transaction_version == TRANSACTION_VERSION_1:
             return Urgency.AWAITED
@@ -169,9 +176,9 @@ LedHere = Callable[[TopicPartition], bool]
 
 
 def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork | None:
-    """Return the markers that the decision in `txn` calls for, None where nothing is owed.
+    """Return the markers that the decision in `txn` owes; None: it owes none.
 
-    `find` looks transactional ids up, for the votes that the decision names.
+    `find` returns the transaction of a transactional id, for the votes that the decision names.
     """
     commit = txn.state is State.PREPARE_COMMIT
     if not commit and txn.state is not State.PREPARE_ABORT:
@@ -188,14 +195,16 @@ def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork |
 
 
 def _of_vote(vote: Vote, find: Find | None) -> MarkerWork:
-    """Return what a decided vote calls for: the markers of its own commit.
+    """Return the markers that a decided vote owes: those of the child's own commit.
 
-    The child cannot be gone: it is sealed, and stands before the decision in the same log.
+    The child cannot be gone: it is sealed, and its record stands before the decision in the same
+    log.
     """
     child = None if find is None else find(vote.transactional_id)
     if child is None or child.state is not State.VOTED or child.identity != vote[1:]:
         raise AssertionError(f"{vote.transactional_id}: its decided vote is {child}")
-    # The child has no record of its own decision (`joint`), but owes what that record would.
+    # The parent's decision decides the child too (`joint`): no record says that the child commits.
+    # So ask what the child would owe if there were one.
     work = work_due(child._replace(state=State.PREPARE_COMMIT))
     assert work is not None, f"{vote.transactional_id}: a decided vote owes its markers"
     return work
@@ -206,9 +215,9 @@ class Planned(NamedTuple):
 
     records: tuple[TransactionMetadata, ...]
     work: tuple[MarkerWork, ...] = ()
-    """What is owed, that of the decided id last: the others are to be done before it is."""
+    """The markers owed. The work of the decided id comes last: all other work is done before it."""
     plan: Plan = Plan.DECISION_FIRST
-    """How each of `work` is carried out."""
+    """The plan for all of `work`."""
 
 
 def planned(
@@ -219,16 +228,16 @@ def planned(
     is_ending: bool,
     is_led_here: LedHere | None = None,
 ) -> Planned:
-    """Plan the decision over `records[0]`; the others are those of its children (`joint`).
+    """Plan the decision in `records[0]`; the other records are those of its children (`joint`).
 
-    `is_ending`: an earlier end of the id is still being carried out. `is_led_here`: None where
-    this node leads every partition.
+    `is_ending`: an earlier end of the same id is not yet complete. `is_led_here`: None where this
+    node leads every partition.
     """
     decided, *children = records
     work = [due for child in children if (due := work_due(child, find)) is not None]
     own = work_due(decided, find)
     if own is None and work:
-        # The abort of nothing: its client waits for the children that it aborts.
+        # The parent has no partitions itself, but its client waits for the children's aborts.
         own = MarkerWork(decided.transactional_id, *decided.identity, commit=False, partitions=())
     if own is None:
         return Planned(records)
@@ -251,7 +260,7 @@ def planned(
 
 
 def _reaches_out(works: tuple[MarkerWork, ...], is_led_here: LedHere) -> bool:
-    """Return whether a marker of `works`, or of their votes, is another node's to append."""
+    """Return whether another node has to append a marker of `works` or of their votes."""
     return not all(
         is_led_here(partition)
         for work in works
@@ -269,13 +278,13 @@ _COMPLETED = {
 def complete(
     txn: TransactionMetadata | None, done: MarkerWork, now_ms: int
 ) -> Decision[TransactionMetadata, None]:
-    """Decide that `done` was all that `txn` owed. Nothing to log for work of another
-    transaction.
+    """Decide that `txn` is complete, because `done` was all that it owed.
 
-    Where the producer's epochs are used up it goes on with the producer id kept for it.
+    No record where `done` was the work of another transaction than the id's current one. A producer
+    whose epochs are used up continues with the producer id that was reserved for it.
     """
     worked_for = (done.producer_id, done.producer_epoch)
-    # The id may have gone on, or be gone: its later transaction must not be ended with this one.
+    # The id may have been forgotten, or have a later transaction, which must not be ended here.
     if txn is None or (txn.producer_id, txn.producer_epoch) != worked_for:
         return Decision(answer=None)
     completed = _COMPLETED.get(txn.state)
@@ -285,7 +294,7 @@ def complete(
 
 
 def ended(txn: TransactionMetadata, completed: State, now_ms: int) -> TransactionMetadata:
-    """Return `txn` in `completed`: nothing of it is open, and its producer may go on."""
+    """Return `txn` in the state `completed`, in which nothing of it is open any more."""
     changes: dict[str, int] = {}
     if txn.next_producer_id != NO_PRODUCER_ID:
         changes = {

@@ -1,9 +1,10 @@
-"""InitProducerId: give a producer its id and an epoch that fences every earlier incarnation.
+"""InitProducerId: give a producer its id, and an epoch that fences every earlier incarnation.
 
-An open transaction of the earlier incarnation is aborted first, at a bumped epoch, by a decision of
-its own; once its markers are durable the request is decided again. A producer that names the
-identity it has (KIP-360) bumps its own epoch. Naming an epoch that another incarnation has bumped
-is PRODUCER_FENCED, before anything is touched. Sources: KIP-98, KIP-360.
+If the earlier incarnation has an open transaction, the first decision aborts that transaction at a
+bumped epoch. Once the abort's markers are durable, the request is decided again. A producer may
+name the identity that it has (KIP-360), to bump its own epoch. If that identity is no longer the
+current one, because another incarnation has bumped the epoch, the request is refused with
+PRODUCER_FENCED and changes nothing. Sources: KIP-98, KIP-360.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from wire.errors import KafkaError
 
 
 def check_transactional_id(transactional_id: str | None) -> None:
-    """Refuse an empty transactional id: INVALID_REQUEST. None is a producer without
-    transactions."""
+    """Raise INVALID_REQUEST if the transactional id is empty.
+
+    None is allowed: a producer without transactions.
+    """
     if transactional_id == "":
         raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
 
 
 def check_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
-    """Refuse timeouts outside (0, transaction.max.timeout.ms]: INVALID_TRANSACTION_TIMEOUT."""
+    """Raise INVALID_TRANSACTION_TIMEOUT unless 0 < `timeout_ms` <= `timeout_ms_max`."""
     if not 0 < timeout_ms <= timeout_ms_max:
         raise KafkaError(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT,
@@ -42,12 +45,16 @@ def check_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
 
 
 def claimed_identity(producer_id: int, producer_epoch: int) -> ProducerIdentity | None:
-    """Return the identity a request names, None for (-1, -1). Half of one is INVALID_REQUEST."""
+    """Return the identity that a request names; None for (-1, -1).
+
+    Raises INVALID_REQUEST if only one of the two is given.
+    """
     if producer_id < 0 and producer_epoch < 0:
         return None
     if producer_id < 0 or producer_epoch < 0:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"producer id {producer_id} with epoch {producer_epoch}"
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {producer_id} and epoch {producer_epoch}: give both or neither",
         )
     return ProducerIdentity(producer_id, producer_epoch)
 
@@ -62,13 +69,14 @@ def init_producer_id(
     fresh_producer_id: int,
     now_ms: int,
 ) -> Decision[TransactionMetadata, ProducerIdentity | None]:
-    """Decide which identity the producer gets: the answer. None: an open transaction is aborted
-    first; decide again when the markers of that are durable.
+    """Decide which identity the producer gets. The identity is the decision's answer.
 
-    `parent_id`: whose child an id that is seen for the first time is (`joint.parent_of`).
-    `fresh_producer_id` is used up only if the record decided carries it.
-    PRODUCER_FENCED: `claimed` is not the current identity; CONCURRENT_TRANSACTIONS: markers of the
-    last transaction are still due.
+    The answer is None if the decision aborts an open transaction. The caller decides again when
+    that abort's markers are durable.
+    `parent_id`: the parent of a transactional id that is new (`joint.parent_of`).
+    `fresh_producer_id`: a producer id to use; it is used up only if the decided record carries it.
+    Raises PRODUCER_FENCED if `claimed` is not the current identity, and CONCURRENT_TRANSACTIONS if
+    markers of the last transaction are still due.
     """
     if txn is None:
         fresh = TransactionMetadata(
@@ -87,14 +95,15 @@ def init_producer_id(
             ErrorCode.CONCURRENT_TRANSACTIONS, f"{transactional_id} is {txn.state.label}"
         )
     if txn.state in (State.ONGOING, State.VOTED):
-        # The epoch is in use, so its owner got the answer that this retry asks for.
+        # The new epoch is in use: the producer received the first answer, so this retry is late.
         if is_retry:
             raise KafkaError(
                 ErrorCode.PRODUCER_FENCED,
-                f"{transactional_id}: a late retry; epoch {txn.producer_epoch} is in use already",
+                f"{transactional_id}: a late retry: epoch {txn.producer_epoch} is in use already",
             )
-        # A new incarnation fences the old one, which must not learn the new epoch. A producer that
-        # names its own identity may ask again.
+        # `last_producer_epoch` is the epoch from which a retry may come. A new incarnation fences
+        # the old one, which must not learn the new epoch, so none is stored. A producer that names
+        # its own identity may ask again.
         last_epoch = NO_PRODUCER_EPOCH if claimed is None else txn.producer_epoch
         aborted = prepare_bumped(
             txn,
@@ -104,12 +113,13 @@ def init_producer_id(
             last_producer_epoch=last_epoch,
         )
         return Decision(records=(aborted,), answer=None)
-    # The retry gets the lost answer again: one bump for one wish.
+    # A retry gets the lost answer again: the epoch is bumped once for one request.
     if is_retry and txn.producer_epoch <= PRODUCER_EPOCH_MAX:
         if txn.state is State.EMPTY:
             return Decision(answer=txn.identity)
-        # The bump was an end's: of the abort that this request began, or of an EndTxn that the
-        # producer gives up. It begins anew, with no outcome that an EndTxn could repeat.
+        # The end of a transaction bumped the epoch: the abort that this request began, or an EndTxn
+        # whose answer the producer no longer waits for. The producer begins anew at that epoch, and
+        # no retry of EndTxn can meet an outcome any more.
         emptied = _emptied(txn, timeout_ms, now_ms)
     else:
         last_epoch = NO_PRODUCER_EPOCH if claimed is None else claimed.producer_epoch
@@ -121,7 +131,7 @@ def init_producer_id(
 def _emptied(
     txn: TransactionMetadata, timeout_ms: int, now_ms: int, **identity: int
 ) -> TransactionMetadata:
-    """Return `txn` without a transaction, with the fields of `identity` instead of its own."""
+    """Return `txn` as EMPTY, with the fields of `identity` in place of its own."""
     return transition(
         txn,
         State.EMPTY,
@@ -134,9 +144,9 @@ def _emptied(
 
 
 def _is_retry(txn: TransactionMetadata, claimed: ProducerIdentity) -> bool:
-    """Return whether `claimed` is what the current identity was bumped from: the answer was lost.
+    """Return whether `claimed` is the identity before the last bump: its answer was lost then.
 
-    False if it is the current identity, or will be; PRODUCER_FENCED if it is none of these.
+    False if `claimed` is the current identity or the next one. Raises PRODUCER_FENCED otherwise.
     """
     found = relation(txn, claimed)
     if found in (Relation.CURRENT, Relation.NEXT):

@@ -1,7 +1,7 @@
-"""Which transactional ids a ListTransactions asks for: its filters, pure.
+"""The filters of ListTransactions, pure: which transactional ids the request asks for.
 
-An id has to pass all filters; one that is empty or negative lets everything pass. The pattern is
-not here: matching takes time.
+An id has to pass all filters. A filter that is empty or negative lets every id pass. The filter by
+a pattern is not here, because to match a pattern takes time.
 
 Source: KIP-664, KIP-994; corner cases as Apache Kafka 4.3 decides them.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from coordinator.transactions.metadata import State, TransactionMetadata
 
-#: Each name with the states it asks for: a child that has voted is told as Ongoing, and so is found
-#: by that name, and by its own.
+#: The states that each name asks for. Clients are told that a child that has voted is Ongoing, so
+#: `Ongoing` asks for VOTED too; `Voted` asks for VOTED alone.
 _STATES = {
     named.label: frozenset(state for state in State if named in (state, state.told_as))
     for named in State
@@ -22,9 +22,9 @@ _STATES = {
 
 
 def parse_states(names: Iterable[str]) -> tuple[frozenset[State], list[str]]:
-    """Return the states of these names, and the names that are none, each once, in their order.
+    """Return the states of these names, and the unknown names, each once and in their order.
 
-    Names are Kafka's (`Ongoing`), upper and lower case as there, and `Voted`, which is ours.
+    The names are Kafka's, such as `Ongoing`, and `Voted`, which is ours. Their case counts.
     """
     distinct = list(dict.fromkeys(names))
     known = frozenset[State]().union(*(_STATES[name] for name in distinct if name in _STATES))
@@ -33,17 +33,17 @@ def parse_states(names: Iterable[str]) -> tuple[frozenset[State], list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What is asked for. The default lets everything through."""
+    """The filters of one request. The defaults let every id pass."""
 
     states: Set[State] | None = None
-    """None: any. Empty: only unknown states were asked for, so nothing is in them."""
+    """None: any state. Empty: the request named only unknown states, so no id passes."""
     producer_ids: Set[int] = frozenset()
     longer_than_ms: int = -1
-    """Since the begin of the last transaction, ended or not, as in Kafka. An id that never had one
-    began at -1: the longest ago of all."""
+    """The least age of the id's last transaction, since its begin. The transaction may have ended,
+    as in Kafka. An id that never had a transaction counts as begun at -1, so it always passes."""
 
     def admit(self, txn: TransactionMetadata, now_ms: int) -> bool:
-        """Whether `txn` is asked for, at that time. DEAD is on its way out: never."""
+        """Return whether `txn` passes all filters at `now_ms`. DEAD, being deleted, fails."""
         if txn.state is State.DEAD:
             return False
         if self.states is not None and txn.state not in self.states:
@@ -55,5 +55,5 @@ class Filters:
     def select(
         self, transactions: Iterable[TransactionMetadata], now_ms: int
     ) -> Iterator[TransactionMetadata]:
-        """Yield those of `transactions` that are asked for."""
+        """Yield the transactions that pass all filters."""
         return (txn for txn in transactions if self.admit(txn, now_ms))

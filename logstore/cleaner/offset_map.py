@@ -1,12 +1,12 @@
-"""The last offset of each key, in memory that does not grow: Kafka's SkimpyOffsetMap.
+"""The last offset of each key, in memory of a fixed size. Source: Kafka's SkimpyOffsetMap.
 
-A table of 128-bit digests and one of offsets, 24 bytes for each slot. A key's digest names its
-slot; where that is taken, the next free slot serves. Two keys with one digest would count as one
-key: with BLAKE2b no log will ever hold enough keys for that. The figures that speak for a table,
-and against a dictionary, are in docs/decisions/0009-log-cleaner.md.
+A hash table with open addressing: 128-bit digests of the keys, and offsets, 24 bytes for each slot.
+A key's digest chooses the slot; if another key has it, the next free slot is used. Two keys with
+one digest would count as one key. With BLAKE2b that does not happen: no log holds enough keys.
+docs/decisions/0009-log-cleaner.md has the figures for a table and against a dictionary.
 
-Beside the table stands a byte for each offset that is mapped: whether a later record has its key.
-So the second pass need not look up the keys of the dirty part again.
+A second table has one byte for each offset in the range of the map: 1 if a later record has the
+same key. So the cleaner's second pass need not look up the keys of the dirty part again.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ class OffsetMap:
     def __init__(
         self, slots: int, load_factor: float = 0.9, first_offset: int = 0, end_offset: int = 0
     ) -> None:
-        """A slot takes SLOT_BYTES. At most the share `load_factor` of all slots is used.
+        """Make a table of so many `slots`, each of SLOT_BYTES.
 
-        All offsets will lie in [first_offset, end_offset).
+        Keys fill at most the share `load_factor` of the slots. All offsets that will be put lie in
+        [first_offset, end_offset).
         """
         self.first_offset = first_offset
         count = end_offset - first_offset
-        #: A byte for each offset from `first_offset` on: 1 where a later one of its key was put.
-        #: Empty where that would take more than a byte for each slot.
+        #: One byte for each offset from `first_offset` on: 1 if a later offset of the same key was
+        #: put. Empty if there are more offsets than slots, to bound the memory.
         self.superseded = bytearray(count if count <= slots else 0)
         self._slots = max(slots, 2)
         self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
         self._digests = bytearray(DIGEST_BYTES * self._slots)
-        # A slot holds its key's last offset plus one, so that zero means a free slot.
+        # Each entry is the key's last offset plus one. Zero means that the slot is free.
         self._offsets_after = array("q", bytes(8 * self._slots))
         self._size = 0
 
@@ -61,7 +62,7 @@ class OffsetMap:
         return self._size
 
     def put(self, key: bytes, offset: int) -> None:
-        """Remember a key's offset, in place of an earlier one. Expects room: not `is_full`."""
+        """Set a key's last offset. The map must not be full (`is_full`)."""
         digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         slot = int.from_bytes(digest[:8], "little") % self._slots
         digests, offsets_after = self._digests, self._offsets_after
@@ -79,7 +80,7 @@ class OffsetMap:
         self._size += 1
 
     def tells_of(self, first_offset: int, end_offset: int) -> bool:
-        """Whether `superseded` knows of every record in [first_offset, end_offset)."""
+        """Return whether `superseded` covers all of [first_offset, end_offset)."""
         end = self.first_offset + len(self.superseded)
         return self.first_offset <= first_offset and end_offset <= end
 

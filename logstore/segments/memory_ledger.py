@@ -1,7 +1,7 @@
-"""A ledger in this process's memory: `durability=memory`, and the fake of many tests.
+"""A ledger in this process's memory: for `durability=memory`, and as a fake in many tests.
 
-The object is its own storage: what was durable is there again when it is opened again. Segments
-exist in name, so that snapshots are taken and trims behave as on disk.
+The object is its own storage: opened again after a close, it has all its batches. Segments are
+counted but have no files, so that snapshots are taken, and trims behave, as on a disk.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class MemoryLedger(CommittedLedger):
         if epoch < self._epoch:
             raise LedgerFenced(f"epoch {epoch}, but epoch {self._epoch} has written")
         self._epoch = epoch
-        # The object outlives its close: this is the next start of the same storage.
+        # The same object may be opened again after a close, as a restart opens a directory again.
         self._end = None
         self.segments.is_closed = False
         self.durable_end_offset = self.end_offset
         yield from ()
 
     def opened(self) -> None:
-        """Nothing was remembered."""
+        """Release nothing: opening has kept nothing for later."""
 
     def append(
         self,
@@ -69,7 +69,7 @@ class MemoryLedger(CommittedLedger):
     ) -> None:
         assert header.base_offset == self.end_offset, "a batch begins at the log's end"
         size_bytes = len(batch)
-        assert header.size_bytes == size_bytes, "one whole batch"
+        assert header.size_bytes == size_bytes, "an append is one whole batch"
         self._group_commit.touch(self, may_wait=may_wait)
         if self.segments.active_bytes + size_bytes > self._segment_bytes:
             self.roll()
@@ -91,7 +91,7 @@ class MemoryLedger(CommittedLedger):
 
     def trim(self, start_offset: int) -> None:
         if start_offset > self.start_offset:
-            assert start_offset <= self.durable_end_offset, "what is trimmed is durable"
+            assert start_offset <= self.durable_end_offset, "only durable batches are trimmed"
             self.start_offset = start_offset
             self.segments.trim(start_offset)
 
@@ -99,7 +99,7 @@ class MemoryLedger(CommittedLedger):
         self._segment_bytes = limits.segment_bytes
 
     def securing(self) -> Procedure[None]:
-        # Nothing can be lost while the object lives, so no sync is waited for.
+        # Memory loses nothing while the object lives, so there is no sync to wait for.
         self.durable_end_offset = self.end_offset
         yield from ()
 
@@ -109,7 +109,7 @@ class MemoryLedger(CommittedLedger):
 
 
 class MemorySegments:
-    """`Batches` and `Segments` of a `MemoryLedger`: batches found by bisection."""
+    """`Batches` and `Segments` of a `MemoryLedger`. Finds batches by bisection."""
 
     def __init__(self, base_offset: int, attachments: MemoryAttachments) -> None:
         self.is_closed = False
@@ -139,7 +139,7 @@ class MemorySegments:
         return map(SegmentFacts._make, zip(*columns, strict=True))
 
     async def read_max_timestamp(self, base_offset: int) -> None:
-        """`facts` knows all of them."""
+        """Do nothing: `facts` has every segment's largest timestamp already."""
 
     def append(self, batch: bytes, header: BatchHeader) -> None:
         """Add a batch to the active segment."""
@@ -245,17 +245,17 @@ class MemorySegments:
         return _MemoryReplacement(self, self._attachments, base_offsets)
 
     async def settled(self) -> None:
-        """There is no other place than the segments."""
+        """Return at once: every batch is in its segment, and no journal holds any."""
 
     def are_sealed(self, base_offsets: Sequence[int]) -> bool:
-        """Whether these segments are there, next to one another, and none is active."""
+        """Return whether these segments exist, follow one another, and none of them is active."""
         first = bisect_left(self._bases, base_offsets[0])
         last = first + len(base_offsets)
         are_there = last < len(self._bases) and not self.is_closed
         return are_there and self._bases[first:last] == list(base_offsets)
 
     def exchange(self, base_offsets: Sequence[int], batches: Sequence[bytes]) -> None:
-        """Put one segment of these batches in the place of others, which are there."""
+        """Replace these segments, which must exist, by one segment with these batches."""
         first = self._bases.index(base_offsets[0])
         last = first + len(base_offsets)
         start, end = (bisect_left(self._batch_offsets, self._bases[at]) for at in (first, last))
@@ -307,7 +307,7 @@ class MemoryAttachments:
 
 
 class _SealedBatches:
-    """The batches of a segment, as they were when it was opened."""
+    """The batches of a segment as they were when a reader opened it."""
 
     def __init__(self, batches: list[bytes]) -> None:
         self._batches = batches
@@ -317,7 +317,7 @@ class _SealedBatches:
             yield BatchHeader.parse(batch), memoryview(batch)
 
     def close(self) -> None:
-        """There is nothing to release."""
+        """Do nothing: memory needs no release."""
 
 
 class _MemoryReplacement:

@@ -1,7 +1,7 @@
 """`magnetar topics`: create, list, describe, alter, delete.
 
-Here are options, help and what is printed. `magnetar.client.topics`, which asks the brokers, is
-imported when a command is called.
+This module has the options, the help and the output. `magnetar.client.topics` asks the brokers. A
+command imports that module only when it runs, so that `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from magnetar.cli.readable import ABSENT, fields, known, size, table
 if TYPE_CHECKING:
     from magnetar.client.topics import Topic
 
-#: Left to the broker (KIP-464): its defaults may differ from any that a tool would choose.
+#: Sent to let the broker choose by its own defaults (KIP-464).
 _BROKERS_DEFAULT = -1
 
 
@@ -84,7 +84,7 @@ def create_command(
 
     outcomes = []
     with connect() as client:
-        # One request per topic: what is created is printed at once, and a refusal names its topic.
+        # One request per topic: a created topic is printed at once, and an error names its topic.
         for name in names:
             created = create_topic(
                 client,
@@ -130,11 +130,13 @@ def list_command(connect: Connect, internal: bool, as_json: bool) -> None:
 @json_output
 @asks_brokers
 def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) -> None:
-    """Show settings, offsets and sizes of topics; without a TOPIC, of all but internal ones.
+    """Show settings, offsets and sizes of topics.
 
-    START is the first offset of a partition. STABLE is the end of what read_committed readers see,
-    HIGH WATERMARK the end of what other readers see: open transactions lie between them. A TOPIC
-    that begins with ^ is a regular expression, for all that match it.
+    Without a TOPIC, all topics but internal ones are shown. A TOPIC that begins with ^ is a regular
+    expression: all topics that match it are shown.
+
+    START is the first offset of a partition. Readers with read_committed read up to STABLE, other
+    readers up to HIGH WATERMARK. Open transactions lie between the two.
     """
     from magnetar.client.topics import describe_topics, list_topics, matching
 
@@ -157,14 +159,19 @@ def describe_command(connect: Connect, names: tuple[str, ...], as_json: bool) ->
     "--partitions", "-p", metavar="N", type=click.IntRange(min=1), help="More than there are now."
 )
 @click.option(
-    "--config", "-c", "configs", metavar="NAME=VALUE", multiple=True, help="Set it. Repeatable."
+    "--config",
+    "-c",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting to change, such as retention.ms=60000. Repeatable.",
 )
 @click.option(
     "--unset",
     "unset",
     metavar="NAME",
     multiple=True,
-    help="Return to the broker's value. Repeatable.",
+    help="Return a setting to the broker's value. Repeatable.",
 )
 @json_output
 @asks_brokers
@@ -189,8 +196,8 @@ def alter_command(
     from wire.resource_type import ResourceType
 
     with connect() as client:
-        # Settings first: a refused setting then leaves the topic as it was, because partitions
-        # cannot be taken back.
+        # Settings first: partitions cannot be removed again, so a refused setting must leave the
+        # topic as it was.
         if settings or unset:
             change_configs(client, Resource(ResourceType.TOPIC, name), settings, unset)
         if partitions is not None:

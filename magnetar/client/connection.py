@@ -193,7 +193,7 @@ class Connection:
                 answer = self._authenticate(token, version)
                 token = login.send(answer.auth_bytes)
         except NotTheBroker as mistrust:
-            raise NotLetIn(f"{self._name} is not believed: {mistrust}.") from None
+            raise NotLetIn(f"{self._name} is not trusted: {mistrust}.") from None
         except StopIteration:
             if answer.session_lifetime_ms > 0:
                 lifetime_s = answer.session_lifetime_ms / 1000

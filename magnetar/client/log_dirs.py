@@ -1,4 +1,4 @@
-"""The directories in which brokers keep their logs, and what each log takes (KIP-113, KIP-827)."""
+"""The brokers' log directories, and the size of each log in them (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from wire.messages.describe_log_dirs import (
 
 @dataclass(frozen=True)
 class LogDir:
-    """A directory of one broker. `total_bytes` and `usable_bytes` of its disk; -1: not told."""
+    """A directory of one broker.
+
+    `total_bytes` and `usable_bytes` are of the directory's disk; -1: the broker did not say.
+    """
 
     node_id: int
     path: str
     total_bytes: int
     usable_bytes: int
     sizes: Mapping[TopicPartition, int]
-    """The bytes of each replica in the directory."""
+    """The size of each replica in the directory, in bytes."""
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all its replicas."""
+        """The size of all its replicas, in bytes."""
         return sum(self.sizes.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +51,7 @@ class LogDir:
 def describe_log_dirs(
     client: Client, wanted: Iterable[TopicPartition] | None = None
 ) -> list[LogDir]:
-    """Return every broker's directories, with the sizes of these partitions (None: of all)."""
+    """Return every broker's directories, with the sizes of `wanted` partitions; None: of all."""
     topics = None
     if wanted is not None:
         topics = [
@@ -85,7 +88,7 @@ def partition_sizes(client: Client, wanted: Iterable[TopicPartition]) -> dict[To
     sizes: dict[TopicPartition, int] = {}
     for directory in describe_log_dirs(client, asked) if asked else ():
         for place, size in directory.sizes.items():
-            # Replicas differ by what they have not fetched or deleted yet; the largest is what a
-            # disk must hold.
+            # Replicas differ in size while one has yet to fetch or delete. A disk has to hold the
+            # largest one.
             sizes[place] = max(sizes.get(place, 0), size)
     return sizes

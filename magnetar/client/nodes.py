@@ -1,4 +1,4 @@
-"""The brokers of a cluster as the cluster lists them (KIP-700)."""
+"""The brokers of a cluster, from DescribeCluster (KIP-700)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wire.messages.describe_cluster import DescribeClusterRequest, DescribeClust
 
 @dataclass(frozen=True)
 class Node:
-    """A broker, at the address that clients of this listener use."""
+    """A broker, with the address that it advertises on the listener that the client uses."""
 
     node_id: int
     host: str
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster; `controller_id` is -1 while it has no controller."""
+    """A cluster. `controller_id` is -1 while the cluster has no controller."""
 
     cluster_id: str
     controller_id: int
@@ -39,7 +39,7 @@ class Cluster:
 
 
 def describe_cluster(client: Client) -> Cluster:
-    """Return the cluster with its brokers, by node id."""
+    """Return the cluster. Its brokers are sorted by node id."""
     response = client.call(DescribeClusterRequest(), DescribeClusterResponse)
     check(response.error_code, "describing the cluster", response.error_message)
     nodes = [Node(each.broker_id, each.host, each.port, each.rack) for each in response.brokers]

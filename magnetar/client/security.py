@@ -42,7 +42,7 @@ class Security:
     mechanism: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
-    #: PEM files. Without a truststore the system's authorities are believed.
+    #: PEM files. Without a truststore the system's authorities are trusted.
     truststore: str = ""
     certificate: str = ""
     key: str = ""

@@ -62,7 +62,7 @@ class TokenSource:
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
-    #: PEM file; empty: the system's authorities are believed.
+    #: PEM file; empty: the system's authorities are trusted.
     authorities: str = ""
     #: What the broker is told besides, as NAME=VALUE.
     extensions: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Listeners: NAME://host:port of `listeners` and `advertised.listeners`, joined by name."""
+"""Listeners: the entries NAME://host:port of `listeners` and `advertised.listeners`, by name."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from magnetar.config.security import (
     listener_security,
 )
 
-_EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104  # names to compare with
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104  # compared with, not bound
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address to listen on, and the address that its clients are told.
+    """An address to listen on, and the address that is advertised to its clients.
 
     An empty `host` means every interface; port 0 lets the operating system choose.
     """
@@ -42,7 +42,10 @@ class Listener:
 
 
 def parse_address(text: str, place: str) -> tuple[str, int]:
-    """Return host and port of `text`. ConfigError names `place`, where the text was found."""
+    """Return the host and port of `text`.
+
+    Raises ConfigError, which names `place`: the setting or option that had the text.
+    """
     try:
         return wire.address.parse_address(text)
     except ValueError as mistake:
@@ -50,7 +53,7 @@ def parse_address(text: str, place: str) -> tuple[str, int]:
 
 
 def parse_listeners(config: BrokerConfig) -> list[Listener]:
-    """Return the listeners of `config`, Kafka's controller listeners left out."""
+    """Return the listeners of `config` without Kafka's controller listeners. Raises ConfigError."""
     given = config.view(ListenersConfig)
     bound = _parse("listeners", given.listeners)
     advertised = _parse("advertised.listeners", given.advertised_listeners)
@@ -58,23 +61,23 @@ def parse_listeners(config: BrokerConfig) -> list[Listener]:
     for_controllers = {name.upper() for name in given.controller_listener_names}
     listeners = []
     for name, (host, port) in bound.items():
-        # A server.properties of a combined KRaft node has one, which is not for clients.
+        # A combined KRaft node's server.properties has such a listener. It is not for clients.
         if name in for_controllers:
             continue
-        # As in Kafka, a name that the map lacks is the name of its protocol.
+        # As in Kafka, a listener that the map does not name is called after its protocol.
         protocol = _protocol("listeners", name, protocols.get(name, name))
         shown_host, shown_port = advertised.get(name, ("", 0))
-        # Clients connect to what they are told, and cannot connect to "every interface".
+        # Clients connect to the advertised address, and "every interface" is no such address.
         if not shown_host:
             shown_host = socket.gethostname() if host in _EVERY_INTERFACE else host
         listeners.append(Listener(name, host, port, shown_host, shown_port or port, protocol))
     if not listeners:
-        raise ConfigError("listeners: names no listener for clients.")
+        raise ConfigError("listeners: no listener for clients is named.")
     return listeners
 
 
 def unguarded(config: BrokerConfig, listeners: Iterable[Listener]) -> list[Listener]:
-    """Return the listeners on which anyone who reaches this machine may do everything."""
+    """Return the listeners without access control that other machines can reach."""
     if config.view(AuthorizationConfig).authorizer_class_name:
         return []
     return [
@@ -99,9 +102,11 @@ def _asks_for_certificates(config: BrokerConfig, listener: Listener) -> bool:
 
 
 def protocol_of_peers(config: BrokerConfig) -> tuple[str, SecurityProtocol]:
-    """Return the name under which the peers of a cluster have settings, and what they speak.
+    """Return the listener name of the connections between nodes, and their protocol.
 
-    As in Kafka, one of the two settings gives both. Raises ConfigError.
+    Settings for these connections are found under this name. As in Kafka, the name comes from
+    `inter.broker.listener.name` or the protocol from `security.inter.broker.protocol`, and each
+    gives the other. Raises ConfigError.
     """
     given = config.view(ClusterConfig)
     name = given.inter_broker_listener_name
@@ -112,8 +117,8 @@ def protocol_of_peers(config: BrokerConfig) -> tuple[str, SecurityProtocol]:
         return protocol.value, protocol
     if "security.inter.broker.protocol" in config.explicit:
         raise ConfigError(
-            "inter.broker.listener.name and security.inter.broker.protocol: only one of the two"
-            " may be set."
+            "inter.broker.listener.name and security.inter.broker.protocol are both set. Set only"
+            " one of the two."
         )
     name = name.upper()
     protocols = _protocol_names(config.view(ListenersConfig))
@@ -121,8 +126,8 @@ def protocol_of_peers(config: BrokerConfig) -> tuple[str, SecurityProtocol]:
 
 
 def _protocol_names(given: ListenersConfig) -> dict[str, str]:
-    """Return what listener.security.protocol.map says, by listener."""
-    # In capitals, as `_parse` has the names: Kafka normalises them in every setting.
+    """Return the entries of listener.security.protocol.map: protocol by listener name."""
+    # Names are in capitals, as in `_parse`: Kafka normalises them in every setting.
     return {
         name.upper(): protocol
         for name, _, protocol in (
@@ -137,8 +142,8 @@ def _protocol(place: str, listener: str, text: str) -> SecurityProtocol:
     except ValueError:
         known = ", ".join(SecurityProtocol)
         raise ConfigError(
-            f"{place}: {listener} speaks {text}, which is none of {known}."
-            " Name its protocol in listener.security.protocol.map."
+            f"{place}: {text}, the protocol of {listener}, is not one of {known}."
+            f" Name the protocol of {listener} in listener.security.protocol.map."
         ) from None
 
 
@@ -150,6 +155,6 @@ def _parse(place: str, entries: list[str]) -> dict[str, tuple[str, int]]:
             raise ConfigError(f"{place}: {entry} is not NAME://host:port")
         # Names are compared in capitals, as Kafka normalises them.
         if name.upper() in parsed:
-            raise ConfigError(f"{place}: two addresses are named {name.upper()}")
+            raise ConfigError(f"{place}: two addresses have the name {name.upper()}")
         parsed[name.upper()] = parse_address(address, place)
     return parsed

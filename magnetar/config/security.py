@@ -113,7 +113,7 @@ class SecurityConfig(Config):
         doc="What ssl.truststore.location is, as for ssl.keystore.type.",
     )
     ssl_truststore_location = optional_string(
-        since="0.9", doc="File with the certificates whose clients are believed."
+        since="0.9", doc="File with the certificates that sign trusted clients."
     )
     ssl_truststore_password = password(since="0.9", doc="Password of a PKCS12 truststore.")
     ssl_truststore_certificates = password(

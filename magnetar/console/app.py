@@ -1,4 +1,4 @@
-"""The application: which handler answers which address, logins, static files, failures."""
+"""The console's web application: addresses with their handlers, logins, files, error pages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from magnetar.console.sessions import Connect, Sessions
 
 _STATIC = Path(__file__).parent / "static"
 
-#: What a GET shows.
+#: The page that a GET of the address shows.
 PAGES: dict[str, Handler] = {
     "/transactions": transactions.overview,
     "/transactions/ids": transactions.ids,
@@ -62,13 +62,13 @@ PAGES: dict[str, Handler] = {
     "/access": access.overview,
     "/nodes": nodes.overview,
 }
-#: What a POST does.
+#: The action that a POST to the address performs.
 DEEDS: dict[str, Handler] = {
     "/transactions/abort": transactions.abort,
     "/transactions/hanging": transactions.abort_hanging,
     "/topics/produce": producing.send,
 }
-#: What a GET shows before a POST of the same address does it.
+#: A GET of the address shows the change's form, and a POST to the same address performs the change.
 CHANGES: dict[str, Change] = {
     "/topics/create": topic_changes.CREATE,
     "/topics/delete": topic_changes.DELETE,
@@ -86,13 +86,13 @@ CHANGES: dict[str, Change] = {
     "/access/quota": access_changes.SET_QUOTA,
     "/access/quota/delete": access_changes.REMOVE_QUOTA,
 }
-#: What a GET downloads.
+#: The file that a GET of the address downloads.
 FILES: dict[str, Callable[[Visit], bytes]] = {"/topics/value": messages.raw}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster of the console: how to connect, and what holds for its pages."""
+    """A cluster that the console shows: how to connect to it, and the settings of its pages."""
 
     connect: Connect
     security: Security
@@ -100,10 +100,10 @@ class Cluster:
 
 
 def build_app(clusters: Sequence[Cluster], hosts: Iterable[str]) -> Starlette:
-    """Return the application. `hosts`: the names, without ports, that it answers for.
+    """Return the application. It answers requests for these `hosts` alone (names without ports).
 
-    Each cluster has pages, logins and connections of its own; nothing leads from one to another
-    but the switch in the header.
+    Each cluster has its own pages, logins and connections. Only the switch in the page header leads
+    from one cluster to another.
     """
     served = [_Served(each) for each in clusters]
 
@@ -128,9 +128,9 @@ def build_app(clusters: Sequence[Cluster], hosts: Iterable[str]) -> Starlette:
         )
 
     async def broken(request: Request, failure: Exception) -> Response:
-        # The server logs the failure with its traceback; a visitor is told that there is one.
+        # The server logs the traceback. The visitor is told only that the console failed.
         screens = screens_of(request.url.path)
-        message = f"{request.url.path}: the console failed, and its log says where."
+        message = f"{request.url.path}: the console failed. Its log has the details."
         return screens.failure(request, screens.session(request), ClientError(message), 500)
 
     async def home(request: Request) -> Response:
@@ -182,7 +182,7 @@ class _Served:
 
 
 class _Files(StaticFiles):
-    """Static files; their addresses have the version, so browsers may keep them."""
+    """Static files. Their addresses contain the version, so browsers may cache them."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -191,7 +191,7 @@ class _Files(StaticFiles):
 
 
 class _Login:
-    """The login of a Kafka user."""
+    """The pages on which a Kafka user logs in and out."""
 
     def __init__(self, sessions: Sessions, screens: Screens) -> None:
         self._sessions = sessions
@@ -245,7 +245,7 @@ class _Login:
 
 
 def _own_address(address: str) -> str:
-    """Return an address of this console. Another site's is not followed."""
-    # Browsers take `//` and `/\` at the beginning for another host.
+    """Return `address` if it is a path of this console, else `/`: never lead to another site."""
+    # Browsers read `//` or `/\` at the beginning as the begin of another host's address.
     is_own = address.startswith("/") and address[1:2] not in ("/", "\\")
     return address if is_own and address.isprintable() else "/"

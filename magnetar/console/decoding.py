@@ -1,7 +1,12 @@
-"""Keys and values on their way to a page: through their schema if they name one, else as bytes.
+"""Decodes keys and values for the console's pages: by a registered schema, else as plain bytes.
 
-Confluent's format of bytes with a schema: 0, the schema's id (4 bytes), and the data. Protobuf has
-the way to the message type in between: a count and indexes, zigzag varints; a single 0 for [0].
+Confluent's format of bytes that name a schema (`decode`):
+
+    0   1 byte    the number 0
+    1   4 bytes   the schema's id, big-endian
+    5             Protobuf only: the path to the message type, a count and as many indexes, all of
+                  them zigzag varints; a count of 0 stands for the path [0]
+                  the data, encoded by the schema
 """
 
 from __future__ import annotations
@@ -25,17 +30,20 @@ _SCHEMAS_PARSED = 200
 
 
 class NotOfSchema(Exception):
-    """The bytes are not what their schema says, or the schema is of no use."""
+    """The bytes do not match their schema, or the schema cannot be used."""
 
 
 class Decoder:
-    """Decodes bytes; without a registry none of them has a schema."""
+    """Decodes bytes. Without a registry, all bytes are treated as bytes without a schema."""
 
     def __init__(self, registry: Registry | None) -> None:
         self._registry = registry
 
     def decode(self, data: bytes | None) -> Payload:
-        """Return what a person reads. What cannot be decoded is shown as it is, with the reason."""
+        """Return a text for people to read.
+
+        Bytes that cannot be decoded are returned plain, with a note that says why.
+        """
         plain = payload(data)
         if self._registry is None or data is None or not _names_schema(data):
             return plain
@@ -50,14 +58,14 @@ class Decoder:
 
 
 def decoded(schema: RegisteredSchema, data: bytes) -> str:
-    """Return the data as JSON in lines. NotOfSchema: it cannot be."""
+    """Return the data as indented JSON. Raises NotOfSchema."""
     if schema.kind == PROTOBUF:
         return _protobuf(schema, data)
     if schema.kind == "AVRO":
         return _avro(schema, data)
     found = payload(data)
     if found.kind != "json":
-        raise NotOfSchema("the data is no JSON")
+        raise NotOfSchema("the data is not JSON")
     return found.text
 
 
@@ -74,9 +82,9 @@ def _avro(schema: RegisteredSchema, data: bytes) -> str:
         value = schemaless_reader(io.BytesIO(data), parsed, None)
     except SchemaParseException as error:
         raise NotOfSchema(f"the schema is damaged: {error}") from None
-    # What fastavro raises for data of another schema is whatever its reading meets.
+    # fastavro has no error of its own for data that does not match: it raises any of these.
     except (ArithmeticError, EOFError, LookupError, TypeError, ValueError) as error:
-        raise NotOfSchema(f"the data is not of it ({type(error).__name__}: {error})") from None
+        raise NotOfSchema(f"the data does not match it ({type(error).__name__}: {error})") from None
     return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
 
 
@@ -91,7 +99,7 @@ def _avro_schema(text: str, references: Sequence[str]) -> Any:
 
 
 def _plain(value: Any) -> str:
-    """Return what JSON has no words for: bytes, times, decimals, UUIDs."""
+    """Return as text a value that JSON has no type for: bytes, a time, a decimal or a UUID."""
     return value.hex() if isinstance(value, bytes | bytearray) else str(value)
 
 
@@ -107,12 +115,12 @@ def _protobuf(schema: RegisteredSchema, data: bytes) -> str:
         message = message_class.FromString(data[start:])
         return MessageToJson(message, preserving_proto_field_name=True, ensure_ascii=False)
     except DecodeError:
-        raise NotOfSchema("the data is not of it") from None
+        raise NotOfSchema("the data does not match it") from None
     except (Base64Error, KeyError, LookupError, SerializeToJsonError, TypeError) as error:
-        raise NotOfSchema(f"the schema is of no use: {error}") from None
+        raise NotOfSchema(f"the schema cannot be used: {error}") from None
 
 
-#: The files of Protobuf's own that schemas import without registering them.
+#: Protobuf's own files, google/protobuf/*.proto. Schemas may import them without registering them.
 _WELL_KNOWN = ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 
 
@@ -144,25 +152,28 @@ def _protobuf_class(
 
 
 def _add_well_known(pool: Any) -> None:
-    """Add the files that schemas import without registering them."""
+    """Add Protobuf's own files to the pool."""
     for name in _WELL_KNOWN:
         module = import_module(f"google.protobuf.{name}_pb2")
         pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
 
 
 def _indexes(data: bytes) -> tuple[list[int], int]:
-    """Return the way to the message type, and where the message begins. NotOfSchema: no way."""
+    """Return the path to the message type, and the position at which the message begins.
+
+    Raises NotOfSchema.
+    """
     count, position = _zigzag(data, 0)
     if count == 0:
         return [0], position
     if not 0 < count <= _INDEXES_MAX:
-        raise NotOfSchema(f"a way of {count} indexes to the message type")
+        raise NotOfSchema(f"the path to the message type has {count} indexes")
     found = []
     for _ in range(count):
         index, position = _zigzag(data, position)
         found.append(index)
     if min(found) < 0:
-        raise NotOfSchema("a negative index of a message type")
+        raise NotOfSchema("the path to the message type has a negative index")
     return found, position
 
 
@@ -170,7 +181,7 @@ def _zigzag(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
-            raise NotOfSchema("the way to the message type is cut short")
+            raise NotOfSchema("the path to the message type is cut short")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift

@@ -1,9 +1,10 @@
-"""Lag over time: what a thread notes of every group while the console runs. In memory, bounded.
+"""Lag over time: a thread samples every group's lag while the console is visited.
 
-One sample asks for all groups in a handful of requests. Its lag has two parts: the records that
-read_committed members may read now, and what waits for open transactions. Where a group is near the
-end, the log is looked into, so that markers and aborted records are no lag. Elsewhere they do not
-matter much, and a look every few seconds would read much: offsets stand for records there.
+The samples are in memory, and their number is bounded. One sample asks for all groups in a handful
+of requests. A group's lag has two parts: the records that read_committed members may read now, and
+the records that wait for open transactions. Near the end of a partition the thread reads the log,
+so that markers and aborted records do not count as lag. Far from the end these matter little, and
+reading the log every few seconds would cost much: there each offset counts as a record.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from magnetar.client.groups import list_groups
 from magnetar.client.true_lag import TrueLag
 
 INTERVAL_S = 5.0
-#: An hour of each group.
+#: One hour of samples for each group.
 SAMPLES_MAX = 720
 GROUPS_MAX = 500
-#: Samples whose committed offsets are kept too: whether a group advances shows against them.
+#: The samples whose committed offsets are kept too, to see whether a group advances.
 LOOKBACK = 4
-#: So near to the end a group's log is looked into, for so long in each sample.
+#: The log is read where at most so many offsets are left to read,
 _NEAR_OFFSETS = 5000
+#: and for at most so long in each sample.
 _COUNTING_S = 0.25
-#: After so long without a visitor the thread ends; the next visit starts another.
+#: The thread ends after so long without a visitor. The next visit starts a new thread.
 _UNSEEN_S_MAX = 1800.0
 
 
@@ -42,7 +44,7 @@ class Sample(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """What a group had committed some time ago."""
+    """The committed offsets of a group at an earlier moment, in seconds since 1970."""
 
     time_s: float
     committed: dict[TopicPartition, int]
@@ -82,7 +84,7 @@ class LagHistory:
             return list(self._samples.get(group_id, ()))
 
     def earlier(self, group_id: str) -> Earlier | None:
-        """Return what the group had committed, at most `LOOKBACK` samples ago; None: not known."""
+        """Return the oldest of the last `LOOKBACK` committed offsets; None: there are none."""
         with self._lock:
             known = self._committed.get(group_id)
             return known[0] if known else None
@@ -106,7 +108,7 @@ class LagHistory:
             for group_id, found in every.items()
         }
         with self._lock:
-            # A group that is gone is forgotten with its samples.
+            # The samples of a deleted group are dropped.
             kept = {name: self._samples[name] for name in every if name in self._samples}
             self._committed = {
                 name: self._committed.get(name, deque(maxlen=LOOKBACK))
@@ -129,7 +131,7 @@ class LagHistory:
         return self._true_lag.known(each.place, first, stable).records_max
 
     def _take_part(self) -> None:
-        """Note that someone looks, and start the thread if it runs no more."""
+        """Note a visit, and start the thread if none runs."""
         with self._lock:
             self._seen = self._now()
             if self._thread is None and not self._wake.is_set():
@@ -142,7 +144,7 @@ class LagHistory:
                 self._ask(self.take)
                 self.problem = ""
             except ClientError as failure:
-                # The next sample may succeed; the chart has a gap meanwhile.
+                # The next sample may succeed. The chart has a gap until then.
                 self.problem = str(failure)
             self._wake.wait(INTERVAL_S)
             with self._lock:

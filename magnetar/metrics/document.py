@@ -1,4 +1,7 @@
-"""docs/metrics.md, from the table: `python -m magnetar.metrics.document > docs/metrics.md`."""
+"""Writes docs/metrics.md from the tables of metrics.
+
+Run `python -m magnetar.metrics.document > docs/metrics.md`.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +17,41 @@ not edited by hand.
 
     magnetar serve --set metrics.listen=127.0.0.1:9404
 
-answers `GET /metrics` in Prometheus' text format. It is off by default. The broker reads the values
-off its state at each scrape; in between they cost nothing. It answers one scrape at a time. The
-endpoint has no authentication and names transactional ids and topics: listen on addresses that you
-trust. The metrics of the process by prometheus-client (`process_*`: CPU, memory, open files) are
-there too.
+With this setting the broker answers `GET /metrics` in Prometheus' text format. The endpoint is off
+by default. The broker computes the values from its state at each scrape; between scrapes metrics
+cost nothing. The broker answers one scrape at a time. The endpoint has no authentication and shows
+transactional ids and names of topics, so let it listen on trusted addresses only. The process
+metrics of prometheus-client (`process_*`: CPU, memory, open files) are there too.
 
-On the same address `GET /healthz` answers 200 while the broker is alive, and `GET /readyz` once it
-has recovered and serves clients; both answer 503 where that is not so. A dashboard for Grafana and
-alert rules are in [observability](observability/README.md), with a run book for each alert.
+On the same address `GET /healthz` answers 200 while the broker is alive. `GET /readyz` answers 200
+once the broker has recovered and serves clients. Otherwise both answer 503. A dashboard for Grafana
+and alert rules are in [observability](observability/README.md), with a run book for each alert.
 """
 _EXPORTER = f"""
 ## kafka_exporter's names
-Told unless `metrics.names` says otherwise. At most {SERIES_MAX} partitions, and as many offsets of
-groups, are named: `magnetar_series_left_out` counts the others.
+These are shown unless `metrics.names` says otherwise. At most {SERIES_MAX} partitions have series
+of their own, and as many offsets of groups. `magnetar_series_left_out` counts the others.
 """
 _JMX = """
 ## Strimzi's names of JMX beans
-Told with `metrics.names=jmx`, or `metrics.names=kafka_exporter,jmx`.
+These are shown with `metrics.names=jmx` or `metrics.names=kafka_exporter,jmx`.
 """
 
 _ADVICE = """
 ## What to watch
 - `magnetar_oldest_open_transaction_seconds` above the longest timeout of your producers:
-  `magnetar transactions describe` with its transactional id shows what it holds back.
-- `magnetar_stable_offset_lag_records` that grows: readers of committed data stand still there.
-- `magnetar_oldest_vote_seconds` above what your jobs take to decide: a driver is gone, and readers
-  of what its workers wrote wait; `magnetar transactions list --state Voted` names them.
-- `magnetar_transactions_healed_total` that grows: crashes left something open, or a client writes
-  markers; each is a line in the log (`transaction healed`).
-- `magnetar_late_settlements_total` that grows: syncs take seconds; see `magnetar_sync_seconds`.
-- `magnetar_fenced_markers_total` above zero: a log was copied here from another cluster whose
-  coordinator had come further. Outcomes are right; each is a line in the log.
-- `rate(magnetar_sync_seconds_sum) / rate(magnetar_sync_seconds_count)`: the time that an
-  acknowledgement waits at least.
+  `magnetar transactions describe ID` shows which partitions the transaction holds back.
+- `magnetar_stable_offset_lag_records` that grows: read_committed readers of that partition stand
+  still.
+- `magnetar_oldest_vote_seconds` longer than your jobs take to decide: a driver is gone, and readers
+  wait for the data of its workers. `magnetar transactions list --state Voted` shows the workers.
+- `magnetar_transactions_healed_total` that grows: crashes left transactions open, or a client
+  writes markers itself. The log has a line for each (`transaction healed`).
+- `magnetar_late_settlements_total` that grows: syncs take seconds. See `magnetar_sync_seconds`.
+- `magnetar_fenced_markers_total` above zero: a log was copied here from another cluster, whose
+  coordinator epoch was higher. Outcomes are right. The broker's log has a line for each.
+- `rate(magnetar_sync_seconds_sum) / rate(magnetar_sync_seconds_count)`: an acknowledgement waits at
+  least so long.
 """
 
 

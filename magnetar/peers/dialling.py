@@ -131,7 +131,7 @@ class DialledPeer(asyncio.Protocol):
         if self._channel and not self._is_proven:
             # TLS 1.3: the side that dials is the first to be done, and learns of a refusal later.
             self.refusal = (
-                f"it ended the connection{_alert(exc)}: it may not believe this node's certificate"
+                f"it ended the connection{_alert(exc)}: it may not trust this node's certificate"
             )
         self._fail_all(self.refusal or str(exc or "the connection has ended"))
         self._on_lost(self)

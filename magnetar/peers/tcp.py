@@ -1,8 +1,9 @@
-"""Nodes of a cluster among each other: each has a TCP address, which its row in the catalog names.
+"""TCP connections between the nodes of a cluster. The catalog has the address of each node.
 
-Both sides of a connection prove that they know the cluster's secret (`proofs`). Without TLS what
-follows is neither encrypted nor signed, so the network between nodes must be one that no stranger
-writes to. With it (`tls`) connections are accepted as those of clients are: `Handshakes`.
+Both sides of a connection prove that they know the cluster's secret (`proofs`). Without TLS, all
+later bytes are neither encrypted nor signed, so no stranger may be able to write to the network
+between nodes. With TLS (`tls`), a node accepts connections as it accepts those of clients:
+`Handshakes`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from magnetar.peers.telling import News
 from magnetar.peers.tls import PLACE, PeerTls
 from magnetar.security.handshakes import Handshakes, Verdict
 
-#: The interval of the looks at the files of certificates.
+#: The interval between two checks of the certificates' files, in seconds.
 RELOAD_S = 10.0
 _BACKLOG = 100
 _SHUTDOWN_S = 2.0
-#: Connections at the same time that are not encrypted yet; for one more another one gives way.
+#: The most connections that are not encrypted yet. For one more, another is closed (`crowding`).
 _HANDSHAKES_MAX = 64
-#: What OpenSSL, or the alert of a peer, says where one side speaks plain text.
+#: The reasons that OpenSSL or a peer's alert gives when one side does not use TLS.
 _PLAIN_TEXT = frozenset({"WRONG_VERSION_NUMBER", "SSLV3_ALERT_UNEXPECTED_MESSAGE"})
 
 _log = get_logger("peers")
@@ -39,8 +40,10 @@ class TcpNetwork:
         address_of: Callable[[int], tuple[str, int] | None],
         tls: PeerTls | None = None,
     ) -> None:
-        """`bound`: the address of this node, which is listened to from `listen` on. `address_of`:
-        where a peer is; None: the catalog names no such node."""
+        """`bound`: a socket bound to this node's address; `listen` begins to accept on it.
+
+        `address_of` returns a node's host and port; None: the catalog has no such node.
+        """
         self._bound = bound
         self._address_of = address_of
         self._tls = tls
@@ -84,7 +87,7 @@ class TcpNetwork:
             )
         except ssl.SSLCertVerificationError as error:
             raise Refused(
-                f"its certificate, at {place}, is not believed: {error.verify_message}"
+                f"its certificate, at {place}, is not trusted: {error.verify_message}"
             ) from None
         except ssl.SSLError as error:
             raise Refused(f"no TLS with {place}: {_reason(error)}") from None
@@ -107,20 +110,23 @@ class TcpNetwork:
         self._timer = asyncio.get_running_loop().call_later(RELOAD_S, self._reload)
 
     def _tell(self, address: str, place: str, reason: str) -> None:
-        """Write down why a peer, or a stranger, was not let in: of each host once for a while."""
+        """Log why a handshake failed. The same reason is logged once a minute for each host."""
         host, _, _ = address.rpartition(":")
         if self._news.is_new(host, reason):
             _log.warning("handshake failed", listener=place, peer_address=address, reason=reason)
 
 
 class _Open:
-    """Every connection may try: what bounds them is `_HANDSHAKES_MAX`, and `ListeningPeers`."""
+    """Lets every connection begin a handshake.
+
+    `_HANDSHAKES_MAX` bounds the handshakes, and `ListeningPeers` the connections after them.
+    """
 
     def enter(self, listener: str, host: str) -> Verdict:
         return Verdict()
 
     def leave(self, listener: str, host: str) -> None:
-        """Nothing was counted."""
+        """Do nothing: `enter` counts no connection."""
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -1,9 +1,9 @@
 """TLS between nodes: one certificate, shown to those that are dialled and to those that dial.
 
-Each side asks the other for its certificate and believes what the truststore signs. The node that
+Each side asks the other for its certificate, and trusts what the truststore signs. The node that
 dials checks that the certificate names the host that it has dialled. The proofs of the cluster's
 secret are made inside, over the certificate of the node that dials (`channel_of_dialler`). A relay
-between two nodes has another certificate, even one that both believe, so neither proof holds.
+between two nodes has another certificate, even one that both trust, so neither proof holds.
 
 A certificate is tried before it is used: this node dials itself in memory. So one that has expired,
 or names another host, is a reason not to start, and does not replace a good one.
@@ -46,7 +46,7 @@ class PeerTls:
     def __init__(self, settings: Callable[[], SecurityConfig], host: str) -> None:
         """`settings` returns them as they are now; `host` is where peers reach this node.
 
-        Raises ConfigError where peers would not believe its certificate.
+        Raises ConfigError where peers would not trust its certificate.
         """
         self._settings = settings
         self._renewed = Renewed(PLACE, settings(), partial(_load, host))
@@ -109,7 +109,7 @@ def _checks_host(security: SecurityConfig) -> bool:
 
 
 def _tried(listening: ssl.SSLContext, dialling: ssl.SSLContext, host: str) -> bytes:
-    """Return this node's certificate. Raises ConfigError unless it believes itself, in both roles.
+    """Return this node's certificate. Raises ConfigError unless it trusts itself, in both roles.
 
     As in Kafka, which tries the stores of brokers so.
     """
@@ -125,7 +125,7 @@ def _tried(listening: ssl.SSLContext, dialling: ssl.SSLContext, host: str) -> by
             except ssl.SSLCertVerificationError as error:
                 reason = error.verify_message.rstrip(".")
                 raise ConfigError(
-                    f"{PLACE}: other nodes would not believe this node's certificate as that of"
+                    f"{PLACE}: other nodes would not trust this node's certificate as that of"
                     f" {host}: {reason}. The keystore's certificate must be signed by the"
                     " truststore, name the host, and be good for servers and clients."
                 ) from None

@@ -1,10 +1,10 @@
-"""What other nodes change in the shared catalog, obeyed here.
+"""Applies to this node what other nodes change in the shared catalog.
 
-The catalog numbers its changes and says what each was about. The watch reads those after its own
-number and makes what this node holds in memory as the catalog has it. To read a change of this
-node's own once more does no harm: everything is then as the catalog has it already. A peer that has
-changed the catalog says so (`catch_up`); besides, the watch looks once a second, so that a message
-which is lost costs a second.
+The catalog numbers its changes, and says what each change was about: a topic, a user, a table. The
+watch remembers the number of the last change that it has read. It reads the later ones, and brings
+this node's memory up to date with the catalog. The changes of this node itself are read again too,
+which is harmless: memory and catalog are equal then. A peer that has changed the catalog tells this
+node (`catch_up`). The watch also looks once a second, so a lost message costs one second.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
 
-#: How long a change may go unseen whose message was lost.
+#: The longest time until a change is seen if the peer's message was lost.
 LOOK_AGAIN_S = 1.0
 
 
 class CatalogWatch:
-    """The changes of other nodes, applied in their order."""
+    """Reads the catalog's changes and applies them."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class CatalogWatch:
         scram: ScramCredentials,
         tokens: DelegationTokens | None,
     ) -> None:
-        """`version`: the number of the last change that all the others have read already."""
+        """`version`: the last change that `topics` and the other parts have read already."""
         self.version = version
         self._catalog = catalog
         self._topics = topics
@@ -53,23 +53,23 @@ class CatalogWatch:
         self._acls = acls
         self._scram = scram
         self._tokens = tokens
-        #: Called when nodes have started or ended, before anything else is done about it.
+        #: Called first when nodes have started or ended.
         self.on_nodes: Callable[[], None] = lambda: None
         self._applying = asyncio.Lock()
         self._background: Background | None = None
 
     def start(self, fail: Callable[[BaseException], None]) -> None:
-        """Look for changes from now on. `fail` ends the node where a change cannot be obeyed."""
+        """Look for changes from now on. `fail` ends the node if a change cannot be applied."""
         self._background = Background(fail)
         self._background.start(self._look_periodically())
 
     def stop(self) -> None:
-        """Look no more."""
+        """Look for no more changes."""
         if self._background is not None:
             self._background.cancel()
 
     async def catch_up(self) -> int:
-        """Obey every change made so far; return the number of the last one."""
+        """Apply every change made so far; return the number of the last one."""
         async with self._applying:
             if self._catalog.change_count() != self.version:
                 version, changes = self._catalog.changes_since(self.version)
@@ -85,7 +85,7 @@ class CatalogWatch:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     def _everything(self) -> list[Change]:
-        """Return a change of each thing that there is in the catalog, or was."""
+        """Return one change for everything that is, or was, in the catalog."""
         ids = {row.id for row in self._catalog.topics()}
         ids.update(topic.id for topic in self._topics.all())
         users = {row[0] for row in self._catalog.scram_credentials()}.union(self._scram.users())
@@ -100,8 +100,11 @@ class CatalogWatch:
         ]
 
     def _urgency(self, change: Change) -> int:
-        """Return the place of a change: coordinators that move before topics, and these before the
-        starts of nodes, which may be of former leaders."""
+        """Return a change's place in the order: internal topics, other topics, everything else.
+
+        So coordinators move first. Starts of nodes come after topics: a node that starts may be the
+        former leader of a topic that has moved.
+        """
         if change.kind != "topic":
             return 2
         topic = self._topics.by_id(UUID(hex=change.name))
@@ -123,7 +126,8 @@ class CatalogWatch:
                 self._client_quotas.reload()
             case "acls":
                 if self._acls is not None:
-                    # Not in a thread: this node's own changes would be newer than what was read.
+                    # Read in this step, not in a thread: otherwise this node might change its rules
+                    # during the read, and lose the change to the older result.
                     self._acls.take_over(self._catalog.acls())
             case "tokens":
                 if self._tokens is not None:

@@ -25,7 +25,7 @@ class TokenVerifier:
     """The tokens of one listener. Raises ConfigError for settings that cannot be served."""
 
     def __init__(self, listener: str, settings: OAuthBearerConfig, jaas: str | None) -> None:
-        """`jaas` may name the authorities that are believed of the issuer's HTTPS."""
+        """`jaas` may name the authorities that are trusted for the issuer's HTTPS."""
         place = f"listener {listener}: {OAUTHBEARER}"
         _check_validator(place, settings)
         endpoint = _endpoint(place, settings)

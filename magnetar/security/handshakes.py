@@ -319,9 +319,9 @@ class _Handshake:
 def _reason(error: OSError) -> str:
     """Return what OpenSSL, or the operating system, says of a handshake that failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not believed: {error.verify_message}"
+        return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
     if isinstance(error, ConnectionResetError):
-        return "the other side ended it: it may not believe the certificate, or have none"
+        return "the other side ended it: it may not trust the certificate, or have none"
     return error.strerror or str(error) or type(error).__name__

@@ -140,7 +140,7 @@ def _key_pair(security: SecurityConfig) -> tuple[str, str]:
 
 
 def _trusted(security: SecurityConfig) -> str | None:
-    """Return the certificates whose clients are believed, as PEM; None where none are named."""
+    """Return the certificates that sign trusted clients, as PEM; None where none are named."""
     path = security.ssl_truststore_location
     if security.ssl_truststore_certificates:
         return security.ssl_truststore_certificates

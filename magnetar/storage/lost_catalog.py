@@ -1,9 +1,10 @@
-"""A data directory whose catalog is gone, though a broker has used it: what a start does then.
+"""What a start does when a used data directory has lost its catalog.
 
-The logs say which topics there were. The settings of topics and brokers, users, ACLs, quotas,
-tokens and subscriptions were in the catalog alone. One broker takes the topics over
-(`magnetar.storage.adoption`) and says once what is lost; several nodes refuse, because the catalog
-said which of them leads what. docs/decisions/0071-lost-catalogs.md
+The logs tell which topics there were. Only the catalog had the settings of topics, groups and
+brokers, the users, ACLs, quotas, tokens and telemetry subscriptions. A single broker takes the
+topics over from the logs (`magnetar.storage.adoption`), and logs once what is lost. A node of a
+cluster refuses to start, because only the catalog said which node leads which partition. See
+docs/decisions/0071-lost-catalogs.md.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from magnetar.logging import get_logger
 from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.storage.topic_names import METADATA_DIRECTORY
 
-#: What no log tells.
+#: What the logs cannot bring back, in the words of messages to users.
 LOST = "the settings of topics, groups and brokers, users, ACLs, quotas and tokens"
 
 _log = get_logger("catalog")
 
 
 def is_catalog_lost(directory: Path) -> bool:
-    """Whether the directory belongs to a cluster, and its catalog is missing or empty.
+    """Return whether a broker has used the directory, but its catalog is missing or empty.
 
-    Ask before the catalog is opened, which makes it. Raises OSError.
+    Call this before the catalog is opened, because opening creates it. Raises OSError.
     """
     catalog = directory / FILE_NAME
     if catalog.exists() and catalog.stat().st_size:
         return False
-    # Where Kafka keeps what a catalog has: a directory of Kafka never had one.
+    # Kafka keeps such data in the log of this topic. A directory of Kafka never had a catalog.
     if (directory / METADATA_DIRECTORY).exists():
         return False
     try:
@@ -39,10 +40,10 @@ def is_catalog_lost(directory: Path) -> bool:
 
 
 def tell_if_catalog_lost(directory: Path) -> None:
-    """Log that the catalog is gone, where it is. Call it where a start is about to make one."""
+    """Log an error if the catalog is gone. Call this when a start is about to create a catalog."""
     if is_catalog_lost(directory):
         _log.error(
             f"the catalog is gone: topics are taken over from their directories, but {LOST} are"
-            " lost. Where a copy of it exists, stop the broker and put that back",
+            " lost. If you have a copy of the catalog, stop the broker and put the copy back",
             file=str(directory / FILE_NAME),
         )

@@ -1,17 +1,20 @@
-"""magnetar in a container, in place of testcontainers-python's KafkaContainer; Apache Kafka too.
+"""Brokers in containers, for tests: magnetar and Apache Kafka, used like KafkaContainer.
 
     from magnetar.testing.containers import MagnetarContainer
 
     with MagnetarContainer() as kafka:
         run(kafka.get_bootstrap_server())
 
-Needs `magnetar[containers]`, a container engine, and an image: tools/packages/Dockerfile builds
-magnetar's. Without an engine `magnetar.testing.start_broker` does the same, and faster.
-`ApacheKafkaContainer` runs the reference with the same methods, so that a test can ask both.
+You need `magnetar[containers]`, a container engine and an image. tools/packages/Dockerfile builds
+magnetar's image. Where there is no engine, `magnetar.testing.start_broker` starts a broker without
+a container, which is faster too. The methods have the names of testcontainers-python's
+KafkaContainer. `ApacheKafkaContainer` runs Apache Kafka with the same methods, so that a test can
+compare the two.
 
-Clients outside use the port that the engine chose, which is known once the container runs. So the
-container waits for its settings, as KafkaContainer's does, and begins to serve when they come.
-Containers of the same network use port 9092 of its alias, or of its hostname.
+Clients outside the container connect to a port that the engine chooses, and that is known only when
+the container runs. So the container first waits for its settings, as KafkaContainer does, and
+serves once they are there. Other containers of the network connect to port 9092 of its alias, or of
+its hostname if it has no alias.
 """
 
 from __future__ import annotations
@@ -26,12 +29,12 @@ from typing import Any, Self
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-#: Inside the container: the settings, and what says that they are whole.
+#: Files in the container: the settings, and an empty file that is written after them.
 _SETTINGS, _WHOLE = "/server.properties", "/settings.whole"
 _WAIT = f"while [ ! -f {_WHOLE} ]; do sleep 0.02; done"
 _PREFIX = "KAFKA_"
 _INSIDE, _CONTROLLER = 9092, 9094
-#: Where the official image has Kafka's scripts, and the data.
+#: The directories of Kafka's scripts and of the data in the official image.
 _BIN, _KAFKA_DATA = "/opt/kafka/bin", "/var/lib/kafka/data"
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
@@ -50,10 +53,11 @@ class BrokerContainer(DockerContainer):
         listener_name: str,
         **kwargs: Any,
     ) -> None:
-        """`port` is the one inside the container that clients outside are led to.
+        """`serve` is the command that the container's shell runs once the settings are there.
 
-        `serve` is what the shell inside runs once the settings are there, and `ready` the pattern
-        of the line that says that clients can connect. `kwargs` are those of DockerContainer.
+        `ready` is a pattern for the log line which says that clients can connect. `port` is the
+        container's port for clients outside; the engine gives it a port of the host. `kwargs` go to
+        DockerContainer.
         """
         super().__init__(image, entrypoint=["sh", "-c", f"{_WAIT}; {serve}"], **kwargs)
         self.port = port
@@ -63,12 +67,12 @@ class BrokerContainer(DockerContainer):
         self.with_exposed_ports(port)
 
     def with_setting(self, name: str, value: str) -> Self:
-        """Set a setting of the broker, by Kafka's name."""
+        """Set a setting of the broker. `name` is Kafka's name of it."""
         self._settings[name] = value
         return self
 
     def with_kraft(self) -> Self:
-        """Change nothing: ZooKeeper is not to be had."""
+        """Change nothing: the broker never uses ZooKeeper."""
         return self
 
     def get_bootstrap_server(self) -> str:
@@ -76,7 +80,7 @@ class BrokerContainer(DockerContainer):
         return f"{self.get_container_host_ip()}:{self.get_exposed_port(self.port)}"
 
     def start(self, timeout: int = 30) -> Self:
-        """Return when clients can connect."""
+        """Start the container, and return when clients can connect. `timeout` is in seconds."""
         super().start()
         self._give({_SETTINGS: self._properties(), _WHOLE: ""})
         wait = LogMessageWaitStrategy(self._ready)
@@ -85,7 +89,7 @@ class BrokerContainer(DockerContainer):
         return self
 
     def _properties(self) -> str:
-        """Return the settings, with the addresses that clients are told."""
+        """Return the settings, with the addresses that the broker advertises."""
         inside = next(iter(self._network_aliases or ()), self.get_wrapped_container().id[:12])
         own = self._listeners()
         own["advertised.listeners"] = (
@@ -113,7 +117,7 @@ class BrokerContainer(DockerContainer):
 
 
 class MagnetarContainer(BrokerContainer):
-    """A magnetar, of the image that tools/packages/Dockerfile builds."""
+    """A magnetar broker. tools/packages/Dockerfile builds the default image."""
 
     def __init__(
         self,
@@ -135,10 +139,10 @@ class MagnetarContainer(BrokerContainer):
 
 
 class ApacheKafkaContainer(BrokerContainer):
-    """Apache Kafka, the reference: one node in KRaft mode, of the project's official image.
+    """Apache Kafka: one node in KRaft mode, from Kafka's official image.
 
-    The image is `apache/kafka:4.3.1`, unless `KAFKA_IMAGE` or `image` name another one that has
-    Kafka in /opt/kafka.
+    The image is `apache/kafka:4.3.1`, unless `image` or the variable `KAFKA_IMAGE` names another.
+    That image must have Kafka in /opt/kafka.
     """
 
     def __init__(
@@ -176,7 +180,7 @@ class ApacheKafkaContainer(BrokerContainer):
         )
 
     def start(self, timeout: int = 60) -> Self:
-        """Return when clients can connect."""
+        """Start the container, and return when clients can connect. `timeout` is in seconds."""
         return super().start(timeout)
 
     def _listeners(self) -> dict[str, str]:
@@ -187,13 +191,14 @@ class ApacheKafkaContainer(BrokerContainer):
 
 
 def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that images of Kafka take from variables: KAFKA_NUM_PARTITIONS.
+    """Return the settings that environment variables give, named as for images of Kafka.
 
-    `___` stands for a minus sign, `__` for an underscore, `_` for a dot.
+    KAFKA_NUM_PARTITIONS gives num.partitions: `_` stands for a dot, `__` for an underscore, `___`
+    for a minus sign.
     """
     found = {}
     for name, value in environment.items():
-        # What is for the scripts that start the JVM.
+        # Variables that end with _OPTS are for the scripts that start the JVM.
         if name.startswith(_PREFIX) and not name.endswith("_OPTS"):
             words = name.removeprefix(_PREFIX).lower()
             words = words.replace("___", "-").replace("__", "\0").replace("_", ".")

@@ -1,8 +1,10 @@
-"""JoinGroup: a member comes, comes back, or says something new of itself.
+"""JoinGroup: a member joins, joins again, or changes its protocols.
 
-A dynamic member without an id gets one first and joins with it (KIP-394), so that a client which
-never hears the answer leaves no ghost behind. A known member that says nothing new, and is not the
-leader of a stable group, is told the current generation again: its answer may have been lost.
+A dynamic member without an id is first given an id, and then joins with that id (KIP-394). So a
+client that does not receive the answer leaves no unused member behind. After a rebalance's joins a
+known member may repeat its join without a change: then it gets the current generation again, since
+the first answer may have been lost. The exception is the leader of a stable group: its join always
+begins a rebalance.
 """
 
 from __future__ import annotations
@@ -28,10 +30,11 @@ from wire.errors import KafkaError
 
 
 def join(group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token) -> Outcome:
-    """Take a JoinGroup request: answered in the outcome, or parked until the rebalance ends.
+    """Carry out a JoinGroup request.
 
-    Refuses with INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, and with
-    COORDINATOR_NOT_AVAILABLE while the group is being deleted: the client tries again.
+    The outcome has the answer for `token`, unless the join is parked until the rebalance ends.
+    Raises INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID. Raises
+    COORDINATOR_NOT_AVAILABLE while the group is being deleted, so that the client tries again.
     """
     if group.state is GroupState.DEAD:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
@@ -64,8 +67,8 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
     if group.state is GroupState.EMPTY:
         return True
     member = group.members.get(member_id)
-    # Members that have not joined again yet are no members of the next generation: first come,
-    # first served.
+    # Old members that have not joined again yet do not count: the first clients that join make up
+    # the next generation.
     if group.state is GroupState.PREPARING_REBALANCE:
         return (member is not None and member.joining is not None) or (
             group.joins_waiting < size_max
@@ -89,10 +92,11 @@ def _join_known(
     group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token, outcome: Outcome
 ) -> None:
     if request.member_id in group.pending_members:
-        # Static members are never told to come again with an id (KIP-394).
+        # A pending id was given to a dynamic member: static members get their id when they join
+        # (KIP-394).
         if request.group_instance_id is not None:
             raise KafkaError(
-                ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} was given to no static member"
+                ErrorCode.UNKNOWN_MEMBER_ID, f"{request.member_id} is not the id of a static member"
             )
         _add(group, request, request.member_id, now_ms, token, outcome)
         return
@@ -129,7 +133,7 @@ def _add(
     )
     group.add(member, request.protocol_type)
     group.member_joined_meanwhile = True
-    # The client does not know its id yet, so it cannot send heartbeats.
+    # The client learns its id from the answer, and cannot send heartbeats before.
     group.restart_session(member, now_ms, group.limits.new_member_join_timeout_ms)
     prepare_or_complete(group, now_ms, outcome)
 
@@ -137,7 +141,10 @@ def _add(
 def _update(
     group: ClassicGroup, member: Member, request: JoinRequest, token: Token, outcome: Outcome
 ) -> None:
-    """Take over what the member says and park its join; refuse an older parked join of it."""
+    """Store the member's new protocols and timeouts, and park its join.
+
+    An older parked join of the same member is answered with REBALANCE_IN_PROGRESS.
+    """
     group.update(
         member, request.protocols, request.session_timeout_ms, request.rebalance_timeout_ms
     )
@@ -152,7 +159,10 @@ def _update(
 def _join_static(
     group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token, outcome: Outcome
 ) -> None:
-    """Join a static member without an id: new, or restarted in its old place (KIP-345)."""
+    """Join a static member without an id: a new one, or one that was restarted (KIP-345).
+
+    A restarted static member replaces its former self, under a new member id.
+    """
     assert request.group_instance_id is not None
     old_member_id = group.static_members.get(request.group_instance_id)
     if old_member_id is None:
@@ -160,20 +170,20 @@ def _join_static(
         return
     old_leader = group.leader
     member = group.members[old_member_id]
-    # Two clients with one instance id: the later one wins, and the earlier hears of it.
+    # If two clients use one instance id, the later one wins, and the earlier one is fenced.
     _fence_parked(group, member, outcome)
     group.rename(member, request.new_member_id)
     member.client_id, member.client_host = request.client_id, request.client_host
     member.is_new = False
     _update(group, member, request, token, outcome)
     group.restart_session(member, now_ms)
-    # The same protocol wins: the old assignment still holds.
+    # The group would choose the same protocol again, so the old assignment is still valid.
     if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
         _answer_restart(group, member, request, old_leader, outcome)
     elif group.state is GroupState.PREPARING_REBALANCE:
         complete_if_all_joined(group, now_ms, outcome)
     else:
-        # In COMPLETING_REBALANCE the leader may be assigning to the old id: begin again.
+        # In COMPLETING_REBALANCE the leader may assign to the old member id: begin a new rebalance.
         prepare(group, now_ms, outcome)
 
 
@@ -193,11 +203,11 @@ def _answer_restart(
     old_leader: str | None,
     outcome: Outcome,
 ) -> None:
-    """Give a restarted static member its generation back, without a rebalance.
+    """Answer a restarted static member with the current generation, without a rebalance.
 
-    A restarted leader must not assign again: a stable group would not take the assignment. The
-    answer says so (KIP-814). To a client that does not know the field it names the old leader's id,
-    which is not the client's own.
+    A restarted leader must not assign again, because a stable group takes no assignment. So the
+    answer sets `skip_assignment` (KIP-814). A client that does not know this field is told the
+    former leader's member id instead, which is not the client's own, and so does not assign.
     """
     token = group.take_join(member)
     assert token is not None

@@ -1,4 +1,4 @@
-"""The assignors of the consumer protocol: pure functions that say who reads which partition."""
+"""The assignors of the consumer protocol: pure functions from members to their partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coordinator.groups.consumer.member import Target
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A member as an assignor sees it: the topics it reads, and the target it had."""
+    """What an assignor knows of a member: the topics that it reads, and its last target."""
 
     member_id: str
     instance_id: str | None
@@ -28,7 +28,7 @@ Assignor = Callable[[list[Reader], Mapping[UUID, int]], dict[str, Target]]
 
 
 def frozen(assigned: Mapping[str, Mapping[UUID, set[int]]]) -> dict[str, Target]:
-    """Return the assignments as targets, without the topics of which a member got nothing."""
+    """Return the assignments as targets; a topic without partitions is left out of its target."""
     return {
         member_id: {
             topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions
@@ -38,13 +38,14 @@ def frozen(assigned: Mapping[str, Mapping[UUID, set[int]]]) -> dict[str, Target]
 
 
 def assign_ranges(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
-    """Return each member's target: of each topic, one contiguous range of partitions.
+    """Return each member's target: one contiguous range of each topic's partitions.
 
     Where a topic does not divide evenly, its first readers get one partition more. Topics with the
-    same readers and partition counts are split alike: one member reads partition n of all of them.
+    same readers and the same partition count are split alike: the member that reads partition n of
+    one of them reads partition n of all.
     """
-    # Static members come first, by instance id. A restarted one has a new member id and must not
-    # move.
+    # Static members come first, ordered by instance id. A restarted static member has a new member
+    # id, but has to keep its place.
     ordered = sorted(
         readers,
         key=lambda reader: (
@@ -66,18 +67,18 @@ def assign_ranges(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str
     return frozen(assigned)
 
 
-#: member id -> topic id -> the partitions that the member keeps, and is given
+#: member id -> topic id -> the partitions that the member keeps or gets
 Shares = dict[str, dict[UUID, list[int]]]
 Unassigned = dict[UUID, list[int]]
 
 
 def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
-    """Return each member's target: even shares, in which members keep what they can.
+    """Return each member's target: even shares. Members keep as many partitions as evenness allows.
 
-    Where all members read the same topics, shares differ by one partition at most, and no partition
-    moves needlessly. Otherwise each unassigned partition goes to the reader of its topic that has
-    the fewest partitions. Then partitions move from fuller to emptier readers of their topic, as
-    long as a move makes the two more even.
+    Where all members read the same topics, two shares differ by one partition at most, and no
+    partition moves without need. Otherwise each unassigned partition goes to the reader of its
+    topic that has the fewest partitions. Then a partition moves from one reader of its topic to
+    another, as long as such a move makes the loads of the two more even.
     """
     if not readers:
         return {}
@@ -92,13 +93,13 @@ def assign_uniformly(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[
 
 
 def _target(share: dict[UUID, list[int]], before: Target) -> Target:
-    """Return the share as a target: the very object `before`, where they are equal."""
+    """Return the share as a target: the object `before` itself if it is equal."""
     target = {topic_id: frozenset(mine) for topic_id, mine in share.items() if mine}
     return before if target == before else target
 
 
 def _keep(readers: list[Reader], counts: Mapping[UUID, int]) -> tuple[Shares, Unassigned]:
-    """Return the partitions that each member keeps, and those for new readers, in order."""
+    """Return the partitions that each member keeps, and all other partitions of read topics."""
     shares: Shares = {}
     taken: dict[UUID, set[int]] = {}
     for reader in readers:
@@ -108,7 +109,7 @@ def _keep(readers: list[Reader], counts: Mapping[UUID, int]) -> tuple[Shares, Un
                 continue
             taken_here = taken.setdefault(topic_id, set())
             count = counts[topic_id]
-            # A partition that two targets name stays with the first of the two readers.
+            # If two members' targets name the same partition, the first member keeps it.
             kept = sorted(each for each in partitions - taken_here if each < count)
             if kept:
                 mine[topic_id] = kept
@@ -127,9 +128,9 @@ def _load(share: dict[UUID, list[int]]) -> int:
 
 
 def _share_equally(shares: Shares, unassigned: Unassigned) -> None:
-    """Share among members that read the same topics, in place: cut to the quota, then fill up.
+    """Even out `shares` in place, for members that all read the same topics.
 
-    O(partitions).
+    Cuts the shares above the quota, then fills the others up. O(partitions).
     """
     loads = {member_id: _load(share) for member_id, share in shares.items()}
     spare = [(topic_id, each) for topic_id, waiting in unassigned.items() for each in waiting]
@@ -152,7 +153,7 @@ def _share_equally(shares: Shares, unassigned: Unassigned) -> None:
 
 
 def _cut(share: dict[UUID, list[int]], count: int) -> list[tuple[UUID, int]]:
-    """Take the last `count` partitions out of the share; return them in order."""
+    """Remove the last `count` partitions from the share; return them in their order."""
     cut: list[tuple[UUID, int]] = []
     while len(cut) < count:
         topic_id, mine = share.popitem()
@@ -164,13 +165,13 @@ def _cut(share: dict[UUID, list[int]], count: int) -> list[tuple[UUID, int]]:
 
 
 def _share_by_topic(readers: list[Reader], shares: Shares, unassigned: Unassigned) -> None:
-    """Give each partition to its least loaded reader, then even out topic by topic."""
+    """Give each unassigned partition to its topic's least loaded reader, then even out loads."""
     by_topic: dict[UUID, list[str]] = {}
     for reader in readers:
         for topic_id in sorted(reader.topics):
             by_topic.setdefault(topic_id, []).append(reader.member_id)
     loads = {member_id: _load(share) for member_id, share in shares.items()}
-    # Topics with the fewest readers come first: topics with many readers find room later too.
+    # Topics with the fewest readers come first: a topic with many readers can still even out later.
     for topic_id in sorted(unassigned, key=lambda topic_id: len(by_topic[topic_id])):
         least = [(loads[each], order, each) for order, each in enumerate(by_topic[topic_id])]
         heapq.heapify(least)
@@ -185,14 +186,14 @@ def _share_by_topic(readers: list[Reader], shares: Shares, unassigned: Unassigne
 
 
 def _even_out(topic_id: UUID, members: list[str], shares: Shares, loads: dict[str, int]) -> bool:
-    """Move a topic's partitions from the fullest to the emptiest reader while that evens them out.
+    """Move a topic's partitions from its fullest to its emptiest reader while loads differ by 2.
 
-    Returns whether any moved. The rounds end, because each move lessens the sum of the squares of
-    all loads.
+    Returns whether a partition moved. The caller's rounds end, because each move makes the sum of
+    the squares of all loads smaller.
     """
     load_of = loads.__getitem__
     givers = [each for each in members if shares[each].get(topic_id)]
-    # Most topics are even from the first round on: no heap is made for them.
+    # Most topics are even from the first round on, and need no heap.
     if not givers or max(map(load_of, givers)) - min(map(load_of, members)) < 2:
         return False
     least = [(loads[each], order, each) for order, each in enumerate(members)]
@@ -218,7 +219,7 @@ def _even_out(topic_id: UUID, members: list[str], shares: Shares, loads: dict[st
         taken.append(given.pop())
         loads[member_id], loads[other] = -load - 1, fewest + 1
         heapq.heapreplace(least, (fewest + 1, position, other))
-        # The entry is still on top: what was pushed above has a lesser load.
+        # The member's entry is still on top: the entry that was pushed above has a smaller load.
         if given:
             heapq.heapreplace(most, (load + 1, order, member_id))
         else:

@@ -1,6 +1,6 @@
-"""The consumer protocol inside the classic one: subscriptions and assignments as bytes.
+"""Subscriptions and assignments as bytes: the consumer protocol, which classic groups carry.
 
-Newer versions than ours begin as ours do: the rest of the bytes is passed over, as in Kafka.
+Bytes of a version newer than ours begin like ours. The rest of such bytes is ignored, as in Kafka.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from wire.internal.consumer_protocol import (
 )
 from wire.internal.versioned import decode_compatible, encode_versioned, peek_version
 
-#: The protocol type of consumers; others (Connect's, for one) mean something else by metadata.
+#: The protocol type of consumers. Other types, such as Connect's, have other metadata.
 CONSUMER = "consumer"
 
 
 class Subscription(NamedTuple):
-    """What a classic member said when it joined. Members with eager assignors own nothing then."""
+    """The metadata of a classic member's JoinGroup. With an eager assignor `owned` is empty."""
 
     topic_names: frozenset[str]
     rack_id: str | None
@@ -33,18 +33,18 @@ class Subscription(NamedTuple):
 
 
 def read_subscription(metadata: bytes, topics: TopicImage) -> Subscription:
-    """Return what the bytes say; unknown topics are left out of what is owned. Raises WireError."""
+    """Return the subscription in the bytes; `owned` leaves unknown topics out. Raises WireError."""
     said = decode_compatible(ConsumerProtocolSubscription, metadata)
     owned = ((each.topic, each.partitions) for each in said.owned_partitions)
     return Subscription(frozenset(said.topics), said.rack_id or None, _by_id(owned, topics))
 
 
 class CustomAssignor(ValueError):
-    """An assignment carries data of its assignor's own, which would be lost."""
+    """An assignment carries user data of a client's own assignor, which would be lost."""
 
 
 def read_assignment(assignment: bytes, topics: TopicImage) -> Target:
-    """Return the partitions that the bytes assign; none for no bytes.
+    """Return the partitions that the bytes assign. Empty bytes assign none.
 
     Raises WireError, CustomAssignor.
     """
@@ -59,8 +59,8 @@ def read_assignment(assignment: bytes, topics: TopicImage) -> Target:
 def write_assignment(target: Target, subscription: bytes, topics: TopicImage) -> bytes:
     """Return the bytes that assign `target`, in the version of the member's subscription.
 
-    A subscription that names no version gets the first: of what a member says for several protocols
-    only the first is read when it joins.
+    Where `subscription` has no readable version, the assignment has version 0. That may happen: a
+    member's JoinGroup may name several protocols, and only the first one's subscription is checked.
     """
     version = min(_version_of(subscription), ConsumerProtocolAssignment.max_version)
     assigned = []
@@ -84,7 +84,7 @@ def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target
         topic = topics.by_name(name)
         if topic is None:
             continue
-        # A client may say anything: partitions that do not exist are left out.
+        # A client may name any number: partitions that do not exist are left out.
         existing = frozenset(p for p in partitions if 0 <= p < topic.partition_count)
         if existing:
             found[topic.topic_id] = found.get(topic.topic_id, frozenset()) | existing
@@ -92,7 +92,10 @@ def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target
 
 
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
-    """Return the topics that members of a classic group read; None where that cannot be known."""
+    """Return the topics that members of a classic group read.
+
+    None: they cannot be known, because the group is not of consumers or a subscription is damaged.
+    """
     if group.protocol_type != CONSUMER:
         return None
     topics: set[str] = set()

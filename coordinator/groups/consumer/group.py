@@ -1,11 +1,12 @@
-"""A consumer group as its records have it: its members, what each shall read, what each reads.
+"""A consumer group as its records describe it: members, target assignments, current assignments.
 
-A fold: `apply` takes one record, live and in replay alike, and nothing else changes a group. What
-is not in the log (sessions, the topics last looked at) is in `soft_state`.
+The group is a fold over its records. `apply` takes one record, live and in replay alike, and
+nothing else changes a group. `soft_state` has what the log does not hold: sessions, and the topics
+that were last looked at.
 
-Invariant: `owners` names one member for each partition that is owned: the member that has the
-partition, or that has not given up the partition yet. The next owner waits until `owners` no longer
-names the earlier one.
+Invariant: `owners` names one member for each owned partition: the member that reads the partition,
+or that has not given it back yet. The next owner waits until `owners` no longer names the earlier
+one.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from wire.internal.consumer_group_target_assignment_metadata import (
 )
 
 _NOTHING: Target = {}
-#: The epoch of a group, and of its assignment, that has no record yet.
+#: The epoch of a group without a record, and of its assignment.
 FIRST_EPOCH = 1
 
 
@@ -56,10 +57,10 @@ class ConsumerGroupState(Enum):
     """The value is the name that ConsumerGroupDescribe and ListGroups show."""
 
     EMPTY = "Empty"  # no members; perhaps offsets
-    ASSIGNING = "Assigning"  # the target assignment is older than the group
-    RECONCILING = "Reconciling"  # members are on their way to it
+    ASSIGNING = "Assigning"  # the target assignment is older than the group's epoch
+    RECONCILING = "Reconciling"  # some member does not have its target yet
     STABLE = "Stable"  # every member has its target
-    DEAD = "Dead"  # deleted; nothing follows
+    DEAD = "Dead"  # deleted: the last state
 
 
 class ConsumerGroup:
@@ -72,11 +73,11 @@ class ConsumerGroup:
         self.assignment_epoch = FIRST_EPOCH
         self.assigned_at_ms = 0
         self.members: dict[str, Member] = {}
-        #: member id -> what the member is to have
+        #: member id -> the partitions that the member is to read
         self.targets: dict[str, Target] = {}
         #: group instance id -> member id
         self.static_members: dict[str, str] = {}
-        #: topic id -> partition -> the member that has it, or has yet to give it back
+        #: topic id -> partition -> the member that reads it, or has not given it back yet
         self.owners: dict[UUID, dict[int, str]] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         #: regular expression -> how many members subscribe with it
@@ -84,12 +85,12 @@ class ConsumerGroup:
         #: topic name -> how many members subscribe to it by name
         self.name_members: Counter[str] = Counter()
         self.assignor_members: Counter[str] = Counter()
-        #: classic assignor -> how many members speak it
+        #: name of a classic assignor -> how many members support it
         self.classic_protocols: Counter[str] = Counter()
         self.classic_count = 0
-        #: What the members take with what they have said, and the topics that patterns matched.
+        #: The memory of the members' metadata, and of the topics that patterns matched, in bytes.
         self.member_bytes = 0
-        #: How many records have been applied: a cheap way to see that nothing has changed.
+        #: How many records have been applied. While this is the same, the group is unchanged.
         self.revision = 0
 
     # --- questions
@@ -119,7 +120,11 @@ class ConsumerGroup:
         return member
 
     def static_member(self, instance_id: str, member_id: str) -> Member:
-        """Return the member that has the instance id. UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Return the member with this instance id and member id.
+
+        Raises UNKNOWN_MEMBER_ID if no member has the instance id, FENCED_INSTANCE_ID if another
+        member has it.
+        """
         holder = self.static_members.get(instance_id)
         if holder is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -132,7 +137,7 @@ class ConsumerGroup:
         return self.members[holder]
 
     def owner(self, topic_id: UUID, partition: int) -> str | None:
-        """Return the member that has the partition, or has yet to give it back."""
+        """Return the member that reads the partition, or has not given it back yet; None: none."""
         return self.owners.get(topic_id, {}).get(partition)
 
     def subscribed_names(self) -> frozenset[str]:
@@ -150,15 +155,15 @@ class ConsumerGroup:
         )
 
     def names_of(self, member: Member) -> frozenset[str]:
-        """Return the topics that a member reads, as far as its regular expression is resolved."""
+        """Return the topics that a member reads. A regex that is not resolved yet adds none."""
         found = self.regexes.get(member.topic_regex) if member.topic_regex else None
         return member.topic_names if found is None else member.topic_names | found.topics
 
     def preferred_assignor(self, default: str) -> str:
         """Return the assignor that most members ask for.
 
-        Of equals `default`, else the first in the alphabet. Of two that as many members ask for,
-        Apache Kafka takes `uniform`, which is its default, whatever came first.
+        In a tie `default` wins, else the first in the alphabet. In Apache Kafka, too, its default
+        (`uniform`) wins a tie, whichever was asked for first.
         """
         votes = self.assignor_members
         if not votes:
@@ -166,7 +171,10 @@ class ConsumerGroup:
         return min(votes, key=lambda name: (-votes[name], name != default, name))
 
     def draft(self) -> ConsumerGroup:
-        """Return a copy, to try records on. Members and targets are shared: they never change."""
+        """Return a copy on which records can be tried.
+
+        The copy shares members and targets with this group, since these objects never change.
+        """
         copy = ConsumerGroup(self.group_id)
         copy.epoch, copy.metadata_hash = self.epoch, self.metadata_hash
         copy.assignment_epoch, copy.assigned_at_ms = self.assignment_epoch, self.assigned_at_ms
@@ -183,7 +191,7 @@ class ConsumerGroup:
     # --- the fold
 
     def apply(self, record: ConsumerGroupRecord) -> None:
-        """Fold one record: the only way in which a group changes."""
+        """Fold one record. Nothing else changes a group."""
         self.revision += 1
         key, value = record.key, record.value
         match key:
@@ -217,7 +225,7 @@ class ConsumerGroup:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the log holds nothing of the group any more."""
+        """Whether the group has no records left."""
         return self.epoch == self.assignment_epoch == FIRST_EPOCH and not (
             self.metadata_hash or self.members or self.targets or self.regexes
         )
@@ -245,7 +253,7 @@ class ConsumerGroup:
 
     def _free_instance(self, member: Member) -> None:
         instance_id = member.instance_id
-        # The instance may have a new member by now.
+        # Another member may have the instance id by now.
         if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
             del self.static_members[instance_id]
 
@@ -257,12 +265,12 @@ class ConsumerGroup:
             return
         old = old or Member(member_id=member_id)
         member = records.unassigned(old) if value is None else records.assigned(old, value)
-        # Release all, then take: the record is the whole new value.
+        # The record is the whole new assignment, so release every old partition first.
         self._release(member_id, old.assigned)
         self._release(member_id, old.revoking)
         self._take(member_id, member.assigned)
         self._take(member_id, member.revoking)
-        # Compaction may leave an assignment before the subscription it belongs to.
+        # After compaction a member's assignment may come before its subscription.
         if member_id not in self.members:
             self._count(member, 1)
         self.members[member_id] = member
@@ -288,7 +296,7 @@ class ConsumerGroup:
         for topic_id, partitions in assigned.items():
             owners = self.owners.get(topic_id, {})
             for partition in partitions:
-                # After compaction the record of the next owner may have come first.
+                # After compaction the next owner's record may come before this one.
                 if owners.get(partition) == member_id:
                     del owners[partition]
             if not owners:
@@ -299,7 +307,7 @@ class ConsumerGroup:
             self.owners.setdefault(topic_id, {}).update(dict.fromkeys(partitions, member_id))
 
     def _count(self, member: Member, step: int) -> None:
-        """Count a member's subscription in (1) or out (-1)."""
+        """Add a member's subscription to the counters (step 1), or subtract it (step -1)."""
         self.member_bytes += step * member.size_bytes
         _add(self.name_members, member.topic_names, step)
         _add(self.regex_members, (member.topic_regex,) if member.topic_regex else (), step)
@@ -313,7 +321,7 @@ class ConsumerGroup:
 
 def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
     if step == 1:
-        # In C: a member may name thousands of topics.
+        # `update` runs in C, which is fast: a member may name thousands of topics.
         counter.update(names)
         return
     for name in names:
@@ -323,16 +331,17 @@ def _add(counter: Counter[str], names: Iterable[str], step: int) -> None:
 
 
 class Draft:
-    """A decision in the making: records tried on a copy of the group, so that the next can follow.
+    """The records of a decision in the making, tried on a copy of the group.
 
-    `group` is the group with `records` applied; read it anew after each `add`. The group itself
-    changes when the records are in the log. No copy is made before there is a record.
+    `group` is the group with `records` applied, from which the next record is decided. Read `group`
+    again after each `add`: the first one makes the copy. The original group changes only when the
+    records are in the log.
     """
 
     __slots__ = ("_is_copy", "group", "records")
 
     def __init__(self, group: ConsumerGroup, *, is_new: bool = False) -> None:
-        """`is_new`: the group is in no shard yet, so no copy is needed."""
+        """`is_new`: no shard has the group yet, so records may change it without a copy."""
         self.group = group
         self.records: list[ConsumerGroupRecord] = []
         self._is_copy = is_new

@@ -1,7 +1,7 @@
 """The records of consumer groups: record types 3, 5, 6, 7, 8 and 16 of `__consumer_offsets`.
 
-A record is its key and its value as messages; None deletes. Kafka before 4.1 also wrote type 4,
-ConsumerGroupPartitionMetadata, which says nothing that is not elsewhere: it is passed over.
+A record is a key and a value, both messages. A value of None deletes the key. Kafka before 4.1 also
+wrote type 4, ConsumerGroupPartitionMetadata, which adds nothing to the other types and is ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from wire.internal.consumer_group_target_assignment_metadata import (
 from wire.internal.versioned import decode_versioned, encode_versioned
 from wire.message import Buffer, Message, RecordKey
 
-#: Value class by key class, of every type of record.
+#: The class of the value for each class of key.
 VALUES: dict[type[RecordKey], type[Message]] = {
     ConsumerGroupMetadataKey: ConsumerGroupMetadataValue,
     metadata.ConsumerGroupMemberMetadataKey: metadata.ConsumerGroupMemberMetadataValue,
@@ -65,7 +65,7 @@ class ConsumerGroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
-    """The topics that a regular expression matched, at a version of the topics."""
+    """The topics that a regular expression matched when the topics had this `version`."""
 
     topics: frozenset[str]
     version: int
@@ -113,7 +113,7 @@ def subscription_record(group_id: str, member: Member) -> ConsumerGroupRecord:
         rack_id=member.rack_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        # Sorted: equal members have equal bytes.
+        # Sorted, so that equal members have equal bytes.
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
@@ -170,7 +170,7 @@ def assignment_record(group_id: str, member: Member) -> ConsumerGroupRecord:
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[ConsumerGroupRecord]:
-    """Return the records that forget a member; its partitions are free from the first on."""
+    """Return the records that delete a member. The first record frees the member's partitions."""
     keys: tuple[RecordKey, ...] = (
         current.ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
@@ -180,7 +180,10 @@ def member_tombstones(group_id: str, member_id: str) -> list[ConsumerGroupRecord
 
 
 def regex_record(group_id: str, regex: str, found: ResolvedRegex | None) -> ConsumerGroupRecord:
-    """Return the record of what a regular expression matches; None: no member uses it any more."""
+    """Return the record of the topics that a regular expression matches.
+
+    `found` is None if no member uses the expression any more.
+    """
     value = None
     if found is not None:
         value = ConsumerGroupRegularExpressionValue(
@@ -194,10 +197,10 @@ def regex_record(group_id: str, regex: str, found: ResolvedRegex | None) -> Cons
 
 
 def subscribed(member: Member, value: metadata.ConsumerGroupMemberMetadataValue) -> Member:
-    """Return the member with what its subscription record says."""
+    """Return the member with the fields of its subscription record."""
     return replace(
         member,
-        # An empty text says nothing.
+        # An empty text means that there is none.
         instance_id=value.instance_id or None,
         rack_id=value.rack_id or None,
         client_id=value.client_id,
@@ -220,7 +223,7 @@ def _classic_protocols(said: metadata.ClassicMemberMetadata | None) -> ClassicPr
 
 
 def assigned(member: Member, value: current.ConsumerGroupCurrentMemberAssignmentValue) -> Member:
-    """Return the member with what its assignment record says."""
+    """Return the member with the fields of its assignment record."""
     return replace(
         member,
         epoch=value.member_epoch,
@@ -232,8 +235,8 @@ def assigned(member: Member, value: current.ConsumerGroupCurrentMemberAssignment
 
 
 def unassigned(member: Member) -> Member:
-    """Return the member without an assignment record, as one that is about to join."""
-    # The defaults of a member are those of one that is about to join.
+    """Return the member without an assignment, like a member that is about to join."""
+    # A new `Member` has the values of a member that is about to join.
     fresh = Member(member_id=member.member_id)
     return replace(
         member,
@@ -254,7 +257,7 @@ def target_of(value: ConsumerGroupTargetAssignmentMemberValue) -> Target:
 
 
 def _assigned_of(topics: Iterable[current.TopicPartitions], member_epoch: int) -> Assigned:
-    """Return partitions with their epochs; where none were written, the member's."""
+    """Return the partitions with their assignment epochs, or the member's if there are none."""
     found: dict[UUID, Mapping[int, int]] = {}
     for topic in topics:
         # Kafka before 4.3 wrote no epochs (KIP-1251).
@@ -265,7 +268,7 @@ def _assigned_of(topics: Iterable[current.TopicPartitions], member_epoch: int) -
 
 
 def _state_of(code: int) -> MemberState:
-    """Return the state with that code; UNKNOWN for one that a later version has added."""
+    """Return the state of this code. UNKNOWN: a later version of Kafka has added the code."""
     try:
         return MemberState(code)
     except ValueError:

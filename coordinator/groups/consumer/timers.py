@@ -1,4 +1,4 @@
-"""Which timer a member of a consumer group gets, and when the broker gives the member up.
+"""Which timers a member of a consumer group has, and when the broker removes the member.
 
 | timer | starts when the member | runs for | stops when the member |
 |---|---|---|---|
@@ -7,9 +7,9 @@
 | JOIN (classic) | is told to join again | its rebalance timeout | joins |
 | SYNC (classic) | has joined | its rebalance timeout | fetches its assignment |
 
-No timer is in the log: after a restart every member has a whole session, and time to give back.
-Deadlines are not kept in order. `wake_ms` is a lower bound of all of them; a heartbeat leaves the
-bound alone, and an `expired` that comes too early puts it where it belongs. Source: KIP-848.
+No timer is in the log: after a restart every timer of a member begins anew. Deadlines are not
+sorted. `wake_ms` is a lower bound of all deadlines. A heartbeat moves the member's deadline and not
+the bound, so `expired` may be called too early; it then computes the bound anew. Source: KIP-848.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from coordinator.groups.consumer.member import Member, MemberState
 
 
 class MemberTimer(Enum):
-    """What a member has to do in time; the value says what it did not do."""
+    """A timer of a member. The value says what a member whose timer ran out did not do."""
 
     SESSION = "sent no heartbeat for its session timeout"
     REVOCATION = "did not give partitions back within its rebalance timeout"
@@ -30,7 +30,7 @@ class MemberTimer(Enum):
 
 
 class Expired(NamedTuple):
-    """A member to give up."""
+    """A member to remove, and the timer that ran out."""
 
     member_id: str
     timer: MemberTimer
@@ -39,7 +39,7 @@ class Expired(NamedTuple):
 class Timers:
     """The deadlines of one group's members."""
 
-    # One table for each timer: a group of thousands has few waits besides sessions.
+    # One table for each timer: every member has a session, but few have another timer.
     __slots__ = ("_deadlines", "_wake_ms")
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Timers:
 
     @property
     def wake_ms(self) -> int | None:
-        """When to ask for `expired`: the earliest deadline, or earlier. None: there is none."""
+        """When to call `expired`: the earliest deadline, or earlier. None: there is no deadline."""
         return self._wake_ms
 
     # --- the rules
@@ -56,32 +56,33 @@ class Timers:
     def on_heartbeat(
         self, before: Member | None, member: Member, session_timeout_ms: int, now_ms: int
     ) -> None:
-        """The member has sent a heartbeat or a join, which made it `member`. O(1).
+        """Set the timers after a heartbeat or a join, which changed `before` into `member`. O(1).
 
-        `before` is the member as it was; None after a restart, so that it has time to give back.
+        `before` is None after a restart: then a member that has to give partitions back gets the
+        whole time for it.
         """
         member_id = member.member_id
         if member.classic is not None:
             self._start(MemberTimer.SESSION, member_id, now_ms + member.classic.session_timeout_ms)
             self._stop(MemberTimer.REVOCATION, member_id)
             return
-        # The member may have spoken the classic protocol before.
+        # The member may have used the classic protocol before, and have these timers.
         self._stop(MemberTimer.JOIN, member_id)
         self._stop(MemberTimer.SYNC, member_id)
         self._start(MemberTimer.SESSION, member_id, now_ms + session_timeout_ms)
-        # A static member that is away keeps its state, but has nothing left to give back.
+        # An absent static member keeps this state, but has no partition left to give back.
         if member.state is not MemberState.UNREVOKED_PARTITIONS or not member.revoking:
             self._stop(MemberTimer.REVOCATION, member_id)
         elif before is None or before.revoking != member.revoking:
-            # Only a new demand starts the timer: heartbeats do not put the deadline off.
+            # Only a new set of partitions starts the timer anew: a heartbeat alone does not.
             self._start(MemberTimer.REVOCATION, member_id, now_ms + member.rebalance_timeout_ms)
 
     def on_absence(self, member_id: str) -> None:
-        """A static member has left for a while: its session alone says how long it may stay."""
+        """A static member has left for a while. Its session timer alone runs on."""
         self._stop(MemberTimer.REVOCATION, member_id)
 
     def on_classic_join(self, member: Member, now_ms: int) -> None:
-        """A classic member has joined, after `on_heartbeat`: it has to fetch its assignment."""
+        """A classic member has joined: start its SYNC timer. Call `on_heartbeat` first."""
         self._stop(MemberTimer.JOIN, member.member_id)
         self._start(MemberTimer.SYNC, member.member_id, now_ms + member.rebalance_timeout_ms)
 
@@ -98,21 +99,21 @@ class Timers:
         )
 
     def on_told_to_join(self, member: Member, now_ms: int) -> None:
-        """A classic member is told to join again, perhaps not for the first time."""
+        """A classic member is told to join again: start its JOIN timer, unless the timer runs."""
         if member.member_id not in self._deadlines[MemberTimer.JOIN]:
             self._start(MemberTimer.JOIN, member.member_id, now_ms + member.rebalance_timeout_ms)
 
     def forget(self, member_id: str) -> None:
-        """The member is gone."""
+        """Stop all timers of a member that is gone."""
         for timer in MemberTimer:
             self._stop(timer, member_id)
 
     def expired(self, now_ms: int) -> list[Expired]:
-        """Return the members to give up, each once. O(members); computes the bound anew."""
+        """Return the members to remove, each once, and compute `wake_ms` anew. O(members)."""
         found: dict[str, Expired] = {}
         for timer, deadlines in self._deadlines.items():
             for member_id, deadline_ms in deadlines.items():
-                # A member with two timers out is named once, by the first in the table's order.
+                # A member of which two timers ran out is returned once, with the first of the two.
                 if deadline_ms <= now_ms:
                     found.setdefault(member_id, Expired(member_id, timer))
         self._wake_ms = min(

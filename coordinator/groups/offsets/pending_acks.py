@@ -1,19 +1,19 @@
 """Pending acks: offsets committed inside transactions that have not ended.
 
-Keyed by what their batches carry, (producer id, producer epoch), and by (group, topic, partition);
-each with the log offset of its record, which decides between it and a plain commit in the
-meantime. The marker of the transaction resolves them all; replay feeds the same records and the
-same markers, and so ends where live ended.
+A pending ack is stored under its batch's (producer id, producer epoch), and under its (group,
+topic, partition). It keeps the log offset of its record: if a plain commit of the same partition
+comes meanwhile, the later record wins. The marker of the transaction resolves all its acks. Replay
+feeds the same records and markers, so replay leads to the same state as the live path.
 
-Under transaction version 2 a marker carries an epoch above that of the data it ends; so a marker
-resolves every epoch up to its own. Of several, only the newest can be the transaction it decides:
-anything older outlived the marker of its own, and is dropped.
+Under transaction version 2 a marker's epoch is above the epoch of the data that the marker ends. So
+a marker resolves every epoch up to its own. If a producer has acks at several epochs, the marker
+decides only the newest: the older ones belong to transactions that ended before, and are dropped.
 
-Conflict detection is off unless `transaction.offset.conflict.detection.enable`. Kafka lets two open
-transactions commit the same offset of a group; the last commit wins, and the output of both counts
-although both read the same input. The slower of two consumers is fenced by its generation alone
-(KIP-447), which clients without group metadata leave out. Pulsar refuses the second acknowledgement
-(TransactionConflictException); so does `check_conflicts`.
+`transaction.offset.conflict.detection.enable` turns conflict detection on; it is off by default.
+Kafka lets two open transactions commit the same offset of a group. The last commit wins, and the
+output of both counts, although both read the same input. Only its generation fences the slower of
+two such consumers (KIP-447), and clients without group metadata send no generation. Pulsar refuses
+the second acknowledgement (TransactionConflictException), and `check_conflicts` does the same.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class PendingAcks:
-    """The open transactions of one shard."""
+    """The pending acks of one shard's open transactions."""
 
-    #: producer id -> producer epoch -> key -> what it would commit
+    #: producer id -> producer epoch -> key -> the offset that a commit makes visible
     _staged: dict[int, dict[int, dict[OffsetKey, Stored]]] = field(default_factory=dict)
     #: key -> how many transactions hold it
     _holders: defaultdict[OffsetKey, int] = field(default_factory=lambda: defaultdict(int))
@@ -50,7 +50,10 @@ class PendingAcks:
     _topics: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def stage(self, producer_id: int, producer_epoch: int, key: OffsetKey, stored: Stored) -> None:
-        """Hold an offset until the producer's marker. A later one of the same key replaces it."""
+        """Hold an offset until the producer's marker comes.
+
+        A later offset of the same transaction and key replaces the earlier one.
+        """
         acks = self._staged.setdefault(producer_id, {}).setdefault(producer_epoch, {})
         if key not in acks:
             if key not in self._holders:
@@ -60,7 +63,7 @@ class PendingAcks:
         acks[key] = stored
 
     def resolve(self, producer_id: int, producer_epoch: int) -> dict[OffsetKey, Stored]:
-        """Forget what the producer staged up to this epoch; return what its marker decides."""
+        """Forget the producer's acks up to this epoch; return those that the marker decides."""
         epochs = self._staged.get(producer_id)
         decided: dict[OffsetKey, Stored] = {}
         if epochs is None:
@@ -68,7 +71,7 @@ class PendingAcks:
         for epoch in sorted(epochs):
             if epoch > producer_epoch:
                 break
-            # An older epoch's offsets, if any, are dropped here: the newest overwrites them.
+            # Each newer epoch overwrites `decided`: so the offsets of older epochs are dropped.
             decided = epochs.pop(epoch)
             for key in decided:
                 self._release(key)
@@ -77,7 +80,7 @@ class PendingAcks:
         return decided
 
     def drop(self, key: OffsetKey) -> None:
-        """Forget the key in every transaction: its offset was deleted."""
+        """Forget the key in every transaction, because its offset was deleted."""
         if key not in self._holders:
             return
         for producer_id, epochs in list(self._staged.items()):
@@ -111,7 +114,7 @@ class PendingAcks:
         return group_id in self._groups
 
     def held_of(self, topic: str, topic_id: UUID) -> dict[OffsetKey, None]:
-        """Return the keys that transactions hold for the topic of this id, in order."""
+        """Return the keys that transactions hold for the topic of this id."""
         if topic not in self._topics:
             return {}
         return {
@@ -127,7 +130,7 @@ class PendingAcks:
         return iter(self._holders)
 
     def open_transactions(self) -> dict[tuple[int, int], int]:
-        """Return how many acks each (producer id, producer epoch) has pending."""
+        """Return the number of pending acks of each (producer id, producer epoch)."""
         return {
             (producer_id, epoch): len(acks)
             for producer_id, epochs in self._staged.items()
@@ -152,7 +155,8 @@ def check_conflicts(
 ) -> None:
     """Raise TRANSACTION_ABORTABLE where another open transaction holds any of the keys.
 
-    None of the keys is staged then. The refused client aborts and reads again; the first goes on.
+    The caller must stage none of the keys then. The refused client aborts its transaction and reads
+    its input again; the other transaction continues.
     """
     for key in keys:
         other = pending.held_by_another(key, producer_id, producer_epoch)
@@ -167,8 +171,8 @@ def check_conflicts(
 def conflict_code(code: ErrorCode, *, is_abortable_known: bool) -> ErrorCode:
     """Return the code for a client that may not know TRANSACTION_ABORTABLE.
 
-    ILLEGAL_GENERATION: to every client the transaction has to be aborted, and its producer may go
-    on.
+    Such a client gets ILLEGAL_GENERATION, which every client answers in the same way: it aborts the
+    transaction, and its producer may continue.
     """
     if code is ErrorCode.TRANSACTION_ABORTABLE and not is_abortable_known:
         return ErrorCode.ILLEGAL_GENERATION

@@ -1,7 +1,7 @@
 """The offsets of one shard's groups: a fold over its records and markers, live and in replay.
 
-What is committed is visible here before it is durable: the caller answers a read once the log's end
-at the time of the read is durable.
+A committed offset is visible here before it is durable. So a caller that answers a read waits first
+until the log's end, as it was at the time of the read, is durable.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, Off
 from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
 from wire.error_code import ErrorCode
 
-#: Offsets of this topic never expire: they say how far a writer that may rest for months has come,
-#: and no reader lags behind them. Its partitions hold no records.
+#: Offsets of this topic never expire. They are the progress of writers, and a writer may rest for
+#: months. The topic's partitions hold no records.
 PROGRESS_TOPIC = "__magnetar_progress"
 
 
 class FetchedOffset(NamedTuple):
-    """What OffsetFetch says of one partition; offset -1: nothing is committed."""
+    """OffsetFetch's answer for one partition. Offset -1: no offset is committed."""
 
     partition: int
     offset: int = -1
@@ -38,9 +38,9 @@ class GroupOffsets:
     """Committed offsets by group, and the pending acks beside them."""
 
     pending: PendingAcks = field(default_factory=PendingAcks)
-    #: group -> topic -> partition -> what is committed; no empty tables
+    #: group -> topic -> partition -> the committed offset. No table is empty.
     _committed: dict[str, dict[str, dict[int, Stored]]] = field(default_factory=dict)
-    #: topic -> the groups that have committed for it, in the order in which they did so first
+    #: topic -> the groups that have committed for it, in the order of their first commit
     _groups_of: dict[str, dict[str, None]] = field(default_factory=dict)
 
     # --- the fold
@@ -61,13 +61,13 @@ class GroupOffsets:
         self.pending.stage(producer_id, producer_epoch, record.key, stored)
 
     def on_marker(self, producer_id: int, producer_epoch: int, *, commit: bool) -> None:
-        """Fold the end of a transaction: commit its offsets, but where a newer record is there."""
+        """Fold the end of a transaction: commit its offsets, unless a newer commit exists."""
         decided = self.pending.resolve(producer_id, producer_epoch)
         if not commit:
             return
         for key, stored in decided.items():
             current = self._stored(key)
-            # A plain commit after the pending one is the client's later word.
+            # A plain commit that came after the pending one is newer, and stays.
             if current is None or current.log_offset < stored.log_offset:
                 self._set(key, stored)
 
@@ -86,10 +86,10 @@ class GroupOffsets:
         *,
         require_stable: bool,
     ) -> list[FetchedOffset]:
-        """Return what OffsetFetch answers for the topic of this id; NO_TOPIC_ID: of any id.
+        """Return OffsetFetch's answers for these partitions. `topic_id` NO_TOPIC_ID: of any id.
 
-        UNSTABLE_OFFSET_COMMIT with `require_stable` while an open transaction may change the
-        offset (KIP-447).
+        With `require_stable`, an offset that an open transaction may change is answered with
+        UNSTABLE_OFFSET_COMMIT (KIP-447).
         """
         offsets = self._committed.get(group_id, {}).get(topic, {})
         pending = self.pending
@@ -101,7 +101,8 @@ class GroupOffsets:
                 unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
                 found.append(FetchedOffset(partition, error_code=unstable))
             elif stored is None or not stored.committed.is_of(topic_id):
-                # Not the constructor, which is Python: a request may ask for tens of thousands.
+                # The constructor runs as Python code, which is slow: a request may ask for tens of
+                # thousands of partitions.
                 found.append(tuple.__new__(FetchedOffset, (partition, *_NOTHING)))
             else:
                 offset, leader_epoch, metadata = stored.committed[:3]
@@ -109,17 +110,17 @@ class GroupOffsets:
         return found
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
-        """Yield what the group has committed, by topic and partition."""
+        """Yield the group's committed offsets, sorted by topic and partition."""
         for topic, offsets in sorted(self._committed.get(group_id, {}).items()):
             for partition in sorted(offsets):
                 yield OffsetKey(group_id, topic, partition), offsets[partition].committed
 
     def topics_of(self, group_id: str) -> list[str]:
-        """Return the topics that the group has committed for, in order."""
+        """Return the topics that the group has committed for, sorted."""
         return sorted(self._committed.get(group_id, ()))
 
     def partitions_of(self, group_id: str, topic: str, topic_id: UUID) -> list[int]:
-        """Return the partitions that the group has committed for the topic of this id, in order."""
+        """Return the partitions that the group has committed for the topic of this id, sorted."""
         offsets = self._committed.get(group_id, {}).get(topic, {})
         return sorted(
             partition for partition, stored in offsets.items() if stored.committed.is_of(topic_id)
@@ -127,11 +128,11 @@ class GroupOffsets:
 
     @property
     def group_count(self) -> int:
-        """How many groups have anything committed."""
+        """The number of groups that have a committed offset."""
         return len(self._committed)
 
     def groups(self) -> set[str]:
-        """Return the groups that have anything committed or pending."""
+        """Return the groups that have a committed or pending offset."""
         return {*self._committed, *(key.group_id for key in self.pending.held_keys())}
 
     def has_group(self, group_id: str) -> bool:
@@ -146,17 +147,17 @@ class GroupOffsets:
         return [OffsetRecord(key, None) for key in sorted(keys)]
 
     def deletion_of_topic(self, topic: str, topic_id: UUID) -> Iterator[OffsetRecord]:
-        """Yield deletions of what groups have committed for the topic of this id, or have pending.
+        """Yield deletions of all groups' committed and pending offsets for the topic of this id.
 
-        What was committed for a later topic of that name stays. Costs what is yielded: other topics
-        of the groups are not looked at. To be iterated in one step.
+        Offsets of a later topic of the same name stay. The cost grows with the offsets for this
+        topic name alone. The caller iterates in one step, since the tables must not change.
         """
         held = self.pending.held_of(topic, topic_id)
         for group_id in self._groups_of.get(topic, ()):
             for partition, stored in self._committed[group_id][topic].items():
                 key = OffsetKey(group_id, topic, partition)
-                # A deletion drops what is pending, too: here perhaps for a later topic. Then the
-                # offset stays, and no fetch returns it.
+                # A deletion would drop the key's pending offset too, which may be of a later topic.
+                # Then the committed offset stays; no fetch returns it, since its topic id differs.
                 is_free = key in held or not self.pending.holds(key)
                 if is_free and stored.committed.is_of(topic_id):
                     yield OffsetRecord(key, None)
@@ -167,12 +168,12 @@ class GroupOffsets:
     def deletion_of_expired(
         self, group_id: str, now_ms: int, retention_ms: int, unused_since_ms: int
     ) -> list[OffsetRecord]:
-        """Return deletions of offsets unused for `retention_ms`, of a group without members.
+        """Return deletions of the expired offsets of a group without members.
 
-        Counted from the commit, or from `unused_since_ms` (when a classic group lost its last
-        member; -1: no matter), whichever is later. A client's own retention time (OffsetCommit up
-        to v4) counts instead where there is one. An offset with a pending ack stays, and one of
-        PROGRESS_TOPIC. Source: KIP-211.
+        An offset expires `retention_ms` after its commit or after `unused_since_ms`, whichever is
+        later. `unused_since_ms` is when a classic group lost its last member; -1: it does not
+        count. A retention time that the client asked for (OffsetCommit up to v4) counts instead. An
+        offset with a pending ack stays, and so does an offset of PROGRESS_TOPIC. Source: KIP-211.
         """
         return [
             OffsetRecord(key, None)
@@ -197,7 +198,7 @@ class GroupOffsets:
         topics[topic][partition] = stored
 
     def _delete(self, key: OffsetKey) -> None:
-        # Else a marker could bring the offset of a deleted topic back.
+        # Otherwise a later marker would commit the pending offset, of a topic that is deleted.
         self.pending.drop(key)
         group_id, topic, partition = key
         topics = self._committed.get(group_id, {})

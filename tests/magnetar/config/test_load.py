@@ -386,7 +386,7 @@ def test_peers_speak_what_kafkas_settings_say(
     [
         ({_PROTOCOL_OF_PEERS: "TLS"}, "security.inter.broker.protocol: it speaks TLS, which is"),
         ({_NAME_OF_PEERS: "OTHER", **_MAP}, "inter.broker.listener.name: OTHER speaks OTHER"),
-        ({_NAME_OF_PEERS: "INSIDE", _PROTOCOL_OF_PEERS: "SSL", **_MAP}, "only one of the two"),
+        ({_NAME_OF_PEERS: "INSIDE", _PROTOCOL_OF_PEERS: "SSL", **_MAP}, "Set only one of the two"),
     ],
 )
 def test_a_protocol_of_peers_that_cannot_be(settings: dict[str, str], said: str) -> None:

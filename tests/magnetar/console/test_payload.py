@@ -141,7 +141,7 @@ def test_protobuf_is_shown_as_json_also_of_a_nested_type() -> None:
 def test_what_cannot_be_decoded_is_shown_as_it_is_with_the_reason() -> None:
     decoder = Decoder(registry({"/schemas/ids/7": {"schema": json.dumps(AVRO)}}))
     found = decoder.decode(framed(b"\xff" * 20))
-    assert found.kind == "binary" and "Schema 7: the data is not of it" in found.note
+    assert found.kind == "binary" and "Schema 7: the data does not match it" in found.note
     assert "404" in decoder.decode(framed(b"x", 8)).note
     assert Decoder(None).decode(framed(b"x")).note == ""
 

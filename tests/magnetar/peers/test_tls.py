@@ -139,7 +139,7 @@ async def test_a_node_whose_certificate_is_not_believed_is_named_once_and_left_i
     one = await cluster.start(1, tls=node_tls())
     await cluster.start(2, tls=listener)
     for _ in range(3):
-        await refused(one, f"its certificate, at 127.0.0.1:[0-9]+, is not believed: {said}")
+        await refused(one, f"its certificate, at 127.0.0.1:[0-9]+, is not trusted: {said}")
     assert one._count == 1, "it is not dialled again at once"
     (line,) = told(capsys, "node cannot be reached")
     assert line["node_id"] == 2 and said in line["reason"]
@@ -159,7 +159,7 @@ async def test_a_certificate_that_has_expired_is_refused_by_both_sides(
     with pytest.raises(PeerUnreachable, match="it ended the connection"):
         await dialler.call(1, changed(1), 0)
     (line,) = [line for line in told(capsys, "handshake failed") if "its cert" in line["reason"]]
-    assert line["reason"] == "its certificate is not believed: certificate has expired"
+    assert line["reason"] == "its certificate is not trusted: certificate has expired"
     assert line["peer_address"].startswith("127.0.0.1:")
 
 
@@ -273,7 +273,7 @@ async def test_a_renewed_certificate_and_truststore_hold_for_the_next_connection
     write(new, both, 3)
     renewed.reload()
     await old.call(2, changed(2), 0)
-    await refused(await cluster.start(3, tls=node_tls()), "is not believed")
+    await refused(await cluster.start(3, tls=node_tls()), "is not trusted")
     other = await cluster.start(4, tls=node_tls(pair(STRANGERS), STRANGERS))
     await other.call(2, changed(3), 0)
     assert cluster.told == {2: [1, 2, 3]}, "open connections live on"
