@@ -122,7 +122,7 @@ def _await_coordinators(broker: Broker) -> None:
             lambda: connection.call(finding, FindCoordinatorResponse, 2).error_code, "coordinator"
         )
         for number in range(400):
-            asked = HeartbeatRequest(group_id=f"any-{number}", member_id="nobody")
+            asked = HeartbeatRequest(group_id=f"any-{number}", member_id="unknown")
             deadline = time.monotonic() + TIMEOUT_S
             while connection.call(asked, HeartbeatResponse, _HEARTBEAT).error_code in NOT_YET:
                 assert time.monotonic() < deadline, f"no coordinator of any-{number}"

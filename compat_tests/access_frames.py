@@ -53,7 +53,7 @@ def requests(topic_id: Any) -> list[Access]:
     ]
     indexes = [{**each, "partitions": [0], "partition_indexes": [0]} for each in both]
     ids = {"transactional_id": TRANSACTIONAL_ID, "producer_id": 99_999, "producer_epoch": 0}
-    member = {"group_id": GROUP, "member_id": "nobody", "generation_id": 1}
+    member = {"group_id": GROUP, "member_id": "unknown", "generation_id": 1}
     offsets = {**partition, "committed_offset": 1, "committed_metadata": ""}
     data = [{**partition, "records": batch([b"x"])}]
     config = {"resource_type": 2, "resource_name": TOPIC, "configs": [], "config_entries": []}
@@ -119,7 +119,7 @@ def _of_groups(
     sync = {**member, "protocol_type": "consumer", "protocol_name": "range"}
     yield Access("SyncGroup", sync)
     yield Access("Heartbeat", member)
-    yield Access("LeaveGroup", {**member, "members": [{"member_id": "nobody"}]})
+    yield Access("LeaveGroup", {**member, "members": [{"member_id": "unknown"}]})
     commits = [{**each, "partitions": [offsets]} for each in both]
     alone = {"group_id": MISSING_GROUP, "generation_id_or_member_epoch": -1}
     yield Access("OffsetCommit", {**alone, "topics": commits}, 2, 9)
@@ -142,7 +142,7 @@ def _of_consumer_groups() -> Iterator[Access]:
     """Heartbeats of a member that does not exist: no group is made, and none is changed."""
     beat = {
         "group_id": CONSUMER_GROUP,
-        "member_id": "nobody",
+        "member_id": "unknown",
         "member_epoch": 7,
         "instance_id": None,
         "rack_id": None,
@@ -213,7 +213,7 @@ def _of_configs(resources: list[Any]) -> Iterator[Access]:
 
 
 def _of_the_cluster() -> Iterator[Access]:
-    rule = {"resource_pattern_type": 3, "principal": "User:nobody", "host": "*", "operation": 3}
+    rule = {"resource_pattern_type": 3, "principal": "User:unknown", "host": "*", "operation": 3}
     made = {**rule, "resource_type": 2, "resource_name": "x", "permission_type": 3}
     yield Access("CreateAcls", {"creations": [made]}, 1)
     asked = {"pattern_type_filter": 3, "principal_filter": "User:none", "operation": 1}
@@ -221,8 +221,8 @@ def _of_the_cluster() -> Iterator[Access]:
     yield Access("DescribeAcls", {**asked, "resource_name_filter": None, "host_filter": None}, 1)
     gone = {**asked, "resource_name_filter": None, "host_filter": None}
     yield Access("DeleteAcls", {"filters": [gone]}, 1)
-    yield Access("DescribeUserScramCredentials", {"users": [{"name": "nobody"}]})
-    deletion = {"name": "nobody", "mechanism": 1}
+    yield Access("DescribeUserScramCredentials", {"users": [{"name": "unknown"}]})
+    deletion = {"name": "unknown", "mechanism": 1}
     yield Access("AlterUserScramCredentials", {"deletions": [deletion]})
     yield Access("DescribeClientQuotas", {"components": []})
     yield Access("AlterClientQuotas", {"entries": [], "validate_only": True})

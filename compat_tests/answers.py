@@ -163,8 +163,8 @@ class Topic(NamedTuple):
         return {"name": self.name, "topic_id": self.topic_id, **fields}
 
 
-NOBODY, NOWHERE = UUID(int=0), UUID(int=7)
-ABSENT, MISNAMED = Topic("there-is-none", NOWHERE), Topic("a b", NOBODY)
+NO_ID, NOWHERE = UUID(int=0), UUID(int=7)
+ABSENT, MISNAMED = Topic("there-is-none", NOWHERE), Topic("a b", NO_ID)
 
 
 def differences(

@@ -26,7 +26,7 @@ def settle(*members: Consumer, partitions: int = PARTITIONS) -> list[set[int]]:
 
 
 def await_partitions(member: Consumer, count: int) -> None:
-    """Poll a member until it has so many partitions, whoever has the others."""
+    """Poll a member until it has `count` partitions. Other members may have the rest."""
     deadline = time.monotonic() + 2 * TIMEOUT_S
     while len(owned := member.assignment()) != count:
         assert time.monotonic() < deadline, owned

@@ -15,7 +15,7 @@ Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 MODES: tuple[Mode, ...] = ("plain", "idempotent", "transactional")
-#: Nobody waits so long but where something is wrong, or the machine very busy.
+#: A wait of this length means that something is wrong, or that the machine is very busy.
 TIMEOUT_S = 60.0
 #: Whatever a test does while one is open, it is not timed out; brokers allow 900 000.
 TRANSACTION_TIMEOUT_MS = 600_000
@@ -58,7 +58,7 @@ class Client(ABC):
     ) -> None:
         """Write `pairs`; returns when all are acknowledged, and the transaction, if any, ended.
 
-        A transaction whose id nobody names has one of its own.
+        Without `transactional_id` a transaction gets a new one.
         """
         if mode == "transactional":
             transactional_id = transactional_id or f"txn-{uuid.uuid4().hex[:8]}"

@@ -91,14 +91,14 @@ class Identity:
 
 
 class Member(NamedTuple):
-    """Who commits offsets, as the group knows it; by default nobody that is a member."""
+    """The member that commits offsets. The default stands for a client that is no member."""
 
     member_id: str = ""
     generation_id: int = -1
     group_instance_id: str | None = None
 
 
-NOBODY = Member()
+NO_MEMBER = Member()
 
 
 def batch(
@@ -349,7 +349,7 @@ class Connection:
         offset: int,
         *,
         version: int,
-        member: Member = NOBODY,
+        member: Member = NO_MEMBER,
     ) -> int:
         self._find_coordinator(group, key_type=0)
         partition = (0, offset, -1, "") if version >= 2 else (0, offset, "")

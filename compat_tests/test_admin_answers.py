@@ -108,14 +108,14 @@ def removals(orders: str) -> list[Fields]:
 
 
 def removals_by_id(orders: str) -> list[Fields]:
-    nobody = UUID(int=0)
+    no_id = UUID(int=0)
     asked: list[Any] = [
         [(None, NOWHERE)],
         [(None, NOWHERE), (None, NOWHERE)],
-        [(None, nobody)],
-        [("", nobody)],
+        [(None, no_id)],
+        [("", no_id)],
         [(orders, NOWHERE)],
-        [(f"{orders}-new", nobody), (None, NOWHERE), (orders, NOWHERE), (None, nobody)],
+        [(f"{orders}-new", no_id), (None, NOWHERE), (orders, NOWHERE), (None, no_id)],
     ]
     return [{"topics": each, "timeout_ms": 10_000} for each in asked]
 

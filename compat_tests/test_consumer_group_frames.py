@@ -150,7 +150,7 @@ def test_static_members_leave_for_a_while_and_are_replaced(connect: Enter, order
 
 def test_commits_carry_a_member_epoch(connect: Enter, orders: str) -> None:
     first, second = connect(), connect()
-    assert first.commit(orders, 1) is Code.NONE, "no group yet, and nobody's member"
+    assert first.commit(orders, 1) is Code.NONE, "no group yet, and no member id"
     share(first, second, orders)
     (partitions,) = first.assigned.values()
     mine, others = partitions[0], next(p for p in range(4) if p not in partitions)
@@ -164,7 +164,7 @@ def test_commits_carry_a_member_epoch(connect: Enter, orders: str) -> None:
     assert first.commit(orders, 4, partition=others) is Code.STALE_MEMBER_EPOCH
     first.generation_id = -1
     assert first.commit(orders, 5, partition=mine) is Code.STALE_MEMBER_EPOCH
-    first.member_id = "nobody"
+    first.member_id = "unknown"
     assert first.commit(orders, 5, partition=mine) is Code.UNKNOWN_MEMBER_ID
     assert second.delete_offset(orders, mine) is Code.GROUP_SUBSCRIBED_TO_TOPIC
     assert second.delete_group() is Code.NON_EMPTY_GROUP

@@ -44,7 +44,7 @@ def offsets_committed(script: Script, orders: Topic) -> None:
     group = f"{orders.name}-{{}}"
     strangers = [
         {"generation_id_or_member_epoch": generation, "member_id": member}
-        for generation, member in ((1, "nobody"), (0, ""), (-1, "nobody"))
+        for generation, member in ((1, "unknown"), (0, ""), (-1, "unknown"))
     ]
     refused: list[Commit] = [(orders, 9, ""), (orders, 0, "x" * 5000), (MISNAMED, 0, "")]
     for version in range(2, 11):
@@ -69,7 +69,7 @@ def _commit(
     parts: list[Commit],
     **who: Any,
 ) -> None:
-    nobody = {"generation_id_or_member_epoch": -1, "member_id": ""}
+    no_member = {"generation_id_or_member_epoch": -1, "member_id": ""}
     topics = []
     for topic, index, said in parts:
         committed = {"committed_offset": 5, "committed_leader_epoch": 0, "committed_metadata": said}
@@ -77,21 +77,21 @@ def _commit(
     script.ask(
         OffsetCommitRequest,
         version,
-        **{"group_id": group, "topics": topics, "retention_time_ms": -1, **nobody, **who},
+        **{"group_id": group, "topics": topics, "retention_time_ms": -1, **no_member, **who},
     )
 
 
 def _fetch_offsets(script: Script, version: int, group: str, orders: Topic) -> None:
-    nobody = {"member_id": None, "member_epoch": -1}
+    no_member = {"member_id": None, "member_epoch": -1}
     topics: list[list[Fields] | None] = [
         *([_part(orders, version, indexes)] for indexes in ([0, 1, 9, -1], [])),
         [_part(ABSENT, version, [0])],
         [],
         *([None] if version >= EVERYTHING_SINCE else []),
     ]
-    asked: list[Fields] = [{"topics": each, **nobody} for each in topics]
+    asked: list[Fields] = [{"topics": each, **no_member} for each in topics]
     if version >= MEMBERS_FETCH_SINCE:
-        asked.append({"topics": topics[0], "member_id": "nobody", "member_epoch": 1})
+        asked.append({"topics": topics[0], "member_id": "unknown", "member_epoch": 1})
     has_groups = version >= GROUPS_SINCE
     for each in asked:
         old = {"group_id": group, "topics": each["topics"]}
@@ -110,12 +110,12 @@ def members(script: Script, orders: Topic) -> None:
         life = _Life(script, orders, version)
         life.join(protocols=[])
         life.join(session_timeout_ms=1)
-        life.join(member_id="nobody")
+        life.join(member_id="unknown")
         answer = life.join()
         if answer.error_code == Code.MEMBER_ID_REQUIRED:
             answer = life.join(member_id=answer.member_id)
         me = {"member_id": answer.member_id, "generation_id": answer.generation_id}
-        for who in (me | {"member_id": "nobody"}, me | {"generation_id": 9}):
+        for who in (me | {"member_id": "unknown"}, me | {"generation_id": 9}):
             life.sync(**who)
             life.heartbeat(**who)
         life.describe()
@@ -124,7 +124,7 @@ def members(script: Script, orders: Topic) -> None:
         life.describe()
         life.heartbeat(**me)
         life.join(member_id=answer.member_id)
-        for member in ("nobody", answer.member_id, answer.member_id):
+        for member in ("unknown", answer.member_id, answer.member_id):
             life.leave(member)
             life.describe()
         life.heartbeat(**me)
@@ -253,7 +253,7 @@ class _Transaction:
             self._commit_offset(self._orders, **who)
         for topic in (ABSENT, MISNAMED):
             self._commit_offset(topic, **me)
-        self._commit_offset(self._orders, **me, generation_id=3, member_id="nobody")
+        self._commit_offset(self._orders, **me, generation_id=3, member_id="unknown")
         for who in others:
             self._end(**who)
         self._end(**me)
@@ -281,12 +281,12 @@ class _Transaction:
             "committed_leader_epoch": -1,
             "committed_metadata": None,
         }
-        nobody = {"generation_id": -1, "member_id": "", "group_instance_id": None}
+        no_member = {"generation_id": -1, "member_id": "", "group_instance_id": None}
         topics = [{"name": topic.name, "partitions": [{"partition_index": 0, **committed}]}]
         self._ask(
             TxnOffsetCommitRequest,
             5,
-            **{"group_id": self._id, "topics": topics, **nobody, **fields},
+            **{"group_id": self._id, "topics": topics, **no_member, **fields},
         )
 
     def _end(self, **fields: Any) -> None:

@@ -1,5 +1,6 @@
-"""Refusals: each request that cannot be served gets the error Kafka gives, and hurts nobody
-else.
+"""Refusals: a request that cannot be served gets the error that Kafka gives.
+
+It does no harm to other clients.
 """
 
 from __future__ import annotations

@@ -292,9 +292,9 @@ def test_many_leave_at_once_each_with_a_code(enter: Enter) -> None:
         (third.member_id, "one"),
         ("stranger", "three"),
         ("stranger", None),
-        ("", "nobody"),
+        ("", "unknown"),
         ("", None),
-        (third.member_id, "nobody"),
+        (third.member_id, "unknown"),
     ]
     assert third.leave(*leaving) == [
         Code.NONE,

@@ -154,7 +154,7 @@ def test_restarts_in_every_state_lose_no_member(limited: Broker, enter_limited: 
     completing.join(protocols=OTHER_TOPIC)
     static = make("static", "one")
     static.lead()
-    # Last: whoever does not join again in time is given up, and this is to be seen before.
+    # Last: a member that does not join again in time is removed, and must be seen before that.
     waiting, newcomer = make("PreparingRebalance"), make("PreparingRebalance")
     waiting.lead()
     newcomer.join()

@@ -221,7 +221,7 @@ def test_offsets_and_groups_are_deleted(scene: Scene) -> None:
     delete_offsets = ("--delete-offsets", "--group", group, "--topic")
     assert scene.tool(*delete_offsets, f"{orders}:0")[2:] == [f"{orders} 0 Successful"]
     assert scene.committed() == (-1, 5)
-    (unknown,) = scene.tool(*delete_offsets, "nobody-made-this")[2:]
+    (unknown,) = scene.tool(*delete_offsets, "never-made")[2:]
     assert "UnknownTopicOrPartitionException" in unknown
     assert scene.tool("--delete", "--group", group) == [
         f"Deletion of requested consumer groups ('{group}') was successful."

@@ -34,7 +34,7 @@ class Moved(NamedTuple):
     reports: dict[str, Any]
     #: In the middle of a transaction of one record and one offset, 7 of group "mover".
     resuming: Producer
-    #: As it, without an offset; somebody else takes its transactional id.
+    #: Like `resuming`, without an offset. Another producer takes over its transactional id.
     zombie: Producer
     consumer: Consumer
 

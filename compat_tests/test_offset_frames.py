@@ -43,7 +43,7 @@ def test_what_is_committed_is_fetched_in_every_version(
 def test_commits_that_name_nothing_are_refused(enter: Enter, topic: MakeTopic) -> None:
     member, orders = enter(), topic("orders")
     orders_id = member.topic_id(orders)
-    assert member.commit("nobody-made-this", 1) is Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert member.commit("never-made", 1) is Code.UNKNOWN_TOPIC_OR_PARTITION
     assert member.commit(orders, 1, partition=9) is Code.UNKNOWN_TOPIC_OR_PARTITION
     assert member.commit(orders_id, 1, 10, partition=9) is Code.UNKNOWN_TOPIC_OR_PARTITION
     assert member.commit(NOBODYS_ID, 1, 10) is Code.UNKNOWN_TOPIC_ID
@@ -82,14 +82,14 @@ def test_metadata_is_counted_as_java_counts_it(
 @pytest.mark.one_node("a client asks each coordinator for its own groups")
 def test_many_groups_are_fetched_at_once(enter: Enter, topic: MakeTopic, name: MakeName) -> None:
     orders = topic("orders", 2)
-    one, two, nobody = (enter(None, name("group")) for _ in range(3))
+    one, two, empty = (enter(None, name("group")) for _ in range(3))
     one.commit(orders, 1)
     two.commit(orders, 2, partition=1)
-    asked = [(one.group, None), (two.group, [(orders, [1])]), (nobody.group, None)]
+    asked = [(one.group, None), (two.group, [(orders, [1])]), (empty.group, None)]
     assert one.committed_of(asked) == {
         one.group: {(orders, 0): 1},
         two.group: {(orders, 1): 2},
-        nobody.group: {},
+        empty.group: {},
     }
 
 

@@ -302,7 +302,7 @@ def test_a_job_that_fails_leaves_nothing(
 def test_a_task_that_is_overtaken_while_it_writes_says_so(
     sink: Spark, broker: Broker, topic: MakeTopic, name: MakeName, write: Write, tmp_path: Path
 ) -> None:
-    """Somebody begins anew under its id: a second driver of the query would."""
+    """Another producer begins under the id of the task, as a second driver of the query would."""
     target, query, overtaken = topic("target"), name("query"), tmp_path / "overtaken"
 
     def held(value: str) -> str:

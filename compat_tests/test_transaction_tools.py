@@ -103,7 +103,7 @@ def test_kafkas_describe_shows_a_transaction(
 
 def test_kafkas_describe_says_that_an_id_is_unknown(broker: Broker, name: MakeName) -> None:
     with pytest.raises(AssertionError, match="the ID could not be found"):
-        transactions_command(broker, "describe", "--transactional-id", name("nobody"))
+        transactions_command(broker, "describe", "--transactional-id", name("unknown"))
 
 
 def test_kafkas_tool_aborts_what_is_open_in_a_partition(

@@ -181,7 +181,7 @@ def test_nobody_but_the_current_producer_is_heard(
 
 def test_an_unknown_transactional_id_is_refused(connection: Connection, topic: MakeTopic) -> None:
     orders, producer = topic("orders"), Producer(connection)
-    stranger = Identity(unique("nobody"), producer.now.producer_id, 0)
+    stranger = Identity(unique("unknown"), producer.now.producer_id, 0)
     assert producer.end(commit=True, who=stranger).error_code == INVALID_PRODUCER_ID_MAPPING
     assert connection.produce(
         orders, batch([b"v"], stranger, 0), transactional_id=stranger.transactional_id, version=12

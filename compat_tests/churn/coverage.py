@@ -19,7 +19,7 @@ class Coverage:
         self._runs[topic, partition].append((first, end))
 
     def gap(self, place: Place, end: int) -> int:
-        """Return the first offset before `end` that nobody read; -1 if there is none."""
+        """Return the first offset before `end` that no member read; -1: all were read."""
         reached = 0
         for first, run_end in sorted(self._runs[place]):
             if first > reached:

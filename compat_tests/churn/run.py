@@ -150,7 +150,7 @@ class Churn:
     # Ending
 
     def _calm(self) -> None:
-        """Nobody is disturbed any more; every process runs, and its members are about to join."""
+        """Let every process run undisturbed, and wait until its members are about to join."""
         for process in self._processes:
             process.resume()
         deadline = time.monotonic() + _READY_WITHIN_S
@@ -218,7 +218,7 @@ class Churn:
         return (
             f"{sum(self.ends.values())} records written; {read}; {left} left by themselves, "
             f"{self._disturber.done()}; stable: {stable or 'none'}; "
-            f"started again: {', '.join(self._started_again) or 'nobody'}"
+            f"started again: {', '.join(self._started_again) or 'none'}"
         )
 
 

@@ -1,8 +1,8 @@
 """Random runs of a query while its driver, its tasks and the broker are killed, and the verdict.
 
-A step of the protocol is a request of some API that passes the proxy: before it reaches the broker,
-or before its answer reaches who asked, somebody is killed, or the answer is lost. Steps between the
-requests are those at which the driver itself is killed.
+A step of the protocol is a request of some API that passes the proxy. Before the request reaches
+the broker, or before the answer reaches the client, a process is killed or the answer is lost.
+Between two requests the driver itself is killed.
 """
 
 from __future__ import annotations

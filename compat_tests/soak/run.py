@@ -143,7 +143,7 @@ class Soak:
         ]
 
     def _await_stable(self, topics: Iterable[tuple[str, int]]) -> None:
-        """Nobody writes any more: what was left open is aborted, by timeout at the latest."""
+        """Wait until open transactions are aborted, by timeout at the latest: no writer is left."""
         behind = {(topic, index) for topic, count in topics for index in range(count)}
         began_at = time.monotonic()
         with ExitStack() as opened:

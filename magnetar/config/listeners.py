@@ -112,7 +112,7 @@ def protocol_of_peers(config: BrokerConfig) -> tuple[str, SecurityProtocol]:
     name = given.inter_broker_listener_name
     if name is None:
         protocol = _protocol(
-            "security.inter.broker.protocol", "it", given.security_inter_broker_protocol
+            "security.inter.broker.protocol", "", given.security_inter_broker_protocol
         )
         return protocol.value, protocol
     if "security.inter.broker.protocol" in config.explicit:
@@ -137,13 +137,14 @@ def _protocol_names(given: ListenersConfig) -> dict[str, str]:
 
 
 def _protocol(place: str, listener: str, text: str) -> SecurityProtocol:
+    """Return the protocol named `text`. `listener`: whose it is, empty for no listener."""
     try:
         return SecurityProtocol(text.upper())
     except ValueError:
         known = ", ".join(SecurityProtocol)
+        what_to_do = f" Name the protocol of {listener} in listener.security.protocol.map."
         raise ConfigError(
-            f"{place}: {text}, the protocol of {listener}, is not one of {known}."
-            f" Name the protocol of {listener} in listener.security.protocol.map."
+            f"{place}: {text} is not one of the protocols {known}.{what_to_do if listener else ''}"
         ) from None
 
 

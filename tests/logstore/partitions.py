@@ -49,7 +49,7 @@ def batch_of(
 
 
 def delete_records(log: PartitionLog, before_offset: int) -> int:
-    """Delete what lies below; returns where the log starts. Nobody makes that durable before."""
+    """Delete the records below `before_offset`; return the new start, which is not durable yet."""
     log.advance_start(log.deletable_before(before_offset))
     return log.log_start_offset
 

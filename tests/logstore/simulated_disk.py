@@ -413,7 +413,7 @@ class SimulatedDisk:
 
 
 def _nothing() -> None:
-    """Nobody is told."""
+    """Do nothing: the default for a callback."""
 
 
 @lru_cache(maxsize=10_000)

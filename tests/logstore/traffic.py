@@ -104,7 +104,7 @@ class Traffic:
             self._refused_marker(client)
 
     def silence(self, duration_ms: int) -> list[int]:
-        """Nobody writes for so long; returns the producers that the partition has forgotten."""
+        """Let this time pass without writes; return the producers that the partition forgets."""
         self.now_ms += duration_ms
         forgotten = self.log.expire_producers(self.now_ms)
         for client in self._clients:

@@ -165,12 +165,12 @@ class FakeParent:
         if fate is Fate.DIES_BEFORE:
             raise Died
         if fate is Fate.FAILS_BEFORE:
-            raise SinkError("nobody is there")
+            raise SinkError("the broker is away")
         result = effect()
         if fate is Fate.DIES_AFTER:
             raise Died
         if fate is Fate.FAILS_AFTER:
-            raise SinkError("nobody answered")
+            raise SinkError("the answer was lost")
         return result
 
 

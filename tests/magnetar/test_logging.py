@@ -1,4 +1,4 @@
-"""Lines are written where somebody reads them, and a flood of them is cut short, and said to be."""
+"""Lines are written where users read them. A flood is cut short, and a line says so."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Unreadable(io.StringIO):
         self._code = code
 
     def write(self, text: str) -> int:
-        raise OSError(self._code, "nobody reads this")
+        raise OSError(self._code, "the pipe has no reader")
 
 
 @pytest.mark.parametrize("code", [errno.EPIPE, errno.ENOSPC, errno.EIO])

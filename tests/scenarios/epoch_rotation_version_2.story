@@ -1,5 +1,5 @@
-# Version 2 at its last epoch: the marker carries 32767, which nobody is given, and the answer is a
-# fresh producer id, kept with the decision: so a retry after a crash is told the same one.
+# Version 2 at its last epoch: the marker carries 32767, which no client gets, and EndTxn answers a
+# fresh producer id. The decision's record keeps this id, so a retry after a crash gets the same one.
 init tx-1
     = 1000/0
     tx-1 new -> EMPTY 1000/0

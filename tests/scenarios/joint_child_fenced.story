@@ -1,5 +1,5 @@
-# A new incarnation of a child takes its vote back while nobody has sealed it; the parent then commits
-# without it. Sealed, the vote stays.
+# A new incarnation of a child takes the child's vote back if the vote is not sealed yet. The parent
+# then commits without the child. A sealed vote stays.
 init p~>one
     = 1000/0
     p~>one new -> EMPTY 1000/0

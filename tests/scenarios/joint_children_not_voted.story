@@ -42,7 +42,7 @@ read a-0
     = apple
 send2 p~>open a-0 late
     = INVALID_PRODUCER_EPOCH
-# Nobody votes for the next one: an ordinary transaction.
+# The parent's next transaction has no votes: an ordinary transaction.
 send2 p b-0 more
     = ok
     p COMPLETE_COMMIT -> ONGOING 1002/1 [b-0]

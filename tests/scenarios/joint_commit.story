@@ -1,5 +1,6 @@
-# Two children and their parent write, one in version 1, the others in version 2: the children's
-# commits are votes, which nobody sees. One decision names them, and all of it is visible at once.
+# Two children and their parent write, one in version 1, the others in version 2. The commits of the
+# children are votes, which no reader sees. One decision names the votes, and all data is visible at
+# once.
 init p~>one
     = 1000/0
     p~>one new -> EMPTY 1000/0

@@ -1,5 +1,5 @@
-# Votes at the last epoch of a producer id: a commit rotates to the id that the vote was answered, an
-# abort to another one, which nobody was told.
+# Votes at the last epoch of a producer id. A commit rotates to the producer id in the vote's answer.
+# An abort rotates to another producer id, which no client knows.
 init p~>one
     = 1000/0
     p~>one new -> EMPTY 1000/0

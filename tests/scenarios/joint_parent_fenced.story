@@ -1,5 +1,5 @@
-# A new incarnation of the parent: while it is idle the votes stay; once they are sealed they are
-# aborted with what the parent wrote. So whoever decides knows what it decides about.
+# A new incarnation of the parent. If the parent is idle, the votes stay. Sealed votes are aborted
+# together with the parent's data. So a producer that decides knows which data it decides about.
 init p~>one
     = 1000/0
     p~>one new -> EMPTY 1000/0

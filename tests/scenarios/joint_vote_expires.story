@@ -1,5 +1,5 @@
-# Nobody decides: the vote is aborted when its time has passed, and its producer fenced. A child that
-# has not voted has its own timeout; a vote that is sealed waits as long as its parent.
+# The parent does not decide: the vote is aborted after its timeout, and its producer is fenced. A
+# child that has not voted has its own timeout. A sealed vote waits as long as its parent.
 init p~>one
     = 1000/0
     p~>one new -> EMPTY 1000/0
@@ -69,7 +69,7 @@ end2 p commit
     b-0 stable 0 -> 2
 read a-1
     = pear
-# A child that nobody uses is forgotten before its parent is.
+# An unused child is forgotten before its parent.
 wait 3600000
     p~>open COMPLETE_ABORT -> forgotten
     p~>one COMPLETE_ABORT -> forgotten

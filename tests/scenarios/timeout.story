@@ -1,5 +1,6 @@
-# A transaction outlives its timeout: it is aborted at a bumped epoch. Its owner cannot commit it, but
-# under version 2 may learn the new epoch by aborting it, and goes on: nobody else took over.
+# A transaction outlives its timeout: it is aborted at a bumped epoch. Its owner cannot commit it. No
+# other producer took over, so under version 2 the owner may abort it to learn the new epoch, and then
+# continues.
 init tx-1
     = 1000/0
     tx-1 new -> EMPTY 1000/0

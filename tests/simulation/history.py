@@ -47,7 +47,7 @@ class Transaction:
     from_offset: int
     to_offset: int
     values: dict[TopicPartition, list[str]] = field(default_factory=dict)
-    #: Until the commit is sent nobody else can commit it.
+    #: Before the client sends its commit, nothing else can commit the transaction.
     outcome: Outcome = Outcome.ABORTED
     #: In simulated seconds; the end is when the client was told of it.
     began_s: float = 0.0

@@ -250,7 +250,7 @@ class World:
         task.add_done_callback(self._requests.discard)
         await asyncio.wait((task,))
         if task.cancelled() or self.is_dark.is_set():
-            raise Gone  # of a process without power nobody hears anything
+            raise Gone  # a process without power sends no answer
         if (failure := task.exception()) is not None:
             self.on_failure(failure)
             raise Gone from None
@@ -284,7 +284,7 @@ class World:
 
 
 class _Unconnected:
-    """Nobody hangs up here."""
+    """A connection that no client closes."""
 
     is_closing = False
     session = Session()

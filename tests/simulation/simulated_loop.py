@@ -1,4 +1,4 @@
-"""An event loop whose time is its own: whoever sleeps is woken at once, in the order of time.
+"""An event loop with a time of its own: it wakes sleeping tasks at once, in the order of time.
 
 So minutes of timeouts pass in milliseconds, and a story is told again by its seed.
 """

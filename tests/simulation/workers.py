@@ -1,6 +1,6 @@
 """Clients that read, process and write in transactions, and what happens to them.
 
-A worker takes its group's offset for one input, writes values that nobody else writes to several
+A worker takes its group's offset for one input, writes values that are its alone to several
 partitions, commits the next offset with them. It is stopped for longer than its timeout, loses
 answers, has requests delayed until they mean nothing any more, is fenced by a worker of the same
 transactional id, retries, gives up. What it may rely on goes into the history.
@@ -59,7 +59,7 @@ _FENCED = {
 
 
 class Fenced(Exception):
-    """Somebody else goes on, or the worker must begin anew."""
+    """Another worker has taken over, or this worker must begin anew."""
 
 
 class Reached(Protocol):
@@ -146,7 +146,7 @@ class Worker:
         await self._send_offsets(to_offset)
         await self._perhaps_pause()
         if self.random.random() < self.luck.give_up:
-            raise Fenced  # the process has died; its transaction is somebody else's now
+            raise Fenced  # the process has died; another worker ends its transaction
         commit = self.random.random() >= self.luck.abort
         await self._end(one, commit=commit)
         if not commit:
@@ -334,7 +334,7 @@ class Worker:
         raise Gone
 
     def _hold(self, request: Message, response_class: type[M], version: int) -> None:
-        """Have the request arrive some time later, by itself; nobody hears the answer."""
+        """Send the request some time later by itself, and drop its answer."""
         self._is_haunted = True
 
         async def arrive() -> None:

@@ -9,7 +9,7 @@ import subprocess
 
 
 def answers(port: int) -> bool:
-    """Return whether somebody accepts connections at a port of 127.0.0.1."""
+    """Return whether a server accepts connections at this port of 127.0.0.1."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

@@ -81,7 +81,7 @@ def _written(
         try:
             producer.send([record])
         except Refused:
-            # Nobody would end it before its timeout, and readers would wait for it.
+            # Otherwise only its timeout would end it, and readers would wait until then.
             producer.abort()
             raise
         if given.get("outcome") == "abort":

@@ -94,7 +94,7 @@ class History:
 
     def _leader_syncs(self) -> int:
         driver = self.driver
-        leader = driver.group.leader or "nobody"
+        leader = driver.group.leader or "no leader"
         assigned = {member_id: member_id.encode() for member_id in [*driver.group.members, "x"]}
         member = driver.group.members.get(leader)
         instance = None if member is None else member.group_instance_id
@@ -133,7 +133,7 @@ def test_every_history_keeps_the_promises(make_driver: Any, limits: dict[str, in
         end(history)
 
     def end(history: History) -> None:
-        """Time ends every wait: whoever is silent is gone, and nothing stays parked."""
+        """Time ends every wait: silent members are gone, and no request stays parked."""
         history.driver.advance(10 * 60_000)
         history._settle()
         assert not history.parked

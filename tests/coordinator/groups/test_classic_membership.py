@@ -161,7 +161,7 @@ def test_a_member_whose_join_is_parked_does_not_expire(driver: Any) -> None:
 
 def test_the_last_to_leave_empties_the_group_also_on_disk(driver: Any) -> None:
     leader, follower = driver.stable(2)
-    assert driver.leave(leader, follower, "nobody") == [0, 0, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert driver.leave(leader, follower, "unknown") == [0, 0, ErrorCode.UNKNOWN_MEMBER_ID]
     assert driver.group.state is GroupState.EMPTY
     assert driver.records[-1].members == []
     assert driver.records[-1].protocol_type == "consumer"

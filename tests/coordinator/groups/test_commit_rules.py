@@ -36,10 +36,10 @@ EMPTY, PREPARING, COMPLETING, STABLE = (
 
 #: (who, state, plain commit, in a transaction). Member m, instance i, at the group's generation.
 RULES: list[tuple[str, GroupState, ErrorCode, ErrorCode]] = [
-    ("nobody", EMPTY, NONE, NONE),
-    ("nobody", PREPARING, UNKNOWN, NONE),
-    ("nobody", COMPLETING, UNKNOWN, NONE),
-    ("nobody", STABLE, UNKNOWN, NONE),
+    ("no member", EMPTY, NONE, NONE),
+    ("no member", PREPARING, UNKNOWN, NONE),
+    ("no member", COMPLETING, UNKNOWN, NONE),
+    ("no member", STABLE, UNKNOWN, NONE),
     ("member", EMPTY, UNKNOWN, UNKNOWN),
     ("member", PREPARING, NONE, NONE),
     ("member", COMPLETING, REBALANCE, NONE),
@@ -78,7 +78,7 @@ def test_a_commit_is_taken_from_whom_the_group_knows(
     member_id = in_state(driver, state)
     generation_id = driver.group.generation_id
     said: tuple[str, int, str | None] = {
-        "nobody": ("", -1, None),
+        "no member": ("", -1, None),
         "member": (member_id, generation_id, "i"),
         "older generation": (member_id, generation_id - 1, "i"),
         "stranger": ("stranger", generation_id, None),
@@ -190,7 +190,7 @@ def test_a_group_with_members_cannot_be_deleted(driver: Any) -> None:
 
 def test_a_group_that_was_never_there_cannot_be_deleted(driver: Any) -> None:
     with pytest.raises(KafkaError) as refusal:
-        decide_deletion(GroupShard(driver.limits), "nobody")
+        decide_deletion(GroupShard(driver.limits), "unknown")
     assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -51,7 +51,10 @@ def groups(draw: st.DrawFn, *, same_topics: bool) -> tuple[list[Reader], dict[UU
 def check_complete(
     readers: list[Reader], counts: dict[UUID, int], given_to: dict[str, Target]
 ) -> None:
-    """Each partition that somebody reads has one owner, who reads it; nobody has any other."""
+    """Assert that each partition of a topic with readers has one owner, which reads the topic.
+
+    Partitions of other topics have no owner.
+    """
     by_id = {each.member_id: each for each in readers}
     found = [
         (topic, partition)

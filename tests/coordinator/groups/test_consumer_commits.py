@@ -53,7 +53,7 @@ def code(
         ("c", 4, NONE, NONE),
         ("c", 3, ILLEGAL, ILLEGAL),
         ("c", 5, ILLEGAL, ILLEGAL),
-        ("nobody", 3, UNKNOWN, UNKNOWN),
+        ("unknown", 3, UNKNOWN, UNKNOWN),
         ("", -1, UNKNOWN, NONE),  # says nothing of itself
         ("a", -1, STALE, ILLEGAL),
     ],
@@ -93,7 +93,7 @@ def test_anyone_commits_for_an_empty_group() -> None:
         ("a", 3, NONE),
         ("a", 2, STALE),
         ("c", 3, ILLEGAL),
-        ("nobody", 3, UNKNOWN),
+        ("unknown", 3, UNKNOWN),
         (None, 3, UNKNOWN),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_regular_expression_reads_what_it_matches(world: World) -> None:
     world.heartbeat("a", 3, topic_regex="")
     world.heartbeat("a", 3, owned={})
     assert world.assigned("a") == set()
-    assert world.group.regexes == {}, "nobody asks any more"
+    assert world.group.regexes == {}, "no member subscribes by a pattern any more"
     world.check_replay()
 
 

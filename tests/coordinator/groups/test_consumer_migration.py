@@ -157,7 +157,7 @@ def test_a_classic_member_gives_back_by_joining_without() -> None:
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         ),
         ({"protocols": (("range", b"\0"),)}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"group_instance_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"group_instance_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
 def test_joins_that_do_not_fit_are_refused(
@@ -182,7 +182,7 @@ def test_syncs_and_heartbeats_carry_the_members_epoch(world: World) -> None:
     generation_id = world.join_classic("old", "orders").generation_id
     for member_id, generation, code in (
         ("new", 2, ErrorCode.UNKNOWN_MEMBER_ID),
-        ("nobody", 2, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("unknown", 2, ErrorCode.UNKNOWN_MEMBER_ID),
         ("old", generation_id - 1, ErrorCode.ILLEGAL_GENERATION),
     ):
         with pytest.raises(KafkaError) as refusal:

@@ -27,7 +27,7 @@ def places(target: Target) -> set[tuple[UUID, int]]:
 def check(counts: dict[UUID, int], targets: dict[str, Target]) -> None:
     assigned = [place for target in targets.values() for place in places(target)]
     everything = {(topic, partition) for topic, n in counts.items() for partition in range(n)}
-    assert set(assigned) == everything, "a partition that nobody reads"
+    assert set(assigned) == everything, "a partition without a reader"
     assert len(assigned) == len(everything), "a partition with two readers"
     loads = [len(places(target)) for target in targets.values()]
     assert max(loads) - min(loads) <= 1

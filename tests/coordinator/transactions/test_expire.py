@@ -38,7 +38,7 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
     (txn,) = decide(ongoing, WEEK, now_ms).records
     assert (txn.state, txn.identity, txn.updated_at_ms) == (State.PREPARE_ABORT, (1000, 6), now_ms)
     assert (txn.partitions, txn.txn_id) == (ongoing.partitions, ongoing.txn_id)
-    assert txn.last_producer_epoch == 5  # nobody took over: its owner may ask for the new epoch
+    assert txn.last_producer_epoch == 5  # no takeover: its owner may ask for the new epoch
 
 
 def test_the_last_epoch_can_time_out_too(make_txn: MakeTxn) -> None:

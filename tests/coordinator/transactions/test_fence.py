@@ -1,4 +1,4 @@
-"""When a decision may need a producer id that nobody has."""
+"""When a decision may need a fresh producer id."""
 
 from __future__ import annotations
 

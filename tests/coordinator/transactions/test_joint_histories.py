@@ -35,7 +35,7 @@ steps = st.lists(
     ),
     max_size=40,
 )
-#: Somebody has voted and somebody is open: what random requests alone seldom reach.
+#: Some children have voted and others are open: random requests alone seldom reach this.
 begun: list[Step] = [
     (kind, name, 0, 2 * (number % 2))
     for number, name in enumerate((*CHILDREN, PARENT))

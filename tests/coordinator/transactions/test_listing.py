@@ -18,7 +18,7 @@ NOW_MS = 15_000
 
 @pytest.mark.parametrize("state", State)
 def test_every_state_is_known_by_kafkas_name(state: State) -> None:
-    # What has voted is told as Ongoing, so whoever asks for that is told of it.
+    # Clients are told that a voted transaction is Ongoing, so a filter for Ongoing finds it.
     also = {State.VOTED} if state is State.ONGOING else set()
     assert parse_states([state.label]) == (frozenset({state} | also), [])
 

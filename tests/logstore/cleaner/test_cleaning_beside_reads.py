@@ -1,4 +1,4 @@
-"""A segment that the cleaner replaces while somebody is about to read its index."""
+"""The cleaner replaces a segment while a reader is about to read its index."""
 
 from __future__ import annotations
 

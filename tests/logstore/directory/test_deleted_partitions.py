@@ -1,4 +1,4 @@
-"""Deleted partitions: what is told of them is told of nobody else, however the process ends."""
+"""Deleted partitions: a report about one never names another, however the process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A partition that is deleted while somebody waits for the disk to read it."""
+"""A partition is deleted while a read of it waits for the disk."""
 
 from __future__ import annotations
 

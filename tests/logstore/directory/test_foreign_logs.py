@@ -19,7 +19,7 @@ LEFT = {0: [2], 10: [11], 20: [20, 24]}
 
 
 class Process(LogProcess):
-    """One partition of somebody else's, on a simulated disk."""
+    """One partition that another program wrote, on a simulated disk."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk

@@ -1,4 +1,4 @@
-"""Files are as many as there are partitions, descriptors a few: nobody notices."""
+"""A few descriptors serve the files of many partitions, and readers see no difference."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_what_was_let_go_before_its_sync_is_synced_with_everything(
 
 
 def test_files_are_themselves_whoever_uses_them(disk: DiskFiles, tmp_path: Path) -> None:
-    """Threads read while others are opened and let go: nobody ever reads another's bytes."""
+    """Threads read while others open and release files: each reads the bytes of its own file."""
     files = [disk.open(name, create=True) for name in names(tmp_path, 60)]
     for number, file in enumerate(files):
         file.write([b"%03d" % number * 20], 0)
@@ -247,7 +247,7 @@ def test_a_file_that_is_being_closed_does_not_fail_who_deletes_its_name(
 def test_small_files_that_wait_for_a_sync_take_no_descriptors(
     disk: DiskFiles, tmp_path: Path
 ) -> None:
-    """Retention writes the leader epochs anew for each few segments, of a log nobody writes to."""
+    """Retention rewrites the leader epochs after every few segments of a log without writers."""
     group_commit = GroupCommit(
         disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()
     )

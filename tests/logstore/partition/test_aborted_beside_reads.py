@@ -1,4 +1,4 @@
-"""Aborted data that goes while somebody waits for the disk to read it: nobody takes it for good."""
+"""Aborted data is deleted while a read of it waits: the read does not return it as committed."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def test_an_unclean_start_writes_a_snapshot_before_anything_can_be_trimmed() -> 
 
 
 def test_the_aborted_indexes_of_segments_that_are_gone_go_too() -> None:
-    """A later segment of the same base offset would begin with somebody else's entries."""
+    """A later segment of the same base offset would begin with the deleted segment's entries."""
     partition = SteppedPartition(segment_bytes=500)
     for n in range(8):
         partition.append(b"x" * 80, producer_id=1, epoch=0, sequence=n, transactional=True)

@@ -13,7 +13,7 @@ from wire.records import SimpleRecord, iterate_batches
 
 
 def test_a_reader_racing_the_first_batch_of_a_transaction_never_sees_it() -> None:
-    """Trap: open by default, moved by somebody else later."""
+    """Trap: the stable offset includes the batch at first, and is corrected only later."""
     partition = SteppedPartition()
     partition.append(b"plain")
     partition.settle()

@@ -110,7 +110,7 @@ def test_a_clean_stop_leaves_none_and_a_clean_mark_overrules_it() -> None:
     process.stop()
     assert JOURNAL not in disk.list("/data")
     log = disk.open("/data/t-0/00000000000000000000.log")
-    log.truncate(whole := log.size() // 2)  # Somebody else has cut it, and stopped cleanly.
+    log.truncate(whole := log.size() // 2)  # Another broker has cut it, and stopped cleanly.
     disk.open(f"/data/{JOURNAL}", create=True).write([content], 0)
     process.start()
     assert process.logs[0].log_end_offset == 1

@@ -269,7 +269,7 @@ async def test_a_loggers_level_is_its_own_until_it_is_deleted(broker: Broker, cl
     ("name", "change", "code"),
     [
         (OWN, ("server", SET, "warn"), ErrorCode.INVALID_CONFIG),
-        (OWN, ("nobody", SET, "INFO"), ErrorCode.INVALID_CONFIG),
+        (OWN, ("unknown", SET, "INFO"), ErrorCode.INVALID_CONFIG),
         (OWN, ("server", APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
         (OWN, ("root", DELETE, None), ErrorCode.INVALID_REQUEST),
         ("2", ("server", SET, "INFO"), ErrorCode.INVALID_REQUEST),

@@ -162,7 +162,7 @@ LONG: list[tuple[Message, int]] = [
     ),
     (
         offset_fetch.OffsetFetchRequest(
-            group_id="nobody",
+            group_id="unknown",
             topics=[
                 offset_fetch.OffsetFetchRequestTopic(name=name, partition_indexes=[0])
                 for name in NAMES
@@ -174,7 +174,7 @@ LONG: list[tuple[Message, int]] = [
         offset_fetch.OffsetFetchRequest(
             groups=[
                 offset_fetch.OffsetFetchRequestGroup(
-                    group_id="nobody",
+                    group_id="unknown",
                     topics=[
                         offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=[0])
                         for name in NAMES
@@ -186,7 +186,7 @@ LONG: list[tuple[Message, int]] = [
     ),
     (
         add_partitions_to_txn.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id="nobody",
+            v3_and_below_transactional_id="unknown",
             v3_and_below_topics=[
                 add_partitions_to_txn.AddPartitionsToTxnTopic(name=name, partitions=[0])
                 for name in NAMES
@@ -197,7 +197,7 @@ LONG: list[tuple[Message, int]] = [
     # One thing of the request has a long list, which is gone through piece by piece.
     (
         add_partitions_to_txn.AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id="nobody",
+            v3_and_below_transactional_id="unknown",
             v3_and_below_topics=[
                 add_partitions_to_txn.AddPartitionsToTxnTopic(
                     name=NAMES[0], partitions=list(range(MANY))
@@ -217,7 +217,7 @@ LONG: list[tuple[Message, int]] = [
     ),
     (
         offset_fetch.OffsetFetchRequest(
-            group_id="nobody",
+            group_id="unknown",
             topics=[
                 offset_fetch.OffsetFetchRequestTopic(
                     name=NAMES[0], partition_indexes=list(range(MANY))
@@ -229,7 +229,7 @@ LONG: list[tuple[Message, int]] = [
     (delete_topics.DeleteTopicsRequest(topic_names=NAMES[:1] * MANY), 3),
     (
         offset_delete.OffsetDeleteRequest(
-            group_id="nobody",
+            group_id="unknown",
             topics=[
                 offset_delete.OffsetDeleteRequestTopic(
                     name=NAMES[0],
@@ -244,7 +244,7 @@ LONG: list[tuple[Message, int]] = [
     ),
     (
         leave_group.LeaveGroupRequest(
-            group_id="nobody",
+            group_id="unknown",
             members=[leave_group.MemberIdentity(member_id=NAMES[0]) for _ in range(MANY)],
         ),
         5,

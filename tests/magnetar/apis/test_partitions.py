@@ -308,5 +308,5 @@ async def test_a_transaction_cut_in_its_middle_is_found_open_after_a_crash(
     again = await start_broker(settings)
     found = again.topics.partition("a", 0)
     assert found.log_start_offset == 3
-    # It was found open, nobody coordinates it, and the start has aborted it: a marker at 4.
+    # The start found it open, without a coordinator, and has aborted it: a marker at 4.
     assert (found.last_stable_offset, found.log_end_offset) == (5, 5)

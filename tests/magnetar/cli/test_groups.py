@@ -188,17 +188,17 @@ async def test_groups_with_members_are_left_alone(broker: Broker, connect: Conne
     reset = await run(broker, "reset", "billing", "--all-topics", "--to-latest", "--execute")
     assert reset.exit_code == 1
     assert "has members" in reset.stderr
-    deleted = await run(broker, "delete", "billing", "audit", "nobody")
+    deleted = await run(broker, "delete", "billing", "audit", "unknown")
     assert deleted.exit_code == 1
     assert deleted.stdout == "audit: deleted\n"
     assert "'billing': NON_EMPTY_GROUP" in deleted.stderr
-    assert "'nobody': GROUP_ID_NOT_FOUND" in deleted.stderr
+    assert "'unknown': GROUP_ID_NOT_FOUND" in deleted.stderr
 
 
 async def test_a_group_that_is_not_there_is_named(broker: Broker) -> None:
-    result = await run(broker, "describe", "nobody")
+    result = await run(broker, "describe", "unknown")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "there is no group 'nobody'" in result.stderr
+    assert "there is no group 'unknown'" in result.stderr
 
 
 async def test_why_names_what_keeps_a_group(broker: Broker, connect: Connect) -> None:

@@ -95,7 +95,7 @@ async def test_options_filter_the_list(broker: Broker) -> None:
     assert await ids("--longer-than", "1h") == []
     producer_id = (await printed(broker, "list", "--open"))[0]["producer_id"]
     assert await ids("--producer-id", str(producer_id)) == ["orders-1"]
-    empty = await run(broker, "list", "--pattern", "nobody")
+    empty = await run(broker, "list", "--pattern", "unknown")
     assert (empty.stdout, empty.stderr) == ("", "no transactions\n")
 
 
@@ -153,8 +153,8 @@ async def test_a_marker_is_not_written_past_a_coordinator(broker: Broker) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["describe", "nobody"], "there is no transactional id 'nobody'"),
-        (["abort", "nobody"], "there is no transactional id 'nobody'"),
+        (["describe", "unknown"], "there is no transactional id 'unknown'"),
+        (["abort", "unknown"], "there is no transactional id 'unknown'"),
         (["list", "--pattern", "("], "'(' is no regular expression of RE2"),
         (["hanging", "--topic", "nowhere"], "topic nowhere: UNKNOWN_TOPIC_OR_PARTITION"),
     ],

@@ -384,8 +384,8 @@ def test_peers_speak_what_kafkas_settings_say(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({_PROTOCOL_OF_PEERS: "TLS"}, "security.inter.broker.protocol: it speaks TLS, which is"),
-        ({_NAME_OF_PEERS: "OTHER", **_MAP}, "inter.broker.listener.name: OTHER speaks OTHER"),
+        ({_PROTOCOL_OF_PEERS: "TLS"}, "security.inter.broker.protocol: TLS is not one of"),
+        ({_NAME_OF_PEERS: "OTHER", **_MAP}, "Name the protocol of OTHER in"),
         ({_NAME_OF_PEERS: "INSIDE", _PROTOCOL_OF_PEERS: "SSL", **_MAP}, "Set only one of the two"),
     ],
 )

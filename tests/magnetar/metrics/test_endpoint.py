@@ -1,4 +1,4 @@
-"""Metrics tell what the broker's state is, over HTTP, and hold up nobody."""
+"""Metrics show the broker's state over HTTP, and hold no client up."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
 
 
 def _trickle(port: int) -> None:
-    """Send a byte now and then, until nobody listens."""
+    """Send a byte now and then, until the server closes the connection."""
     with socket.create_connection(("127.0.0.1", port)) as client, suppress(OSError):
         for _ in range(100):
             client.sendall(b"G")

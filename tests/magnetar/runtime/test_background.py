@@ -1,4 +1,4 @@
-"""Work beside requests: what it raises is its broker's, its end by order is nobody's failure."""
+"""Work beside requests: its errors end the broker, and its cancellation is no failure."""
 
 from __future__ import annotations
 

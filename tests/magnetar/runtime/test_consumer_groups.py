@@ -286,7 +286,7 @@ async def test_an_administrator_removes_members_of_either_protocol(client: Any) 
     await beat(client, "a", 0, instance_id="one")
     members = [
         MemberIdentity(member_id="", group_instance_id="one"),
-        MemberIdentity(member_id="nobody", group_instance_id=None),
+        MemberIdentity(member_id="unknown", group_instance_id=None),
     ]
     request = LeaveGroupRequest(group_id=GROUP, members=members)
     answer = await client.ask(request, 5, LeaveGroupResponse)

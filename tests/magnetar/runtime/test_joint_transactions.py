@@ -428,7 +428,7 @@ async def test_a_family_keeps_together_when_the_separator_changes(world: World) 
     await world.until(one.append(A1))
     await world.until(one.end(commit=True))
     assert world.state(ONE) is State.VOTED
-    # An id that is new is what it says now: nobody's child.
+    # A new id has the parent that its client says now: none.
     plain = Member(world, "p~>plain", 2)
     await world.until(plain.write(A1))
     await world.until(plain.end(commit=True))

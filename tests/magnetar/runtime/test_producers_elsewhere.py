@@ -36,7 +36,7 @@ async def unknown(*answers: tuple[int, Sequence[int] | None]) -> bool:
     nodes = Nodes(*answers)
     found = await ProducersElsewhere(nodes, lambda: (None, 1, 2)).find([7])
     assert not nodes._answers
-    assert not found.is_everybody_asked(8), "nobody was asked about it"
+    assert not found.is_everybody_asked(8), "no node was asked about producer 8"
     return found.is_everybody_asked(7)
 
 

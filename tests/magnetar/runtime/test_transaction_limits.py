@@ -65,7 +65,7 @@ async def test_a_vote_does_not_count_as_an_active_transaction(
 
 
 class LaboriousClock(MovedClock):
-    """A millisecond passes whenever somebody asks for the time."""
+    """A clock that advances by a millisecond with each reading."""
 
     def now_ms(self) -> int:
         self.passed_ms += 1
@@ -90,7 +90,7 @@ async def test_a_start_that_takes_its_time_over_many_ids_moves_no_timeout(
     assert await producer.add() == ErrorCode.NONE
     await broker.stop()
     broker = await start_broker(settings, clock=LaboriousClock())
-    # Wall time and steady time are the same but for a few readings: nobody has set the clock.
+    # Wall time and steady time are the same but for a few readings: the clock was not set.
     due_ms, due_steady_ms = broker.transactions.store.expiry._due["open"]
     assert abs(due_steady_ms - due_ms) < 100
 

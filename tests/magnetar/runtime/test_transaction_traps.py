@@ -218,9 +218,9 @@ async def test_what_overtakes_the_first_batch_of_a_transaction_is_refused(world:
 
 
 async def test_a_marker_from_nobody_is_harmless(world: World) -> None:
-    nobody = RawProducer(world.client, "nobody")
-    nobody.identity = ProducerIdentity(4711, 3)
-    assert await nobody.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert await nobody.produce(11) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert await nobody.produce(12) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    stranger = RawProducer(world.client, "unknown")
+    stranger.identity = ProducerIdentity(4711, 3)
+    assert await stranger.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await stranger.produce(11) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert await stranger.produce(12) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert world.broker.topics.partition("a", 0).log_end_offset == 0

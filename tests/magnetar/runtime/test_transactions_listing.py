@@ -133,7 +133,7 @@ async def test_what_has_ended_is_shown_as_ended(world: World) -> None:
 
 async def test_a_description_says_all_and_carries_the_txn_id(world: World) -> None:
     identity = await world.begin(A1, A0)
-    unknown, empty, state = await described(world, "nobody", "", "tx")
+    unknown, empty, state = await described(world, "unknown", "", "tx")
     assert unknown.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert empty.error_code == ErrorCode.INVALID_REQUEST
     assert (state.producer_id, state.producer_epoch) == identity
@@ -259,7 +259,7 @@ async def test_an_unknown_partition_answers_for_itself(
 
 async def test_what_is_named_twice_is_answered_once(world: World) -> None:
     await world.begin(A0)
-    assert len(await described(world, "tx", "nobody", "tx", "nobody")) == 2
+    assert len(await described(world, "tx", "unknown", "tx", "unknown")) == 2
     asked = TopicRequest(name="a", partition_indexes=[0, 1, 0])
     request = DescribeProducersRequest(topics=[asked, asked])
     response = await world.until(handled(world, describe_producers, request))

@@ -1,4 +1,4 @@
-"""What the sink says where nobody answers, or somebody else does."""
+"""What the sink says if no broker answers, or if another kind of server does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from magnetar.spark.query_parent import QueryParent
 
 
 def test_a_broker_that_is_away_for_too_long_is_named_with_the_option() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        address = "{}:{}".format(*nobody.getsockname())
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = "{}:{}".format(*closed.getsockname())
     with Cluster(address, timeout_ms=100) as cluster:
         with pytest.raises(SinkError, match=rf"100 ms \(the option brokerTimeoutMs\).*{address}"):
             cluster.promises()

@@ -56,7 +56,7 @@ async def test_clients_are_refused_while_too_much_waits_and_coordinators_are_not
     assert refusal is not None and refusal.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert "bytes wait in the database for the bucket" in refusal.detail
     assert f"{SETTING}=8000" in refusal.detail
-    # What the broker itself writes asks nobody.
+    # The bound does not hold for the broker's own records.
     await world.append(offsets, 1)
     assert refused(world) is not None
 

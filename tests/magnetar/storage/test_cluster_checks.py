@@ -73,7 +73,7 @@ def test_nodes_that_are_gone_and_still_lead_are_named(postgres_url: str) -> None
 
 def test_a_server_that_cannot_be_reached_is_one_line() -> None:
     with pytest.raises(CatalogUnavailable) as raised:
-        next(check("postgresql://nobody@127.0.0.1:1,127.0.0.1:2/x"))
+        next(check("postgresql://user@127.0.0.1:1,127.0.0.1:2/x"))
     assert "\n" not in raised.value.detail
 
 

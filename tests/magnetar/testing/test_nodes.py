@@ -149,7 +149,7 @@ def test_groups_and_transactions_are_found_on_their_nodes(broker: Broker, topic:
     assert broker.values(topic) == []
     assert len(broker.values(topic, committed=False)) == PARTITIONS
     with pytest.raises(ValueError, match="no member"):
-        broker.expire(group="nobody")
+        broker.expire(group="unknown")
 
 
 def test_a_disk_that_fails_ends_nodes_and_loses_nothing(broker: Broker, topic: str) -> None:

@@ -49,7 +49,7 @@ class SharedStorage:
         return self._reader
 
     def writes(self) -> int:
-        """Return how many rows of the catalog were written so far, whoever wrote them."""
+        """Return how many rows of the catalog all nodes have written so far."""
         return self.connection.total_changes if self.connection is not None else -1
 
     def store(self, random: Random, mishap_probability: float) -> SimulatedStore:
