@@ -22,6 +22,7 @@ from magnetar.config.load import ConfigError
 from magnetar.config.setting import InvalidValue
 from magnetar.logging import get_logger
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.differences import difference
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -108,7 +109,8 @@ class BrokerConfigs:
         config = self._config
         resource = EVERY_BROKER if name == EVERY_BROKER else str(config.node_id)
         # The catalog first: settings that are obeyed survive a restart.
-        self._catalog.set_resource_configs(RESOURCE_TYPE, resource, texts)
+        changes = difference(self.texts(name), texts)
+        self._catalog.set_resource_configs(RESOURCE_TYPE, resource, changes)
         if resource == EVERY_BROKER:
             apply_texts(config, texts, config.own_texts)
         else:

@@ -24,7 +24,7 @@ from pathlib import Path
 from uuid import UUID
 
 from logstore.disk.durability import Durability
-from magnetar.storage import leadership
+from magnetar.storage import differences, leadership
 from magnetar.storage.catalog_rows import (
     AclRow,
     Change,
@@ -42,6 +42,7 @@ from magnetar.storage.catalog_rows import (
     read_topics,
 )
 from magnetar.storage.database import Database, Queries
+from magnetar.storage.differences import in_rows, write_difference
 from magnetar.storage.history import refuse_halted
 from magnetar.storage.leadership import Move
 from magnetar.storage.replicas import Replicas
@@ -154,11 +155,17 @@ class Catalog:
             if database.execute("SELECT 1 FROM topics WHERE id = ?", (topic_id.bytes,)).fetchone():
                 insert_assigned(database, topic_id, assigned)
 
-    def set_topic_configs(self, topic_id: UUID, configs: Mapping[str, str]) -> None:
-        """Replace all settings of a topic's own."""
+    def set_topic_configs(self, topic_id: UUID, changes: Mapping[str, str | None]) -> bool:
+        """Set settings of a topic's own, and remove those that are None.
+
+        False: the topic is gone, and nothing has happened.
+        """
+        of = (topic_id.bytes,)
         with self._change("set topic configs", Change("topic", topic_id.hex)) as database:
-            database.execute("DELETE FROM topic_configs WHERE topic_id = ?", (topic_id.bytes,))
-            insert_configs(database, topic_id, configs)
+            if not database.execute("SELECT 1 FROM topics WHERE id = ?", of).fetchone():
+                return False
+            write_difference(database, differences.TOPIC_CONFIGS, of, in_rows(changes))
+        return True
 
     def resource_configs(self) -> dict[tuple[int, str], dict[str, str]]:
         """Return the configs of all resources but topics, by type (KIP-226's codes) and name."""
@@ -171,19 +178,13 @@ class Catalog:
             return configs
 
     def set_resource_configs(
-        self, resource_type: int, resource_name: str, configs: Mapping[str, str]
+        self, resource_type: int, resource_name: str, changes: Mapping[str, str | None]
     ) -> None:
-        """Replace all configs of one resource, which is not a topic."""
+        """Set configs of one resource, which is not a topic, and remove those that are None."""
+        of = (resource_type, resource_name)
         changed = Change("configs", f"{resource_type}:{resource_name}")
         with self._change("set configs", changed) as database:
-            database.execute(
-                "DELETE FROM resource_configs WHERE resource_type = ? AND resource_name = ?",
-                (resource_type, resource_name),
-            )
-            database.executemany(
-                "INSERT INTO resource_configs VALUES (?, ?, ?, ?)",
-                [(resource_type, resource_name, *each) for each in configs.items()],
-            )
+            write_difference(database, differences.RESOURCE_CONFIGS, of, in_rows(changes))
 
     def client_quotas(self) -> dict[str, dict[str, float]]:
         """Return the quotas of each entity. The caller chooses the form of an entity."""
@@ -195,15 +196,11 @@ class Catalog:
                 quotas.setdefault(entity, {})[name] = value
             return quotas
 
-    def set_client_quotas(self, quotas: Mapping[str, Mapping[str, float]]) -> None:
-        """Replace the quotas of these entities; those without any are forgotten."""
+    def set_client_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Set quotas of these entities, and remove those that are None."""
         with self._change("set quotas", Change("quotas", "")) as database:
-            for entity, values in quotas.items():
-                database.execute("DELETE FROM client_quotas WHERE entity = ?", (entity,))
-                database.executemany(
-                    "INSERT INTO client_quotas VALUES (?, ?, ?)",
-                    [(entity, *each) for each in values.items()],
-                )
+            for entity, changes in quotas.items():
+                write_difference(database, differences.CLIENT_QUOTAS, (entity,), in_rows(changes))
 
     def secret(self) -> bytes:
         """Return the 32 random bytes that the catalog got when it was created."""
@@ -224,15 +221,11 @@ class Catalog:
             return database.execute(found + ' WHERE "user" = ?', (user,)).fetchall()
 
     def set_scram_credentials(
-        self, user: str, credentials: Iterable[tuple[str, bytes, int, bytes, bytes]]
+        self, user: str, changes: Mapping[str, tuple[bytes, int, bytes, bytes] | None]
     ) -> None:
-        """Replace all credentials of a user, each without the user's name."""
+        """Set a user's credentials by mechanism, and remove those that are None."""
         with self._change("set SCRAM credentials", Change("scram", user)) as database:
-            database.execute('DELETE FROM scram_credentials WHERE "user" = ?', (user,))
-            database.executemany(
-                "INSERT INTO scram_credentials VALUES (?, ?, ?, ?, ?, ?)",
-                [(user, *each) for each in credentials],
-            )
+            write_difference(database, differences.SCRAM_CREDENTIALS, (user,), changes)
 
     def acls(self) -> list[AclRow]:
         """Return every access control list."""

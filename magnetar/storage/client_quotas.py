@@ -14,6 +14,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.differences import difference
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -86,7 +87,9 @@ class ClientQuotas:
     def replace(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
         """Store what `check` returned for these entities, durably, for all of them or none."""
         # The catalog first: memory never says what the disk might not have.
-        self._catalog.set_client_quotas({_write(each): quotas[each] for each in quotas})
+        self._catalog.set_client_quotas(
+            {_write(each): difference(self.of(each), quotas[each]) for each in quotas}
+        )
         for entity, values in quotas.items():
             if values:
                 self._quotas[entity] = dict(values)

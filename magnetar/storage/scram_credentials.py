@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from magnetar.security.scram import USUAL_SHAPE, SaltShape, ScramCredential, decoy, shape_of
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.differences import difference
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -76,9 +77,7 @@ class ScramCredentials:
                 ErrorCode.POLICY_VIOLATION, f"{USERS_MAX} users have credentials, no more can."
             )
         # The catalog first: memory never says what the disk might not have.
-        self._catalog.set_scram_credentials(
-            user, [(mechanism, *kept) for mechanism, kept in credentials.items()]
-        )
+        self._catalog.set_scram_credentials(user, difference(self.of(user), credentials))
         if credentials:
             self._users[user] = dict(credentials)
             self._note_shapes(credentials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.differences import difference
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -43,7 +44,8 @@ class StoredConfigs:
     def replace(self, resource_type: int, name: str, texts: Mapping[str, str]) -> None:
         """Replace the configs of a resource, durably; without any it is forgotten."""
         # The catalog first: memory never says what the disk might not have.
-        self._catalog.set_resource_configs(resource_type, name, texts)
+        changes = difference(self.texts(resource_type, name), texts)
+        self._catalog.set_resource_configs(resource_type, name, changes)
         # A resource without configs does not count towards the limit.
         if texts:
             self._texts[resource_type, name] = dict(texts)

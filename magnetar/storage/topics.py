@@ -31,6 +31,7 @@ from magnetar.config.topic import (
 )
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.differences import difference
 from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs, Opening
@@ -385,15 +386,15 @@ class Topics:
         """Replace all settings of a topic's own, durably, and apply them at once.
 
         Expects what `parse_topic_configs` accepts. Raises UNKNOWN_TOPIC_OR_PARTITION for a topic
-        that is being deleted.
+        that is being deleted, here or by another node.
         """
-        if topic.id in self._leaving:
+        # Resolved before the catalog is written: texts that cannot be obeyed are not stored.
+        settings = resolve(parse_topic_configs(configs), broker_defaults(self._config))
+        changes, is_leaving = difference(topic.configs, configs), topic.id in self._leaving
+        if is_leaving or not self._catalog.set_topic_configs(topic.id, changes):
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic.name}."
             )
-        # Resolved before the catalog is written: texts that cannot be obeyed are not stored.
-        settings = resolve(parse_topic_configs(configs), broker_defaults(self._config))
-        self._catalog.set_topic_configs(topic.id, configs)
         self._apply_configs(topic, configs, settings)
 
     def _apply_configs(self, topic: Topic, texts: Mapping[str, str], settings: TopicConfig) -> None:

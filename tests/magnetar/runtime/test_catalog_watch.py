@@ -10,11 +10,17 @@ from uuid import uuid4
 import pytest
 
 from magnetar.runtime import catalog_watch
+from magnetar.security.scram import ScramCredential
 from magnetar.storage import catalog as catalogs
+from magnetar.storage.broker_configs import EVERY_BROKER
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import Change, TopicRow
+from magnetar.storage.client_quotas import Change as QuotaChange
+from magnetar.storage.client_quotas import Entity
 from magnetar.storage.leaders import Elsewhere
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 
 @pytest.fixture
@@ -52,7 +58,7 @@ async def test_everything_is_read_again_where_too_much_was_missed(
     catalog.remove_topics([gone])
     for name in ("b", "c"):
         catalog.add_topic(row(name))
-    catalog.set_scram_credentials("ada", [("SCRAM-SHA-256", b"s", 4096, b"k", b"k")])
+    catalog.set_scram_credentials("ada", {"SCRAM-SHA-256": (b"s", 4096, b"k", b"k")})
     catalog.set_client_quotas({'[["client-id", "c"]]': {"producer_byte_rate": 5.0}})
     assert catalog.changes_since(node.watch.version if node.watch else 0)[1] is None
     await node.nodes.see_changes()
@@ -96,6 +102,52 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     assert found is node.topics.by_id(made_anew.id)
     # What is forgotten with the former topic is nothing of the new one.
     assert deleted == [None]
+
+
+async def test_changes_at_the_same_moment_of_different_values_of_one_thing_all_last(
+    nodes: NodesInOne,
+) -> None:
+    first, second = nodes.nodes.values()
+    # Each node changes before it has read what the other one has changed.
+    for node, name in ((first, "retention.ms"), (second, "segment.ms")):
+        topic = node.topics.ensure("a")
+        node.topics.reconfigure(topic, {**topic.configs, name: "50"})
+    for node, name in ((first, "log.retention.ms"), (second, "log.roll.ms")):
+        configs = node.broker_configs
+        configs.replace(EVERY_BROKER, {**configs.texts(EVERY_BROKER), name: "50"})
+    for node, name in ((first, "interval.ms"), (second, "metrics")):
+        stored = node.stored_configs
+        stored.replace(16, "s", {**stored.texts(16, "s"), name: "50"})
+    user: Entity = (("user", "ada"),)
+    for node, key in ((first, "producer_byte_rate"), (second, "consumer_byte_rate")):
+        quotas = node.client_quotas.check(user, [QuotaChange(key, 5.0)])
+        node.client_quotas.replace({user: quotas})
+    for node, mechanism in ((first, "SCRAM-SHA-256"), (second, "SCRAM-SHA-512")):
+        users = node.authentication.credentials
+        kept = ScramCredential(b"salt", 4096, b"stored", b"server")
+        users.replace("ada", {**users.of("ada"), mechanism: kept})
+    for node in (first, second):
+        await node.nodes.see_changes()
+        assert node.topics.ensure("a").configs == {"retention.ms": "50", "segment.ms": "50"}
+        shared = {"log.retention.ms": "50", "log.roll.ms": "50"}
+        assert node.broker_configs.texts(EVERY_BROKER) == shared
+        subscribed = {"interval.ms": "50", "metrics": "50"}
+        assert node.stored_configs.texts(16, "s") == subscribed
+        quotas = {"producer_byte_rate": 5.0, "consumer_byte_rate": 5.0}
+        assert node.client_quotas.of(user) == quotas
+        assert set(node.authentication.credentials.of("ada")) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+
+async def test_settings_for_a_topic_that_another_node_has_just_deleted_are_refused(
+    nodes: NodesInOne,
+) -> None:
+    node, other = nodes.nodes.values()
+    topic = node.topics.ensure("a")
+    other.catalog.remove_topics([topic.id])
+    with pytest.raises(KafkaError) as refused:
+        node.topics.reconfigure(topic, {"retention.ms": "5"})
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topic.configs == {}
 
 
 def test_names_and_counts_are_decided_by_the_catalog(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_what_one_node_stores_another_reads(open_catalog: Open) -> None:
     for topic in reversed(topics):
         first.add_topic(topic)
     assert second.topics() == topics
-    first.set_topic_configs(topics[0].id, {"retention.bytes": "7"})
+    first.set_topic_configs(topics[0].id, {"retention.bytes": "7", "retention.ms": None})
     assert second.topic(topics[0].id) == topics[0]._replace(configs={"retention.bytes": "7"})
     first.set_resource_configs(4, "", {"log.retention.ms": "9"})
     assert second.resource_configs() == {(4, ""): {"log.retention.ms": "9"}}
@@ -65,7 +65,7 @@ def test_what_one_node_stores_another_reads(open_catalog: Open) -> None:
 def test_users_acls_and_tokens_are_shared(open_catalog: Open) -> None:
     first, second = open_catalog(), open_catalog()
     for user in ("ada", "bob"):
-        first.set_scram_credentials(user, [("SCRAM-SHA-256", b"\0salt", 4096, b"k", b"\xff")])
+        first.set_scram_credentials(user, {"SCRAM-SHA-256": (b"\0salt", 4096, b"k", b"\xff")})
     assert second.scram_credentials("ada") == [
         ("ada", "SCRAM-SHA-256", b"\0salt", 4096, b"k", b"\xff")
     ]
