@@ -78,6 +78,17 @@ def topics(orders: str) -> list[Fields]:
         of(absent, 1, 1, (), ("max.compaction.lag.ms", "1"), ("min.compaction.lag.ms", "2")),
         of(absent, 1, 1, (), ("segment.ms", "x"), ("segment.ms", "2")),
     ]
+    alone += [
+        of(name, *counts, (), *configs)
+        for name in (absent, orders, "a b", "__cluster_metadata")
+        for configs in ((("nope", "1"),), (("retention.ms", None),))
+        for counts in ((0, 1), (1, 9))
+    ]
+    alone += [
+        of(name, -1, -1, ((0, [9]),), *configs)
+        for name in (orders, "a b", "__cluster_metadata")
+        for configs in ((), (("nope", "1"),))
+    ]
     together = [[], [of(), of()], [of(), of(partitions=2), of(f"{orders}-other")]]
     return [
         {"topics": each, "timeout_ms": 10_000, "validate_only": True}
@@ -156,6 +167,12 @@ def incremental(orders: str) -> list[Fields]:
     lag = "log.cleaner.min.compaction.lag.ms"
     others: list[Any] = [
         *([(TOPIC, name, change)] for name in ("", "a b", f"{orders}-new")),
+        *(
+            [(TOPIC, name, [each])]
+            for name in ("", "a b", f"{orders}-new")
+            for each in (("retention.ms", SET, "x"), ("retention.ms", APPEND, "1"))
+        ),
+        [(GROUP, "", [("nope", APPEND, "1")])],
         [(TOPIC, orders, change), (TOPIC, orders, [])],
         [(TOPIC, orders, change), (TOPIC, f"{orders}-new", change)],
         *([(kind, "x", change)] for kind in (-1, 0, 1, 3, 64)),
@@ -197,7 +214,11 @@ def replacing(orders: str) -> list[Fields]:
     ]
     every: list[Any] = [
         *([(TOPIC, orders, configs)] for configs in of_topic),
-        *([(TOPIC, name, [("retention.ms", "1")])] for name in ("", "a b", f"{orders}-new")),
+        *(
+            [(TOPIC, name, [("retention.ms", text)])]
+            for name in ("", "a b", f"{orders}-new")
+            for text in ("1", "x")
+        ),
         *([(BROKER, name, [("num.partitions", "3")])] for name in ("1", "", "2")),
         [(LOGGER, "1", [("root", "INFO")])],
         [(GROUP, "", [])],
@@ -218,6 +239,7 @@ def described(orders: str) -> list[Fields]:
         *([(LOGGER, name, ["nope"])] for name in ("1", "", "2")),
         *([(CLIENT_METRICS, name, None)] for name in ("", f"{orders}-new")),
         *([(GROUP, name, ["share.isolation.level"])] for name in ("", f"{orders}-new")),
+        *([(TOPIC, orders, ["segment.ms"]), (kind, "x", None)] for kind in (-1, 0, 1, 3, 64)),
         [],
     ]
     return [

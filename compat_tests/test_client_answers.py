@@ -6,7 +6,8 @@ coordinators are asked is in `test_coordinator_answers`, administrators' in `tes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -30,6 +31,7 @@ from compat_tests.brokers import Broker
 from compat_tests.conftest import MakeName
 
 SESSIONS_SINCE = 7
+TOPIC_IDS_SINCE = 13
 
 
 def metadata(script: Script, orders: Topic) -> None:
@@ -105,22 +107,7 @@ def produced(script: Script, orders: Topic) -> None:
 def fetched(script: Script, orders: Topic) -> None:
     """Also in sessions: their ids are the broker's, and what is not news is left out."""
 
-    def fetch(
-        version: int, *parts: Fields, session: tuple[int, int] = (0, -1), isolation: int = 0
-    ) -> Any:
-        return script.ask(
-            FetchRequest,
-            version,
-            replica_id=-1,
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            isolation_level=isolation,
-            session_id=session[0],
-            session_epoch=session[1],
-            topics=list(parts),
-        )
-
+    fetch = partial(_fetch, script)
     for version in range(4, 19):
         for isolation in (0, 1):
             for offset in (-1, 0, 1, 6, 7):
@@ -146,6 +133,52 @@ def fetched(script: Script, orders: Topic) -> None:
             fetch(version, session=(session_id, 4))
             fetch(version, session=(session_id, -1))
             fetch(version, session=(session_id, 5))
+            sessions_of_little(fetch, version, orders)
+
+
+def fetched_at_no_level(script: Script, orders: Topic) -> None:
+    # In the versions between, Kafka names the partitions beside the error of the whole request.
+    for version in (*range(4, SESSIONS_SINCE), *range(TOPIC_IDS_SINCE, 19)):
+        _fetch(script, version, _fetching(orders), _fetching(ABSENT), isolation=2)
+
+
+def _fetch(
+    script: Script,
+    version: int,
+    *parts: Fields,
+    session: tuple[int, int] = (0, -1),
+    isolation: int = 0,
+    forgotten: Sequence[Fields] = (),
+) -> Any:
+    return script.ask(
+        FetchRequest,
+        version,
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=isolation,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=list(parts),
+        forgotten_topics_data=list(forgotten),
+    )
+
+
+def sessions_of_little(fetch: Callable[..., Any], version: int, orders: Topic) -> None:
+    """A session may begin without partitions; one that is left without any ends."""
+    session_id = fetch(version, session=(0, 0)).session_id
+    fetch(version, _fetching(orders), session=(session_id, 1))
+    fetch(version, session=(session_id, 2))
+    forgotten = [{"topic": orders.name, "topic_id": orders.topic_id, "partitions": [0, 1]}]
+    fetch(version, _fetching(orders, 1), session=(session_id, 3), forgotten=forgotten)
+    fetch(version, session=(session_id, 4))
+    session_id = fetch(version, session=(0, 0)).session_id
+    fetch(version, session=(session_id, 1))
+    fetch(version, session=(session_id, 2))
+    if version >= TOPIC_IDS_SINCE:
+        session_id = fetch(version, _fetching(orders), session=(0, 0)).session_id
+        fetch(TOPIC_IDS_SINCE - 1, session=(session_id, 1))
 
 
 def _fetching(topic: Topic, index: int = 0, offset: int = 0, **fields: int) -> Fields:
@@ -164,6 +197,7 @@ def offsets_found(script: Script, orders: Topic) -> None:
         *((orders, [(0, -1, epoch)]) for epoch in (0, 9)),
         (orders, [(9, -1, -1), (0, -2, -1)]),
         *((topic, [(0, -1, -1)]) for topic in (ABSENT, MISNAMED)),
+        *((topic, [(9, time, -1)]) for topic in (orders, ABSENT) for time in (-3, -7)),
     ]
     for version in range(1, 12):
         for topic, partitions in asked:
@@ -171,7 +205,8 @@ def offsets_found(script: Script, orders: Topic) -> None:
                 {"partition_index": index, "timestamp": timestamp, "current_leader_epoch": epoch}
                 for index, timestamp, epoch in partitions
             ]
-            for isolation in (0, 1):
+            # Versions 2 and later have a level.
+            for isolation in (0, 1, 2, -1) if version > 1 else (0,):
                 script.ask(
                     ListOffsetsRequest,
                     version,
@@ -212,6 +247,7 @@ SCRIPTS = [
     coordinators,
     produced,
     fetched,
+    fetched_at_no_level,
     offsets_found,
     ends_of_epochs,
     who_comes_with_sasl,

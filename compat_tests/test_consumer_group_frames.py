@@ -113,6 +113,19 @@ def test_what_no_member_may_say_is_refused(
     assert member.code(epoch, **{**(full if epoch == 0 else {}), **said}) is code
 
 
+def test_whether_a_member_may_speak_comes_before_its_pattern(connect: Enter, orders: str) -> None:
+    member, stranger = connect(), connect()
+    member.instance = "one"
+    wrong: dict[str, Any] = {"subscribed_topic_regex": "("}
+    assert member.code(1, **wrong) is Code.GROUP_ID_NOT_FOUND
+    member.enter_with(orders)
+    assert member.code(9, **wrong) is Code.FENCED_MEMBER_EPOCH
+    assert stranger.code(1, **wrong) is Code.UNKNOWN_MEMBER_ID
+    stranger.instance = "one"
+    assert stranger.enter_with(orders, **wrong).error_code == Code.UNRELEASED_INSTANCE_ID
+    assert member.code(**wrong) is Code.INVALID_REGULAR_EXPRESSION
+
+
 def test_version_0_members_are_given_an_id(connect: Enter, orders: str) -> None:
     member = connect()
     answer = member.enter_with(orders, version=0, member_id="")

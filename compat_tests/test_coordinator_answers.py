@@ -14,6 +14,7 @@ from kafka.protocol.consumer import (
     JoinGroupRequest,
     LeaveGroupRequest,
     OffsetCommitRequest,
+    OffsetDeleteRequest,
     OffsetFetchRequest,
     SyncGroupRequest,
 )
@@ -54,12 +55,22 @@ def offsets_committed(script: Script, orders: Topic) -> None:
         for commit in refused:
             _commit(script, version, mine, [commit])
         _commit(script, version, mine, [])
+        for missing in ((orders, 9, ""), (ABSENT, 0, "")):
+            _commit(script, version, mine, [(orders, 0, ""), missing, (orders, 1, ""), missing])
+        _commit(script, version, mine, [(orders, 0, ""), (orders, 1, "")])
         for who in strangers:
             _commit(script, version, mine, [(orders, 0, "")], **who)
             _commit(script, version, f"{mine}-new", [(orders, 0, "")], **who)
     for version in range(1, 11):
         for each in (*map(group.format, (9, 10, "absent")), ""):
             _fetch_offsets(script, version, each, orders)
+    # What was committed for the other partition stays, and the group with it.
+    for topics in ([(orders, [0]), (orders, [0])], [(orders, [0, 9]), (orders, [0])]):
+        asked = [
+            {"name": topic.name, "partitions": [{"partition_index": each} for each in indexes]}
+            for topic, indexes in topics
+        ]
+        script.ask(OffsetDeleteRequest, 0, group_id=group.format(9), topics=asked)
 
 
 def _commit(

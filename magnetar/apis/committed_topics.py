@@ -1,12 +1,27 @@
-"""The topic that a commit of offsets is for, by its name or, in later versions, by its id."""
+"""The topics that commits of offsets are for, by name or by id, and how they are answered."""
 
 from __future__ import annotations
+
+from typing import TypeVar
+from uuid import UUID
 
 from magnetar.runtime.services import Services
 from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
-from wire.messages.offset_commit import OffsetCommitRequestTopic
-from wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
+from wire.messages.offset_commit import OffsetCommitRequestTopic, OffsetCommitResponseTopic
+from wire.messages.offset_delete import OffsetDeleteResponseTopic
+from wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponseTopic,
+)
+from wire.types import ZERO_UUID
+
+_Answered = TypeVar(
+    "_Answered",
+    OffsetCommitResponseTopic,
+    OffsetDeleteResponseTopic,
+    TxnOffsetCommitResponseTopic,
+)
 
 
 def find_topic(
@@ -22,3 +37,20 @@ def find_topic(
     if topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
     return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def joined(topics: list[_Answered]) -> list[_Answered]:
+    """Return the answers to a request, before its commits are made, as Kafka puts them together.
+
+    A topic that the request names twice is answered twice. But where a partition does not exist,
+    each topic is answered once, with all of its partitions.
+    """
+    if len(topics) < 2 or not any(each.error_code for one in topics for each in one.partitions):
+        return topics
+    once: dict[tuple[str, UUID], _Answered] = {}
+    for topic in topics:
+        key = topic.name, getattr(topic, "topic_id", ZERO_UUID)
+        first = once.setdefault(key, topic)
+        if first is not topic:
+            first.partitions.extend(topic.partitions)
+    return list(once.values())

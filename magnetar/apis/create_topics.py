@@ -78,7 +78,7 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
     """Refuse a request for too many partitions. Raises as `check_total`."""
     total = 0
     async for topic in services.turns.each(asked):
-        # What the request would make, where its counts are valid; `check_creation` looks at them.
+        # What the request would make, where its counts are valid; `new_row` looks at them.
         if topic.assignments:
             total += len(topic.assignments)
         elif topic.num_partitions == BROKER_DEFAULT:
@@ -92,12 +92,14 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
 async def _create(
     services: Services, context: RequestContext, asked: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
-    partition_count, replication_factor, assigned = _counts(services, asked)
     # A client that is told "already exists" goes on to use the topic.
     await services.topics.until_made(asked.name)
     configs = {config.name: config.value for config in asked.configs}
-    # `validate_only` and a creation share every check, so that they refuse the same.
-    row = services.topics.check_creation(
+    # `validate_only` and a creation share every check, so that they refuse the same. Kafka looks at
+    # the name and the configs first.
+    services.topics.check_new(asked.name, configs)
+    partition_count, replication_factor, assigned = _counts(services, asked)
+    row = services.topics.new_row(
         asked.name, partition_count, replication_factor, configs, assigned
     )
     # As in Kafka: what is only checked counts too.

@@ -63,6 +63,13 @@ Entries = Iterator[DescribeConfigsResourceResult]
 async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
+    # As in Kafka: what has no settings is refused with all else that the request asks for.
+    for resource in request.resources:
+        if resource.resource_type not in _DESCRIBE:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Resources of type {resource.resource_type} have no settings.",
+            )
     results = []
     async for resource in services.turns.each(request.resources):
         # The message of a success is an empty text in Kafka, not null.
@@ -72,12 +79,7 @@ async def describe_configs(
             error_message="",
         )
         with refused_in(result):
-            describe = _DESCRIBE.get(resource.resource_type)
-            if describe is None:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST,
-                    f"Resources of type {resource.resource_type} have no settings.",
-                )
+            describe = _DESCRIBE[resource.resource_type]
             asked = frozenset(resource.configuration_keys or ())
             result.configs = [
                 _reduced(entry, request)

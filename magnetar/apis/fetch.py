@@ -20,6 +20,7 @@ from uuid import UUID
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation, PartitionMoved
 from magnetar.apis.authorization import require
+from magnetar.apis.isolation import isolation_of
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.leaders import endpoints
 from magnetar.apis.mirror import mirror
@@ -61,14 +62,15 @@ _NO_DIVERGENCE, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(),
     FetchRequest, versions="4-18", refuse=mirror(FetchResponse, high_watermark=-1, records=b"")
 )
 def fetch(services: Services, request: FetchRequest, context: RequestContext) -> Handled:
-    # Before any partition: what the session refuses answers the whole request.
+    # Before any partition: what is refused here answers the whole request.
+    isolation = isolation_of(request)
     acls = services.acls
     # What was allowed may be no more, also of a partition that the session leaves out.
     rights = None if acls is None else (acls.version, context.principal, context.host)
     session = services.fetch_sessions.open(request, context.version, context.now_ms, rights=rights)
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
     ends_at_s = asyncio.get_running_loop().time() + wait_ms / 1000
-    go_on = partial(_perform, services, request, context, session, ends_at_s)
+    go_on = partial(_perform, services, request, context, session, isolation, ends_at_s)
     watch = session.watch
     may_wait = wait_ms > 0 and min(request.min_bytes, request.max_bytes) > 0
     if watch.due or watch.is_empty or not may_wait:
@@ -82,6 +84,7 @@ async def _perform(
     request: FetchRequest,
     context: RequestContext,
     session: FetchContext,
+    isolation: Isolation,
     ends_at_s: float,
 ) -> FetchResponse:
     if session.is_overtaken:
@@ -97,8 +100,7 @@ async def _perform(
     performing = Fetch(
         session.watch,
         partial(_begin_read, services, context, session),
-        # A level that does not exist must not raise: it reads what is not committed, too.
-        Isolation(1 if request.isolation_level == 1 else 0),
+        isolation,
         services.fetch_timers,
         services.turns,
         min_bytes=request.min_bytes,
@@ -278,7 +280,8 @@ def _partition_data(partition: int, read: PartitionRead, version: int) -> Partit
             snapshot_id=_NO_SNAPSHOT,
         )
     aborted = None
-    if result.aborted is not None:
+    # As in Kafka: where logs part, no records are read.
+    if result.aborted is not None and read.diverging is None:
         aborted = [
             AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
             for producer_id, first_offset in result.aborted

@@ -15,6 +15,7 @@ from __future__ import annotations
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from magnetar.apis.authorization import Each
+from magnetar.apis.isolation import isolation_of
 from magnetar.apis.leader_epochs import check_leader_epoch
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -56,8 +57,7 @@ _SINCE = {
 async def list_offsets(
     services: Services, request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse:
-    # As in Fetch: a level that does not exist must not raise.
-    isolation = Isolation(1 if request.isolation_level == 1 else 0)
+    isolation = isolation_of(request)
     topics = []
     each = services.turns.each
     async for name, asked in each(_by_topic(request).items()):
@@ -69,6 +69,8 @@ async def list_offsets(
             try:
                 if len(timestamps) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+                # In Kafka's order: before the partition is looked for.
+                _check_timestamp(timestamps[0].timestamp, context.version)
                 log = services.topics.partition(name, index)
                 answer = await _offset(log, timestamps[0], isolation, context.version)
             except KafkaError as refusal:
@@ -90,15 +92,18 @@ def _by_topic(request: ListOffsetsRequest) -> dict[str, dict[int, list[ListOffse
     return found
 
 
+def _check_timestamp(timestamp: int, version: int) -> None:
+    # `version + 1`: a negative timestamp without a meaning exists in no version.
+    if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"timestamp {timestamp} does not exist in version {version}",
+        )
+
+
 async def _offset(
     log: PartitionLog, asked: ListOffsetsPartition, isolation: Isolation, version: int
 ) -> ListOffsetsPartitionResponse:
-    # `version + 1`: a negative timestamp without a meaning exists in no version.
-    if asked.timestamp < 0 and version < _SINCE.get(asked.timestamp, version + 1):
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"timestamp {asked.timestamp} does not exist in version {version}",
-        )
     check_leader_epoch(log, asked.current_leader_epoch)
     try:
         offset, timestamp = await _find(log, asked.timestamp, isolation)

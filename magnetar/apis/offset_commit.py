@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.apis.authorization import Each, Whole
-from magnetar.apis.committed_topics import find_topic
+from magnetar.apis.committed_topics import find_topic, joined
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.runtime.delayed_response import DelayedResponse, when_durable
@@ -74,7 +74,7 @@ def offset_commit(
         topics.append(
             OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=results)
         )
-    response = OffsetCommitResponse(topics=topics)
+    response = OffsetCommitResponse(topics=joined(topics))
     if not commits:
         return response
 

@@ -9,6 +9,7 @@ another protocol type must be empty (NON_EMPTY_GROUP).  KIP-496.
 from __future__ import annotations
 
 from magnetar.apis.authorization import Each, Whole
+from magnetar.apis.committed_topics import joined
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -50,6 +51,7 @@ async def offset_delete(
                 else:
                     result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=partitions))
+    topics = joined(topics)
     # All of them in one step.
     codes = await services.groups.offsets.delete(request.group_id, [*existing])
     for results, code in zip(existing.values(), codes, strict=True):

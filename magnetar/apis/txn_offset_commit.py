@@ -24,7 +24,7 @@ from coordinator.groups.offsets.pending_acks import conflict_code
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Each, Whole
-from magnetar.apis.committed_topics import find_topic
+from magnetar.apis.committed_topics import find_topic, joined
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import (
@@ -163,7 +163,7 @@ def _commit(
                 name=asked.name, topic_id=asked.topic_id, partitions=results
             )
         )
-    response = TxnOffsetCommitResponse(topics=topics)
+    response = TxnOffsetCommitResponse(topics=joined(topics))
     if not commits:
         return response
 

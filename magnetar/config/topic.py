@@ -20,6 +20,8 @@ from magnetar.config.setting import (
     throttled_replicas,
     words,
 )
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 
 MS_PER_MINUTE = 60_000
 MS_PER_HOUR = 3_600_000
@@ -250,6 +252,14 @@ def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
             raise InvalidValue(f"{name}={text} {invalid.reason}") from None
     _check_together(values)
     return values
+
+
+def check_topic_configs(texts: Mapping[str, str | None]) -> None:
+    """Raise INVALID_CONFIG unless these may be a topic's own settings."""
+    try:
+        parse_topic_configs(texts)
+    except InvalidValue as invalid:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
 
 
 def read_topic_configs(texts: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:

@@ -14,10 +14,10 @@ from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns, 
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
 from magnetar.config.setting import ConfigType, InvalidValue
-from magnetar.config.topic import TopicConfig, broker_default, parse_topic_configs
+from magnetar.config.topic import TopicConfig, broker_default, check_topic_configs
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.stored_configs import StoredConfigs
-from magnetar.storage.topic import Topic
+from magnetar.storage.topic import Topic, no_topic
 from magnetar.storage.topic_names import check_name
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -49,11 +49,12 @@ class Resource(Protocol):
 class TopicResource:
     """A topic's own configs."""
 
-    def __init__(self, topics: Topics, config: BrokerConfig, topic: Topic) -> None:
+    def __init__(self, topics: Topics, config: BrokerConfig, name: str) -> None:
         self._topics = topics
         self._config = config
-        self._topic = topic
-        self.texts: Mapping[str, str] = topic.configs
+        self._name = name
+        topic = topics.by_name(name)
+        self.texts: Mapping[str, str] = {} if topic is None else topic.configs
 
     def listed(self, name: str) -> str | None:
         setting = TopicConfig.settings.get(name)
@@ -62,13 +63,24 @@ class TopicResource:
         return setting.render(broker_default(name, self._config)) or ""
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
-        try:
-            parse_topic_configs(texts)
-        except InvalidValue as invalid:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
+        # In Kafka's order: whether there is such a topic comes last.
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_name(self._name)
+        check_topic_configs(texts)
+        existing_topic(self._topics, self._name)
 
     async def store(self, texts: Mapping[str, str]) -> None:
-        self._topics.reconfigure(self._topic, texts)
+        self._topics.reconfigure(existing_topic(self._topics, self._name), texts)
+
+
+def existing_topic(topics: Topics, name: str) -> Topic:
+    """Return a topic. Raises INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+    check_name(name)
+    topic = topics.by_name(name)
+    if topic is None:
+        raise no_topic(name)
+    return topic
 
 
 class BrokerResource:
@@ -139,9 +151,6 @@ class GroupResource:
     """A group's own configs; the group itself need not exist."""
 
     def __init__(self, stored: StoredConfigs, config: BrokerConfig, name: str) -> None:
-        """Raises INVALID_REQUEST for no name."""
-        if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         self._stored = stored
         self._config = config
         self._name = name
@@ -152,6 +161,8 @@ class GroupResource:
         return None
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
+        if not self._name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         # A group need not exist to have configs, so a client could name ever new ones.
         self._stored.check_room(ResourceType.GROUP, self._name)
         try:
@@ -181,16 +192,12 @@ class ConfigResources:
     def find(self, resource_type: int, name: str) -> Resource:
         """Return one resource.
 
-        Raises INVALID_REQUEST where the type or the name cannot have configs, and what `topic` and
-        `BrokerConfigs.check_name` raise.
+        Raises INVALID_REQUEST where the type cannot have configs, and what
+        `BrokerConfigs.check_name` raises.
         """
         match resource_type:
             case ResourceType.TOPIC:
-                if not name:
-                    raise KafkaError(
-                        ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
-                    )
-                return TopicResource(self._topics, self._config, self.topic(name))
+                return TopicResource(self._topics, self._config, name)
             case ResourceType.BROKER:
                 return BrokerResource(self._topics, self.broker, name)
             case ResourceType.CLIENT_METRICS:
@@ -201,10 +208,4 @@ class ConfigResources:
 
     def topic(self, name: str) -> Topic:
         """Return a topic. Raises INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
-        check_name(name)
-        topic = self._topics.by_name(name)
-        if topic is None:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
-            )
-        return topic
+        return existing_topic(self._topics, name)

@@ -14,7 +14,12 @@ from coordinator.groups.classic.group import GroupState
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.heartbeat import decide_heartbeat
 from coordinator.groups.consumer.member import JOINING, LEAVING, LEAVING_FOR_A_WHILE
-from coordinator.groups.consumer.membership import decide_absence, decide_removal, leaving_member
+from coordinator.groups.consumer.membership import (
+    decide_absence,
+    decide_removal,
+    leaving_member,
+    speaking_member,
+)
 from coordinator.groups.consumer.migration import (
     deletion,
     downgraded,
@@ -263,9 +268,13 @@ class ConsumerGroups:
 
     async def _with_resolved_regex(self, request: HeartbeatRequest, regex: str) -> HeartbeatRequest:
         """Return the request with what its pattern matches, where the group does not know it."""
-        group = self._shards.of(request.group_id).state.consumer_groups.get(request.group_id)
-        if group is not None and regex in group.regexes:
+        state = self._shards.of(request.group_id).state
+        limits = self.settings.of(request.group_id)
+        group = state.draft(request, self._topics, limits).group
+        if regex in group.regexes:
             return request
+        # As in Kafka: a member that may not speak is told so, whatever its pattern.
+        speaking_member(group, request, limits)
         return replace(request, resolved=await self._resolve(regex))
 
     async def _resolve(self, regex: str) -> ResolvedRegex:

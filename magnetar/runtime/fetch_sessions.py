@@ -318,7 +318,8 @@ class FetchSessions:
         self._update(session, request, asked, view)
         if not session.partitions:
             self._remove(session.session_id)
-            return FetchContext({})
+            # As in Kafka: what is named and forgotten at once is read this once.
+            return FetchContext(asked)
         names_too_much = not uses_topic_ids and _names_too_much(request)
         if names_too_much or self._partition_count > self._partitions_max:
             self._remove(session.session_id)
@@ -367,8 +368,7 @@ class FetchSessions:
     ) -> _Session | None:
         """Return a new session, which keeps `partitions` and `watch`; None without room."""
         partition_count = len(partitions)
-        # A session of no partitions would save nothing, and take a slot.
-        if partition_count == 0 or not self._make_room(partition_count, now_ms):
+        if not self._make_room(partition_count, now_ms):
             return None
         session_id = self._draw_session_id()
         while session_id in self._sessions or session_id == NO_SESSION:

@@ -67,6 +67,11 @@ def being_created(name: str) -> KafkaError:
     return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"Topic {name} is being created.")
 
 
+def no_topic(name: str) -> KafkaError:
+    """Return what a request for a topic that is not there, or is going, is answered."""
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
 def already_exists(name: str) -> KafkaError:
     """Return why a topic is not created."""
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")

@@ -21,10 +21,10 @@ from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.remote.commit_store import NodeFenced
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import (
     TopicConfig,
     broker_defaults,
+    check_topic_configs,
     parse_topic_configs,
     read_topic_configs,
     resolve,
@@ -36,7 +36,7 @@ from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement,
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.replicas import Replicas
-from magnetar.storage.topic import Topic, already_exists, being_created, stored_settings
+from magnetar.storage.topic import Topic, already_exists, being_created, no_topic, stored_settings
 from magnetar.storage.topic_counts import (
     BROKER_DEFAULT,
     check_increase,
@@ -142,19 +142,10 @@ class Topics:
             raise NotLeader(name, index, found)
         return found
 
-    def check_creation(
-        self,
-        name: str,
-        partition_count: int,
-        replication_factor: int,
-        configs: Mapping[str, str | None],
-        assigned: Sequence[Replicas] = (),
-    ) -> TopicRow:
-        """Return the topic that `create` would store, with a fresh id; change nothing.
+    def check_new(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Raise unless a topic of this name, with these configs, may be made; change nothing.
 
-        `assigned`: the replicas of each partition; none: the placement chooses. -1 stands for the
-        broker's default. Raises INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS,
-        INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG, POLICY_VIOLATION.
+        In Kafka's order: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_CONFIG.
         """
         check_name(name)
         if name == CLUSTER_METADATA:
@@ -162,12 +153,23 @@ class Topics:
         if name in self._by_name or name in self._coming:
             raise already_exists(name)
         check_collision(name, (*self._by_name, *self._coming))
+        check_topic_configs(configs)
+
+    def new_row(
+        self,
+        name: str,
+        partition_count: int,
+        replication_factor: int,
+        configs: Mapping[str, str | None],
+        assigned: Sequence[Replicas] = (),
+    ) -> TopicRow:
+        """Return the topic that `create` would store, with a fresh id, after `check_new`.
+
+        `assigned`: the replicas of each partition; none: the placement chooses. -1 stands for the
+        broker's default. Raises INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, POLICY_VIOLATION.
+        """
         asked = (name, partition_count, replication_factor, self._config)
         counts = counts_of_new(*asked, self.placement.replicas_max)
-        try:
-            parse_topic_configs(configs)
-        except InvalidValue as invalid:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
         texts = {key: text for key, text in configs.items() if text is not None}
         topic_id = uuid.uuid4()
         leaders, kept = self.placement.of_new(topic_id, 0, counts[0], assigned)
@@ -183,9 +185,10 @@ class Topics:
     ) -> Topic:
         """Create a topic durably and return it, in one step: fit for a few partitions.
 
-        Raises as `check_creation`, and LEADER_NOT_AVAILABLE where another node was faster.
+        Raises as `check_new` and `new_row`, and LEADER_NOT_AVAILABLE where another node was faster.
         """
-        row = self.check_creation(name, partition_count, replication_factor, configs or {})
+        self.check_new(name, configs or {})
+        row = self.new_row(name, partition_count, replication_factor, configs or {})
         # First: otherwise a start would look in these logs for what a former topic's had.
         self._logs.free(row.name, row.partition_count)
         try:
@@ -201,7 +204,7 @@ class Topics:
         return self._enter(Topic(row, settings, partitions))
 
     async def create_in_turns(self, row: TopicRow) -> Topic:
-        """Create a topic that `check_creation` has returned, while other requests are served.
+        """Create a topic that `new_row` has returned, while other requests are served.
 
         The topic is found once it is whole. Raises TOPIC_ALREADY_EXISTS where another request was
         faster.
@@ -244,7 +247,7 @@ class Topics:
     def ensure(self, name: str) -> Topic:
         """Return the topic, created with the broker's defaults if it is missing.
 
-        Raises LEADER_NOT_AVAILABLE while another request creates it, and as `check_creation`.
+        Raises LEADER_NOT_AVAILABLE while another request creates it, and as `create`.
         """
         if name in self._coming:
             raise being_created(name)
@@ -271,7 +274,7 @@ class Topics:
         """
         topic = self._by_name.get(name)
         if topic is None or topic.id in self._leaving:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+            raise no_topic(name)
         check_increase(name, len(topic.partitions), partition_count)
         return topic
 
@@ -392,9 +395,7 @@ class Topics:
         settings = resolve(parse_topic_configs(configs), broker_defaults(self._config))
         changes, is_leaving = difference(topic.configs, configs), topic.id in self._leaving
         if is_leaving or not self._catalog.set_topic_configs(topic.id, changes):
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic.name}."
-            )
+            raise no_topic(topic.name)
         self._apply_configs(topic, configs, settings)
 
     def _apply_configs(self, topic: Topic, texts: Mapping[str, str], settings: TopicConfig) -> None:

@@ -12,7 +12,7 @@ from coordinator.decision import Decision
 from coordinator.groups.consumer.assignment import decide_target, reconcile
 from coordinator.groups.consumer.group import Draft
 from coordinator.groups.consumer.member import JOINING, Member, as_target
-from coordinator.groups.consumer.membership import check_room, speaking_member
+from coordinator.groups.consumer.membership import speaking_member
 from coordinator.groups.consumer.records import assignment_record
 from coordinator.groups.consumer.requests import (
     ConsumerLimits,
@@ -36,12 +36,10 @@ def decide_heartbeat(
 ) -> HeartbeatDecision:
     """Return the records and the answer of a heartbeat that does not leave.
 
-    `request` has passed `check_heartbeat`, and `soft` belongs to the group. Refuses with
-    GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
-    UNRELEASED_INSTANCE_ID.
+    `request` has passed `check_heartbeat`, and `soft` belongs to the group. Refuses as
+    `speaking_member`.
     """
-    check_room(draft.group, request.member_id, limits.size_max)
-    before, records = speaking_member(draft.group, request)
+    before, records = speaking_member(draft.group, request, limits)
     draft.add(records)
     said = _with_news(before, request)
     changed = subscribe(draft, before, said, request.resolved, topics, soft.topics_seen)

@@ -26,7 +26,7 @@ from coordinator.groups.consumer.records import (
     subscription_record,
     target_record,
 )
-from coordinator.groups.consumer.requests import HeartbeatRequest
+from coordinator.groups.consumer.requests import ConsumerLimits, HeartbeatRequest
 from coordinator.groups.consumer.subscription import TopicImage, next_epoch, unused_regexes
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -43,12 +43,14 @@ def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
 
 
 def speaking_member(
-    group: ConsumerGroup, request: HeartbeatRequest
+    group: ConsumerGroup, request: HeartbeatRequest, limits: ConsumerLimits
 ) -> tuple[Member, list[ConsumerGroupRecord]]:
     """Return the member that sent a heartbeat, new or known, and the records that make it so.
 
-    Refuses with UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID.
+    Refuses with GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
+    UNRELEASED_INSTANCE_ID.
     """
+    check_room(group, request.member_id, limits.size_max)
     member_id = request.member_id or request.new_member_id
     joins = request.member_epoch == JOINING
     if request.instance_id is None:

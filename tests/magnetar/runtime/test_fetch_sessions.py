@@ -217,7 +217,6 @@ def test_a_session_without_partitions_ends() -> None:
     context = sessions.open(request(session=(1, 1), forgotten=(("a", 0), ("f", 7))), NAMED, 0)
     assert answer(context) == (ErrorCode.NONE, 0, "")
     assert (len(sessions), sessions.partition_count) == (0, 0)
-    assert opened(sessions, "").session_id == 0
 
 
 def test_partitions_that_had_data_are_read_last_next_time() -> None:

@@ -160,7 +160,7 @@ async def test_a_topic_made_again_just_before_a_kill_misses_nothing(
         raise InterruptedError
 
     monkeypatch.setattr(second.catalog, "add_topic", killed)
-    row = second.topics.check_creation("a", 1, 1, {})
+    row = second.topics.new_row("a", 1, 1, {})
     with pytest.raises(InterruptedError):
         await second.topics.create_in_turns(row) if in_turns else second.topics.create("a", 1)
     await crash(second)
@@ -334,7 +334,7 @@ async def test_others_are_served_while_a_large_topic_is_made_grown_and_deleted(
 
     monkeypatch.setattr(CATALOG, "run", at_once)
     topics = broker.topics
-    row = topics.check_creation("large", 700, 1, {})
+    row = topics.new_row("large", 700, 1, {})
     change = asyncio.ensure_future(topics.create_in_turns(row))
     assert await turns_until(change) >= 700 // 8
     assert len(change.result().local) == 700
@@ -349,7 +349,7 @@ async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
     broker: Broker, catalog_is_free: asyncio.Event
 ) -> None:
     topics = broker.topics
-    row = topics.check_creation("a", 50, 1, {})
+    row = topics.new_row("a", 50, 1, {})
     creation = asyncio.ensure_future(topics.create_in_turns(row))
     await asyncio.sleep(0.01)
     with pytest.raises(KafkaError) as refused:
@@ -393,7 +393,7 @@ async def test_settings_changed_while_partitions_are_made_are_theirs_too(
     await topics.grow("a", 10)
     assert {log.config.retention_ms for log in topic.local} == {5}
     changes.append(lambda: setattr(broker.config, "log_retention_ms", 7))
-    other = await topics.create_in_turns(topics.check_creation("b", 10, 1, {}))
+    other = await topics.create_in_turns(topics.new_row("b", 10, 1, {}))
     assert {log.config.retention_ms for log in other.local} == {7}
     assert other.settings.retention_ms == 7
 
@@ -403,7 +403,7 @@ async def test_who_needs_a_coordinators_topic_is_told_to_wait_while_it_is_create
 ) -> None:
     topics = broker.topics
     creation = asyncio.ensure_future(
-        topics.create_in_turns(topics.check_creation(CONSUMER_OFFSETS, 50, 1, {}))
+        topics.create_in_turns(topics.new_row(CONSUMER_OFFSETS, 50, 1, {}))
     )
     await asyncio.sleep(0)
     for ask, code in (
@@ -424,7 +424,7 @@ async def test_new_logs_are_not_told_again_what_they_were_opened_with(
     told: list[PartitionLog] = []
     broker = await start_broker({"durability": "page-cache"})
     monkeypatch.setattr(PartitionLog, "reconfigure", lambda log, _: told.append(log))
-    row = broker.topics.check_creation("a", 3, 1, {"retention.ms": "5"})
+    row = broker.topics.new_row("a", 3, 1, {"retention.ms": "5"})
     created = await broker.topics.create_in_turns(row)
     assert told == []
     assert created.settings.retention_ms == 5
@@ -432,7 +432,7 @@ async def test_new_logs_are_not_told_again_what_they_were_opened_with(
 
 async def test_a_client_that_goes_leaves_no_half_a_topic(start_broker: StartBroker) -> None:
     broker = await start_broker({"durability": "page-cache"})
-    row = broker.topics.check_creation("a", 50, 1, {})
+    row = broker.topics.new_row("a", 50, 1, {})
     creation = asyncio.ensure_future(broker.topics.create_in_turns(row))
     await asyncio.sleep(0)
     creation.cancel()
