@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from logstore.disk.files import Buffer
 from logstore.segments.ledger import TimestampOffset
 from logstore.segments.segment_reads import Readable, scan
-from wire.records import BatchHeader, TimestampType, iterate_records
+from wire.records import DECOMPRESSED_BYTES_MAX, BatchHeader, TimestampType
+from wire.records.record import records_of
+from wire.records.spans import scan_records, timestamp_of
 
 
 def first_record_since(
@@ -23,9 +27,9 @@ def first_record_since(
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME and is_whole:
         return TimestampOffset(max(header.base_offset, start_offset), header.max_timestamp, epoch)
     # Within a batch timestamps need not ascend, so the header alone does not tell which record.
-    for record in iterate_records(batch):
-        if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-            return TimestampOffset(record.offset, record.timestamp, epoch)
+    for offset, timestamp in _places(batch, header):
+        if timestamp >= timestamp_ms and offset >= start_offset:
+            return TimestampOffset(offset, timestamp, epoch)
     return None
 
 
@@ -38,9 +42,9 @@ def latest_record(batch: Buffer, header: BatchHeader) -> TimestampOffset:
     epoch = header.partition_leader_epoch
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return TimestampOffset(header.base_offset, header.max_timestamp, epoch)
-    for record in iterate_records(batch):
-        if record.timestamp == header.max_timestamp:
-            return TimestampOffset(record.offset, record.timestamp, epoch)
+    for offset, timestamp in _places(batch, header):
+        if timestamp == header.max_timestamp:
+            return TimestampOffset(offset, timestamp, epoch)
     return TimestampOffset(header.last_offset, header.max_timestamp, epoch)
 
 
@@ -72,3 +76,14 @@ def latest_in_file(
         if header.max_timestamp > timestamp:
             timestamp, offset = header.max_timestamp, header.last_offset
     return timestamp, offset
+
+
+def _places(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, int]]:
+    """Yield offset and timestamp of each record. Raises WireError where lengths are a lie.
+
+    No header is decoded: those of one record may take a hundred times the memory of the batch.
+    """
+    body, position = records_of(header, batch, DECOMPRESSED_BYTES_MAX), 0
+    for _ in range(header.record_count):
+        (span,), position = scan_records(body, position, 1)
+        yield header.base_offset + span[2], timestamp_of(header, body, span)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import pytest
@@ -12,7 +13,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused, WireError
 from wire.records import BatchHeader, RecordRules, SimpleRecord, build_batch, iterate_records, walk
 from wire.records.header import pack_batch
-from wire.records.walk import NO_RULES, REFUSED_NAMED_MAX, check_records
+from wire.records.walk import NO_RULES, REFUSED_NAMED_MAX, TakesManySteps, check_records
 
 NOW_MS = 1_700_000_000_000
 
@@ -198,3 +199,46 @@ def test_usual_records_alone_take_the_short_way() -> None:
     for one in (record(), record(0, None), record(63), record(64), record(8000)):
         batch = build_batch([one])
         assert walk._is_plain(bytes(batch[61:]), NOW_MS, NO_RULES)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [record(headers=3000)],
+        # Timestamps of three bytes: no record is a usual one.
+        [record(ahead_ms=20_000 * (place % 2)) for place in range(1000)],
+        [record(place % 2, headers=31) for place in range(500)],
+    ],
+    ids=["one record of many headers", "unusual records", "records of many headers"],
+)
+def test_a_check_ends_where_it_takes_too_many_steps(records: list[SimpleRecord]) -> None:
+    batch = build_batch(records)
+    header, body = BatchHeader.parse(batch), bytes(batch[61:])
+    check_records(body, header, NO_RULES)
+    with pytest.raises(TakesManySteps):
+        check_records(body, header, NO_RULES, 10_000)
+
+
+def test_usual_records_take_few_steps() -> None:
+    batch = build_batch([record(place % 50, headers=1) for place in range(3000)])
+    check_records(bytes(batch[61:]), BatchHeader.parse(batch), NO_RULES, 10_000)
+
+
+def test_what_cannot_be_checked_in_few_steps_is_not_begun() -> None:
+    batch = build_batch([record(headers=3000)])
+    header = BatchHeader.parse(batch)._replace(record_count=1)
+    with pytest.raises(TakesManySteps, match="record 0"):
+        # The headers are rotten: whoever looked at them would find that out.
+        check_records(bytes(batch[61:]).replace(b"\x08name", b"\x01name"), header, NO_RULES, 10_000)
+
+
+def test_headers_take_no_memory_beside_the_batch() -> None:
+    batch = build_batch([record(headers=100_000)])
+    header, body = BatchHeader.parse(batch), bytes(batch[61:])
+    tracemalloc.start()
+    try:
+        check_records(body, header, NO_RULES)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 100_000

@@ -33,13 +33,14 @@ from wire.records.record import (
     recompressed,
 )
 from wire.records.validation import check_max_timestamp, validate_batch, validate_records
-from wire.records.walk import RecordRules
+from wire.records.walk import STEPS_MAX, RecordRules, TakesManySteps
 
 __all__ = [
     "ATTRIBUTE_COMPRESSION",
     "ATTRIBUTE_TRANSACTIONAL",
     "BATCH_OVERHEAD",
     "DECOMPRESSED_BYTES_MAX",
+    "STEPS_MAX",
     "BatchHeader",
     "Buffer",
     "Compression",
@@ -49,6 +50,7 @@ __all__ = [
     "Record",
     "RecordRules",
     "SimpleRecord",
+    "TakesManySteps",
     "TimestampType",
     "build_batch",
     "build_marker",

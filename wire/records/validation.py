@@ -33,7 +33,7 @@ from wire.records.header import (
     Buffer,
 )
 from wire.records.record import records_of
-from wire.records.walk import NO_RULES, RecordRules, check_records
+from wire.records.walk import NO_RULES, STEPS_MAX, RecordRules, check_records
 
 _LENGTH = Struct(">8xi")
 _MAGIC_AT = 16
@@ -164,16 +164,17 @@ def validate_records(
     batch: Buffer,
     rules: RecordRules = NO_RULES,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
+    steps_max: int = STEPS_MAX,
 ) -> bytes | memoryview:
     """Return the records, decompressed, of a batch that `validate_batch` has passed.
 
     Raises KafkaError as `check_records` does, INVALID_RECORD for a stream that cannot be read to
-    its end, and InflatesTooFar beyond `max_bytes`.
+    its end, InflatesTooFar beyond `max_bytes`, and TakesManySteps beyond `steps_max`.
     """
     if not header.attributes & ATTRIBUTE_COMPRESSION:
         # No copy: at a gigabyte a second it would cost more than the check.
         records = memoryview(batch)[BATCH_OVERHEAD:]
-        check_records(records, header, rules)
+        check_records(records, header, rules, steps_max)
         return records
     try:
         body = records_of(header, batch, max_bytes)
@@ -181,5 +182,5 @@ def validate_records(
         raise
     except WireError as failure:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
-    check_records(body, header, rules)
+    check_records(body, header, rules, steps_max)
     return body

@@ -9,6 +9,9 @@ checks them, so three ways lead through it:
   say how long something is stand at the same place in each, so a slice with a step holds them all.
 - `_Walk.usual` checks records of different sizes in a tight loop, up to the first unusual one.
 
+What a check costs depends on the records, and a client can make all of them unusual, or one of half
+a million headers. So the walk counts its steps, and ends where the caller's limit is reached.
+
 Source: Kafka's LogValidator and DefaultRecord.readFrom.
 """
 
@@ -33,11 +36,25 @@ REFUSED_NAMED_MAX = 1_000
 WITHOUT_KEY = "Compacted topic cannot accept message without key in topic partition {partition}"
 
 _INT32_MAX = 2**31 - 1
+#: No batch may take more steps: some seconds of work, in a thread. The headers alone of a batch of
+#: 64 MiB could take a minute.
+STEPS_MAX = 1 << 25
+#: A record in `_Walk.usual`, or one header field there, is one step: a tenth of a microsecond. A
+#: record that `_Walk.one` looks at is so many, and so is each of its headers.
+_STEPS_OF_ONE = 32
+_STEPS_OF_HEADER = 6
+#: A record of more headers is compared with no other: to note where each length stands takes a
+#: hundred bytes for each.
+_HEADERS_COMPARED_MAX = 32
 #: So many records of different sizes are checked before the walk looks for equal ones again.
 _USUAL_MIN = 64
 _NOWHERE = 2**62
 
 _Head: TypeAlias = tuple[int, int, int, int | bytes, int]
+
+
+class TakesManySteps(Exception):
+    """The check of a batch needs more steps than the caller allows."""
 
 
 class RecordRules(NamedTuple):
@@ -65,23 +82,25 @@ class _Shape(NamedTuple):
     lengths: list[tuple[int, int]]
 
 
-def check_records(body: bytes | memoryview, header: BatchHeader, rules: RecordRules) -> None:
+def check_records(
+    body: bytes | memoryview, header: BatchHeader, rules: RecordRules, steps_max: int = STEPS_MAX
+) -> None:
     """Check the records of a batch, decompressed, against its header and the topic's rules.
 
-    Raises INVALID_RECORD where the bytes are not the records that the header announces, and
-    RecordsRefused for records that the topic does not take.
+    Raises INVALID_RECORD where the bytes are not the records that the header announces,
+    RecordsRefused for records that the topic does not take, and TakesManySteps.
     """
     count = header.record_count
     if count == 1 and _is_plain(body, header.base_timestamp, rules):
         return
     if count * RECORD_BYTES_MIN > len(body):
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records in {len(body)} bytes")
-    walk = _Walk(body, header, rules)
+    walk = _Walk(body, header, rules, steps_max)
     try:
         while walk.index < count:
             shape = walk.one()
             # A look at many records at once pays where they are many, and so small.
-            if walk.index < count and shape.size_bytes < _USUAL_BYTES_MAX:
+            if shape is not None and walk.index < count and shape.size_bytes < _USUAL_BYTES_MAX:
                 walk.pass_over(shape, count)
     except WireError as failure:
         detail = f"record {walk.index} of {count}: {failure}"
@@ -127,13 +146,17 @@ class _Walk:
         "_flaws_count",
         "_has_late",
         "_rules",
+        "_steps_left",
         "_timestamp_width",
         "index",
         "position",
     )
 
-    def __init__(self, body: bytes | memoryview, header: BatchHeader, rules: RecordRules) -> None:
+    def __init__(
+        self, body: bytes | memoryview, header: BatchHeader, rules: RecordRules, steps_max: int
+    ) -> None:
         self.position = self.index = 0
+        self._steps_left = steps_max
         self._body = body
         self._base_timestamp = header.base_timestamp
         self._rules = rules
@@ -148,8 +171,9 @@ class _Walk:
                 rules.timestamp_min - base, rules.timestamp_max - base
             )
 
-    def one(self) -> _Shape:
-        """Check the next record, whatever its shape. Raises WireError."""
+    def one(self) -> _Shape | None:
+        """Check the next record, whatever its shape; None: none is like it. Raises WireError."""
+        self._take_steps(_STEPS_OF_ONE)
         body, start = self._body, self.position
         length, position = read_varint(body, start)
         end = position + length
@@ -172,15 +196,26 @@ class _Walk:
             raise WireError(f"{header_count} headers in {end - fields_at} bytes")
         lengths.append((position - start, fields_at - start))
         position = fields_at
+        # Before the headers are looked at, not after them.
+        self._take_steps(_STEPS_OF_HEADER * header_count)
+        is_compared = header_count <= _HEADERS_COMPARED_MAX
+        lengths_of_headers = lengths if is_compared else None
         for _ in range(header_count):
-            position = _past(body, position, end, start, lengths, is_nullable=False)
-            position = _past(body, position, end, start, lengths)
+            position = _past(body, position, end, start, lengths_of_headers, is_nullable=False)
+            position = _past(body, position, end, start, lengths_of_headers)
         if position != end:
             raise WireError(f"{length} bytes long, but its fields end {end - position} before")
         self._look_for_flaws(delta, body[key_at] == 1)
         self.position = end
         self.index += 1
+        if not is_compared:
+            return None
         return _Shape(end - start, timestamp_at - start, offset_at - start, key_at - start, lengths)
+
+    def _take_steps(self, count: int) -> None:
+        self._steps_left -= count
+        if self._steps_left < 0:
+            raise TakesManySteps(f"record {self.index} is as far as the check of this batch comes")
 
     def _look_for_flaws(self, timestamp_delta: int, is_key_null: bool) -> None:
         """Note what the topic has against a record; its first flaw counts, as in Kafka."""
@@ -277,8 +312,10 @@ class _Walk:
         mask, wanted = (0x80, 0) if timestamp_bytes == 1 else (0x8080, 0x8000)
         to_key = 3 + timestamp_bytes + offset_bytes
         look_again, size = index + _USUAL_MIN, 0
+        steps_left = self._steps_left
+        end_index = min(count, index + min(steps_left, _USUAL_RUN_MAX))
         try:
-            for offset in _first_bytes(offset_bytes)[index & 8191 : count - (index & ~8191)]:
+            for offset in _first_bytes(offset_bytes)[index & 8191 : end_index - (index & ~8191)]:
                 length, timestamp, told, rest, key = behind_two(body, position)
                 at = position + to_key
                 if length < 0x8000:
@@ -289,15 +326,20 @@ class _Walk:
                 at += keys[key]
                 byte = body[at]
                 at += steps[byte] if byte < 0x80 else lengths[byte << 8 | body[at + 1]]
-                at = at + 1 if not body[at] else _past_headers(body, at)
+                if fields := body[at]:
+                    steps_left -= fields
+                    at = _past_headers(body, at)
+                else:
+                    at += 1
                 end = position + lengths[length]
-                if at != end or (end - position == size and index > look_again):
+                if at != end or (end - position == size and index > look_again) or steps_left < 0:
                     break
                 size = end - position
                 position = end
                 index += 1
         except (IndexError, StructError):
             pass  # A length that leads out of the body, or its last few bytes.
+        self._steps_left = steps_left - (index - self.index)
         self.position, self.index = position, index
 
 
@@ -306,13 +348,14 @@ def _past(
     position: int,
     end: int,
     start: int,
-    lengths: list[tuple[int, int]],
+    lengths: list[tuple[int, int]] | None,
     *,
     is_nullable: bool = True,
 ) -> int:
     """Return the position behind the field at `position`; note the place of its length."""
     length, at = read_varint(body, position)
-    lengths.append((position - start, at - start))
+    if lengths is not None:
+        lengths.append((position - start, at - start))
     if length == -1 and is_nullable:
         return at
     if not 0 <= length <= end - at:
@@ -337,6 +380,9 @@ _STEPS = tuple(
     1 if byte == 1 else 1 + (byte >> 1) if not byte & 0x81 else _NOWHERE for byte in range(256)
 )
 _STEPS_NOT_NULL = (*_STEPS[:1], _NOWHERE, *_STEPS[2:])
+#: How many records `_Walk.usual` passes over at most: to list their offsets costs as much as three
+#: records do, and must not be wasted where the next record is unusual.
+_USUAL_RUN_MAX = 1024
 #: What follows a key's length of a byte and a value's of two is shorter than this.
 _USUAL_BYTES_MAX = 2**13
 

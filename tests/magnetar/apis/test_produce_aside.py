@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from logstore.partition import log
+from logstore.partition import client_batch, log
 from logstore.partition.client_batch import CheckedBatch, check_batch
 from logstore.partition.log_config import LogConfig
 from magnetar.broker import Broker
@@ -170,6 +170,37 @@ async def test_other_connections_are_served_meanwhile(
     gate.opened.set()
     assert (await answers(client))[0].base_offset == 1
     other.close()
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [SimpleRecord(b"k", b"v", 1_000, [("", None)] * 100_000)],
+        [SimpleRecord(b"k", b"v", 20_000 * (place % 2)) for place in range(10_000)],
+    ],
+    ids=["one of many headers", "unusual"],
+)
+@pytest.mark.usefixtures("topic")
+async def test_records_that_take_long_are_checked_in_a_thread(
+    client: RawClient, gate: Gate, records: list[SimpleRecord]
+) -> None:
+    client.send(request(bytes(build_batch(records))), 12)
+    await gate.until_begun(1)
+    gate.opened.set()
+    assert (await answers(client))[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.usefixtures("topic")
+async def test_records_that_take_too_long_are_refused(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_batch, "STEPS_MAX", 100_000)
+    records = [SimpleRecord(b"k", b"v", 1_000, [("", None)] * 100_000)]
+    client.send(request(bytes(build_batch(records)), batch([b"small"])), 12)
+    refused, taken = await answers(client)
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert refused.error_message == "record 0 is as far as the check of this batch comes"
+    assert taken.error_code == ErrorCode.NONE
 
 
 @pytest.mark.usefixtures("topic")
