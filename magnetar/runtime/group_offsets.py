@@ -42,6 +42,13 @@ from wire.errors import KafkaError
 _DELETED_AT_ONCE = 64
 
 
+#: So many offsets are looked at in any case: a topic has no more partitions.
+_COMMITS_UNCOUNTED = 10_000
+#: What a commit takes in the log at least, beside its group's id: a record's frame of 7 bytes, 10
+#: of key and 24 of value, without the topic's name.
+_COMMIT_BYTES_MIN = 41
+
+
 class Committed(NamedTuple):
     """A code for each commit, in order; to be told once the log is durable up to `end_offset`."""
 
@@ -75,6 +82,19 @@ class GroupOffsets:
     def commit_timeout_s(self) -> float:
         """How long a commit may wait until it is durable."""
         return self._config.offsets_commit_timeout_ms / 1000
+
+    def check_size(self, group_id: str, count: int) -> None:
+        """Raise INVALID_COMMIT_OFFSET_SIZE where so many offsets fit no batch, whatever they are.
+
+        To be asked before they are looked at, which for a hundred thousand takes half a second.
+        """
+        if count <= _COMMITS_UNCOUNTED:
+            return
+        bytes_min = count * (_COMMIT_BYTES_MIN + len(group_id))
+        bytes_max = self._shards.of(group_id).log.config.max_message_bytes
+        if bytes_min > bytes_max:
+            detail = f"{count} offsets take {bytes_min} bytes at least, at most {bytes_max}"
+            raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, detail)
 
     def commit(
         self, committer: Committer, commits: Sequence[Commit], *, knows_group_not_found: bool

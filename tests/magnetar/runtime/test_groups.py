@@ -49,6 +49,12 @@ from wire.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 
 Connect = Callable[[Broker], Awaitable[Any]]
 
@@ -283,6 +289,29 @@ async def test_a_commit_too_large_for_one_batch_is_refused_whole(
     codes = {p.error_code for p in answer.topics[0].partitions}
     assert codes == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
     assert (await fetch(client))[0] == 1
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.usefixtures("topic")
+async def test_offsets_that_fit_no_batch_are_not_looked_at(
+    client: Any, monkeypatch: pytest.MonkeyPatch, in_transaction: bool
+) -> None:
+    monkeypatch.delattr("magnetar.apis.offset_commit.CommittedOffset")
+    monkeypatch.delattr("magnetar.apis.txn_offset_commit.CommittedOffset")
+    if in_transaction:
+        offset = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=2)
+        named = TxnOffsetCommitRequestTopic(name="topic", partitions=[offset] * 30_000)
+        answer = await client.ask(
+            TxnOffsetCommitRequest(group_id="group", topics=[named]), 3, TxnOffsetCommitResponse
+        )
+    else:
+        place = OffsetCommitRequestPartition(partition_index=0, committed_offset=2)
+        asked = OffsetCommitRequestTopic(name="topic", partitions=[place] * 30_000)
+        answer = await client.ask(
+            OffsetCommitRequest(group_id="group", topics=[asked]), 8, OffsetCommitResponse
+        )
+    codes = [p.error_code for p in answer.topics[0].partitions]
+    assert codes == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * 30_000
 
 
 async def test_offsets_go_with_their_topic(broker: Broker, topic: Any, client: Any) -> None:
