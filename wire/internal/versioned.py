@@ -47,10 +47,14 @@ def decode_versioned(cls: type[M], buffer: Buffer) -> M:
     return message
 
 
-def decode_compatible(cls: type[M], buffer: Buffer) -> M:
+def decode_compatible(cls: type[M], buffer: Buffer, elements_max: int | None = None) -> M:
     """Read ConsumerProtocol*: a version newer than ours is read as our newest, the rest left alone.
 
-    So clients may add fields at the end without asking the brokers. Raises WireError.
+    So clients may add fields at the end without asking the brokers. Raises WireError, also where
+    the arrays have more elements than `elements_max`.
     """
     version = min(peek_version(buffer), cls.max_version)
-    return cls.decode_from(buffer, version, _PREFIX.size)[0]
+    decode = cls.decoder(version)
+    if elements_max is None:
+        return decode(buffer, _PREFIX.size)[0]
+    return decode(buffer, _PREFIX.size, elements_max)[0]

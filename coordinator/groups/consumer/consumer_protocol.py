@@ -1,11 +1,12 @@
 """Subscriptions and assignments as bytes: the consumer protocol, which classic groups carry.
 
 Bytes of a version newer than ours begin like ours. The rest of such bytes is ignored, as in Kafka.
+Two bytes can name a topic, so a bound limits what is read: a client may send anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,12 +17,17 @@ from wire.errors import WireError
 from wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
+    SubscriptionTopicPartition,
     TopicPartition,
 )
 from wire.internal.versioned import decode_compatible, encode_versioned, peek_version
 
 #: The protocol type of consumers. Other types, such as Connect's, have other metadata.
 CONSUMER = "consumer"
+#: The topics and partitions that one member may name, and all members of a group. It takes some 10
+#: and 50 ms to read so many.
+MEMBER_ELEMENTS_MAX = 1 << 16
+GROUP_ELEMENTS_MAX = 1 << 18
 
 
 class Subscription(NamedTuple):
@@ -34,26 +40,53 @@ class Subscription(NamedTuple):
 
 def read_subscription(metadata: bytes, topics: TopicImage) -> Subscription:
     """Return the subscription in the bytes; `owned` leaves unknown topics out. Raises WireError."""
-    said = decode_compatible(ConsumerProtocolSubscription, metadata)
-    owned = ((each.topic, each.partitions) for each in said.owned_partitions)
-    return Subscription(frozenset(said.topics), said.rack_id or None, _by_id(owned, topics))
+    return next(read_subscriptions([metadata], topics))
+
+
+def read_subscriptions(metadata: Iterable[bytes], topics: TopicImage) -> Iterator[Subscription]:
+    """Yield the subscription of each member of a group, as `read_subscription`. Raises WireError.
+
+    The bound is the whole group's.
+    """
+    for said in _subscriptions(metadata):
+        owned = ((each.topic, each.partitions) for each in said.owned_partitions)
+        rack_id = said.rack_id or None
+        yield Subscription(frozenset(said.topics), rack_id, _by_id(owned, topics))
+
+
+def _subscriptions(metadata: Iterable[bytes]) -> Iterator[ConsumerProtocolSubscription]:
+    left = GROUP_ELEMENTS_MAX
+    for each in metadata:
+        bound = min(left, MEMBER_ELEMENTS_MAX)
+        said = decode_compatible(ConsumerProtocolSubscription, each, bound)
+        left -= len(said.topics) + _element_count(said.owned_partitions)
+        yield said
+
+
+def _element_count(named: Sequence[TopicPartition | SubscriptionTopicPartition]) -> int:
+    return len(named) + sum(len(each.partitions) for each in named)
 
 
 class CustomAssignor(ValueError):
     """An assignment carries user data of a client's own assignor, which would be lost."""
 
 
-def read_assignment(assignment: bytes, topics: TopicImage) -> Target:
-    """Return the partitions that the bytes assign. Empty bytes assign none.
+def read_assignments(assignments: Iterable[bytes], topics: TopicImage) -> Iterator[Target]:
+    """Yield the partitions that the bytes assign to each member. Empty bytes assign none.
 
     Raises WireError, CustomAssignor.
     """
-    if not assignment:
-        return {}
-    given = decode_compatible(ConsumerProtocolAssignment, assignment)
-    if given.user_data:
-        raise CustomAssignor
-    return _by_id(((each.topic, each.partitions) for each in given.assigned_partitions), topics)
+    left = GROUP_ELEMENTS_MAX
+    for each in assignments:
+        if not each:
+            yield {}
+            continue
+        bound = min(left, MEMBER_ELEMENTS_MAX)
+        given = decode_compatible(ConsumerProtocolAssignment, each, bound)
+        if given.user_data:
+            raise CustomAssignor
+        left -= _element_count(given.assigned_partitions)
+        yield _by_id(((each.topic, each.partitions) for each in given.assigned_partitions), topics)
 
 
 def write_assignment(target: Target, subscription: bytes, topics: TopicImage) -> bytes:
@@ -94,17 +127,13 @@ def _by_id(named: Iterable[tuple[str, list[int]]], topics: TopicImage) -> Target
 def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     """Return the topics that members of a classic group read.
 
-    None: they cannot be known, because the group is not of consumers or a subscription is damaged.
+    None: they cannot be known. The group is not of consumers, or a subscription is damaged, or the
+    subscriptions are too large.
     """
     if group.protocol_type != CONSUMER:
         return None
-    topics: set[str] = set()
-    for member in group.members.values():
-        metadata = member.metadata(group.protocol_name)
-        try:
-            version = min(peek_version(metadata), ConsumerProtocolSubscription.max_version)
-            subscription, _ = ConsumerProtocolSubscription.decode_from(metadata, version, 2)
-        except WireError:
-            return None
-        topics.update(subscription.topics)
-    return frozenset(topics)
+    metadata = (member.metadata(group.protocol_name) for member in group.members.values())
+    try:
+        return frozenset(name for said in _subscriptions(metadata) for name in said.topics)
+    except WireError:
+        return None

@@ -19,8 +19,9 @@ from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer
 from coordinator.groups.consumer.consumer_protocol import (
     CONSUMER,
     CustomAssignor,
-    read_assignment,
-    read_subscription,
+    Subscription,
+    read_assignments,
+    read_subscriptions,
     write_assignment,
 )
 from coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Draft
@@ -57,10 +58,13 @@ def decide_upgrade(classic: ClassicGroup, topics: TopicImage, limits: ConsumerLi
     _check(classic, limits)
     draft = Draft(ConsumerGroup(classic.group_id), is_new=True)
     taken: set[tuple[UUID, int]] = set()
+    members = list(classic.members.values())
+    subscriptions = read_subscriptions((_metadata(classic, each) for each in members), topics)
+    assignments = read_assignments((each.assignment for each in members), topics)
     try:
         upgraded = [
-            (_member(classic, member, topics), _assigned(member, topics, taken))
-            for member in classic.members.values()
+            (_member(member, said), _without(given, taken))
+            for member, said, given in zip(members, subscriptions, assignments, strict=True)
         ]
     except WireError:
         raise _refusal(classic, "the embedded consumer protocol is malformed.") from None
@@ -110,10 +114,12 @@ def _refusal(classic: ClassicGroup, reason: str) -> KafkaError:
     )
 
 
-def _member(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) -> Member:
+def _metadata(classic: ClassicGroup, member: ClassicMember) -> bytes:
     # A group that has never had a generation has chosen no protocol yet.
-    metadata = member.metadata(classic.protocol_name) or member.protocols[0][1]
-    said = read_subscription(metadata, topics)
+    return member.metadata(classic.protocol_name) or member.protocols[0][1]
+
+
+def _member(member: ClassicMember, said: Subscription) -> Member:
     return Member(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
@@ -126,10 +132,10 @@ def _member(classic: ClassicGroup, member: ClassicMember, topics: TopicImage) ->
     )
 
 
-def _assigned(member: ClassicMember, topics: TopicImage, taken: set[tuple[UUID, int]]) -> Target:
-    """Return what the member was assigned, without what is `taken`: assigned to another too."""
+def _without(given: Target, taken: set[tuple[UUID, int]]) -> Target:
+    """Return what a member was assigned, without what is `taken`: assigned to another too."""
     mine: dict[UUID, frozenset[int]] = {}
-    for topic_id, partitions in read_assignment(member.assignment, topics).items():
+    for topic_id, partitions in given.items():
         # A custom assignor may have given one partition to two members: it has one owner here.
         free = frozenset(each for each in partitions if (topic_id, each) not in taken)
         taken.update((topic_id, each) for each in free)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from coordinator.groups.consumer.classic_members import known_classic_member, must_join_again
-from coordinator.groups.consumer.consumer_protocol import read_assignment
+from coordinator.groups.consumer.consumer_protocol import read_assignments
 from coordinator.groups.consumer.group import ConsumerGroupState
 from tests.coordinator.groups.consumer_world import GROUP, FakeTopics, Place, World
 from tests.soak import SOAK
@@ -259,7 +259,7 @@ class History:
         elif client.must_sync:
             given = world.sync(client.member_id, client.epoch)
             client.must_sync = False
-            client.owned = world.places(read_assignment(given.assignment, world.topics))
+            client.owned = world.places(next(read_assignments([given.assignment], world.topics)))
         else:
             member, _ = known_classic_member(
                 world.group, client.member_id, client.instance_id, client.epoch

@@ -9,12 +9,13 @@ import pytest
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits, GroupState
 from coordinator.groups.classic.requests import LeavingMember
+from coordinator.groups.consumer import consumer_protocol
 from coordinator.groups.consumer.classic_members import (
     known_classic_member,
     known_leaving_member,
     must_join_again,
 )
-from coordinator.groups.consumer.consumer_protocol import read_assignment
+from coordinator.groups.consumer.consumer_protocol import read_assignments, subscribed_topics
 from coordinator.groups.consumer.member import MemberState
 from coordinator.groups.consumer.migration import decide_upgrade, is_downgrade_due
 from coordinator.groups.consumer.requests import ConsumerLimits
@@ -115,6 +116,28 @@ def test_groups_that_are_no_consumers_or_would_lose_data_are_not_upgraded(world:
         assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
+def test_a_group_that_names_more_than_is_read_at_once_is_not_upgraded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_protocol, "GROUP_ELEMENTS_MAX", 2999)
+    group = classic_group(world, b"", b"", b"", metadata=subscription(["orders"] * 1000))
+    assert "malformed" in refused(world)
+    assert subscribed_topics(group) is None
+    monkeypatch.setattr(consumer_protocol, "GROUP_ELEMENTS_MAX", 3000)
+    assert subscribed_topics(group) == frozenset(["orders"])
+    world.join("new", "orders")
+    assert len(world.group.members) == 4
+
+
+def test_a_member_may_not_name_a_million_topics(world: World) -> None:
+    group = classic_group(world, b"", metadata=subscription([""] * 1_000_000))
+    assert subscribed_topics(group) is None
+    assert "malformed" in refused(world)
+    world = World()
+    classic_group(world, assignment(*[("orders", 0)] * 100_000))
+    assert "malformed" in refused(world)
+
+
 def test_a_classic_member_joins_syncs_and_rebalances_beside_a_consumer(world: World) -> None:
     world.join("new", "orders")
     joined = world.join_classic("old", "orders")
@@ -125,7 +148,7 @@ def test_a_classic_member_joins_syncs_and_rebalances_beside_a_consumer(world: Wo
     assert must_join_again(world.group, world.member("old")), "there is something to take"
     joined = world.join_classic("old", "orders")
     synced = world.sync("old", joined.generation_id)
-    given = world.places(read_assignment(synced.assignment, world.topics))
+    given = world.places(next(read_assignments([synced.assignment], world.topics)))
     assert given | world.assigned("new") == ORDERS
     assert given == world.assigned("old")
     world.check_replay()
