@@ -134,6 +134,8 @@ class Session:
         except AuthenticationFailed as failed:
             # A failure that the client was answered after was counted then.
             self._chosen.logins.failed += not self._login.failure
+            # The connection is about to be closed: what arrives until then is no part of a login.
+            self._chosen = None
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed)) from None
         identity = self._login.identity
         if identity is None:

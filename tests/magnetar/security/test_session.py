@@ -108,6 +108,14 @@ def test_an_unknown_user_and_a_wrong_password_are_refused_in_the_same_words() ->
     assert len(said) == 1
 
 
+def test_a_login_that_has_failed_takes_no_further_token() -> None:
+    one = session()
+    one.handshake("PLAIN", 1, 0)
+    refused(ErrorCode.SASL_AUTHENTICATION_FAILED, one, b"\0ada\0wrong")
+    refused(ErrorCode.ILLEGAL_SASL_STATE, one, ADA)
+    assert not one.is_open
+
+
 def test_no_user_may_act_for_another() -> None:
     one = session()
     one.handshake("PLAIN", 1, 0)
