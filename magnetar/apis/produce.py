@@ -192,7 +192,7 @@ class _Appending:
             require(self._services, self._context, Operation.WRITE, Resource.TOPIC, name)
         if self._request.acks not in _ACKS:
             raise KafkaError(
-                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is none of -1, 0, 1"
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is not one of -1, 0, 1"
             )
         if topic is None:
             detail = f"there is no topic {asked.name}"

@@ -55,7 +55,7 @@ class _Operation(click.ParamType[str]):
     ) -> str:
         found = _SPELLINGS.get(str(value).replace("_", "").lower())
         if found is None:
-            self.fail(f"{value!r} is none of {', '.join(_OPERATIONS)}.", param, context)
+            self.fail(f"{value!r} is not one of {', '.join(_OPERATIONS)}.", param, context)
         return found
 
 

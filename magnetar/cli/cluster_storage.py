@@ -36,7 +36,7 @@ def reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
         except ImportError as missing:
             fail(f"{missing.name} is missing: pip install 'magnetar[cluster]'.")
         except KafkaError as away:
-            fail(f"{away.detail}.")
+            fail(away.detail if away.detail.endswith("?") else f"{away.detail}.")
 
     return reports_errors(run)
 

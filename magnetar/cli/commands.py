@@ -37,6 +37,8 @@ _ADVICE = {
     "UNKNOWN_TOPIC_OR_PARTITION": "`magnetar topics list` shows the topics.",
     "TOPIC_ALREADY_EXISTS": "--if-not-exists accepts it as it is.",
     "INVALID_CONFIG": "`magnetar configs list` shows names and values.",
+    "GROUP_ID_NOT_FOUND": "`magnetar groups list` shows the groups.",
+    "NON_EMPTY_GROUP": "Stop the group's members first.",
     "GROUP_AUTHORIZATION_FAILED": _NOT_ALLOWED,
     "TOPIC_AUTHORIZATION_FAILED": _NOT_ALLOWED,
     "CLUSTER_AUTHORIZATION_FAILED": _NOT_ALLOWED,

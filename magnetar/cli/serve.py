@@ -162,7 +162,7 @@ def _worker_count(text: str) -> int:
     if text == "auto":
         return min(len(os.sched_getaffinity(0)), WORKERS_MAX)
     if not text.isdecimal() or not 1 <= int(text) <= WORKERS_MAX:
-        raise ConfigError(f"--workers {text}: neither auto nor a number from 1 to {WORKERS_MAX}")
+        raise ConfigError(f"--workers {text}: give auto, or a number from 1 to {WORKERS_MAX}")
     return int(text)
 
 

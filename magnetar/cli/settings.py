@@ -77,8 +77,8 @@ def resolve(
     if profile is not None:
         profiles = read_profiles()
         if profile not in profiles:
-            known = ", ".join(profiles) or "none"
-            raise BadSettings(f"{profiles_path()} has no profile {profile!r}: there is {known}.")
+            known = f"It has {', '.join(profiles)}." if profiles else "It has no profiles at all."
+            raise BadSettings(f"{profiles_path()} has no profile {profile!r}. {known}")
         settings |= profiles[profile]
     settings = with_providers(settings)
     environment = os.environ.get("MAGNETAR_BOOTSTRAP")

@@ -99,7 +99,9 @@ def add_command(
     elif sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        raise click.UsageError("Name --password-file.")
+        raise click.UsageError(
+            "Give the password: --password-file FILE, where - is standard input."
+        )
     if not password:
         raise click.UsageError("The password is empty.")
     if data_dir is not None:

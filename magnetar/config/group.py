@@ -86,7 +86,7 @@ def parse_group_configs(texts: Mapping[str, str], broker: BrokerConfig) -> dict[
     reset = values.get("share.auto.offset.reset")
     if reset is not None and not _RESET.fullmatch(str(reset)):
         raise InvalidValue(
-            f"share.auto.offset.reset={reset} is none of earliest, latest, by_duration"
+            f"share.auto.offset.reset={reset} is not one of earliest, latest, by_duration"
         )
     return values
 

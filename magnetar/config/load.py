@@ -146,7 +146,7 @@ def _check_together(config: BrokerConfig, places: dict[str, Given]) -> None:
 
 
 def _refusal(item: Given, invalid: InvalidValue, default: str | None) -> str:
-    advice = invalid.advice or (f"Drop it for the default of {default}." if default else "")
+    advice = invalid.advice or (f"Leave it out for the default, {default}." if default else "")
     if item.written is not None:
         # The reason may name the value, which a provider gave.
         return f"{item.place}: {item.name}={item.written} does not stand for a value it may have."

@@ -67,7 +67,7 @@ def make_providers(settings: Mapping[str, str]) -> dict[str, Provider]:
         make = _KINDS.get(kind.strip().removeprefix(f"{_PACKAGE}."))
         if make is None:
             known = ", ".join(f"{_PACKAGE}.{each}" for each in _KINDS)
-            raise ProviderFailed(f"{prefix}.class={kind} is none of {known}")
+            raise ProviderFailed(f"{prefix}.class={kind} is not one of {known}")
         providers[name] = make(settings, f"{prefix}.param")
     return providers
 

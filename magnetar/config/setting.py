@@ -324,7 +324,7 @@ def string(
     def parse(text: str) -> str:
         value = text.strip()
         if one_of and value not in one_of:
-            raise InvalidValue(f"is none of {', '.join(one_of)}")
+            raise InvalidValue(f"is not one of {', '.join(one_of)}")
         return value
 
     return Setting(
@@ -359,7 +359,7 @@ def words(
             if not value:
                 raise InvalidValue("has a value that is empty")
             if one_of and value not in one_of:
-                raise InvalidValue(f"names {value}, which is none of {', '.join(one_of)}")
+                raise InvalidValue(f"names {value}, which is not one of {', '.join(one_of)}")
         return values
 
     return Setting(

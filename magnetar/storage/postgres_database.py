@@ -106,7 +106,7 @@ class PostgresDatabase:
         except psycopg.Error:
             # What psycopg says of it has the whole text, with the password.
             raise CatalogFailure(
-                "--storage names no database: postgresql://USER@HOST:PORT/DATABASE is expected"
+                "--storage is not a database's URL: write postgresql://USER@HOST:PORT/DATABASE"
             ) from None
 
     def open(self, new_cluster_id: str) -> None:
@@ -231,8 +231,9 @@ class PostgresDatabase:
                 raise CatalogFailure(self._said(doing, error)) from error
 
     def _said(self, doing: str, error: psycopg.Error) -> str:
-        # What libpq says has several lines, for each address that it tried.
-        return f"catalog {self.shown}: cannot {doing}: {' '.join(str(error).split())}"
+        # libpq's message has several lines for each address that it tried: make them sentences.
+        said = ". ".join(line.strip().rstrip(".") for line in str(error).splitlines())
+        return f"catalog {self.shown}: cannot {doing}: {said}"
 
     # --- tables
 

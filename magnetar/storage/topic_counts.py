@@ -11,7 +11,7 @@ from wire.errors import KafkaError
 PARTITIONS_MAX = 10_000
 
 #: Why there is one replica, where nodes share a disk.
-ONE_DISK = "More than one replica cannot be had: all data is on the one disk of this machine."
+ONE_DISK = "The replication factor can only be 1: all data is on one disk of this machine."
 
 #: In a request: the broker's configuration decides.
 BROKER_DEFAULT = -1

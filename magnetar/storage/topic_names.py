@@ -29,7 +29,7 @@ def check_name(name: str) -> None:
     elif len(name) > NAME_LENGTH_MAX:
         reason = f"has {len(name)} characters, at most {NAME_LENGTH_MAX} are allowed"
     elif not _LEGAL.issuperset(name):
-        reason = "has other characters than ASCII letters, digits, '.', '_' and '-'"
+        reason = "may have only ASCII letters, digits, '.', '_' and '-'"
     else:
         return
     shown = name if len(name) <= NAME_LENGTH_MAX else name[:NAME_LENGTH_MAX] + "..."

@@ -74,7 +74,7 @@ def test_acls_come_and_go_in_kafkas_words(broker: BrokerProcess) -> None:
     [
         (["add", "--operation", "read", "--topic", "a"], "Name --allow-principal"),
         (["add", "--operation", "read", "--allow-principal", "User:a"], "Name --topic"),
-        (["add", "--operation", "reed", "--topic", "a"], "'reed' is none of ALL, READ"),
+        (["add", "--operation", "reed", "--topic", "a"], "'reed' is not one of ALL, READ"),
         (["remove"], "Name a resource or --principal"),
     ],
 )
@@ -113,7 +113,7 @@ def test_a_profile_says_how_to_connect(
     monkeypatch.setenv("MAGNETAR_PROFILE", "test")
     assert invoke("users", "list").exit_code == 0
     unknown = invoke("users", "list", "--profile", "prod")
-    assert "no profile 'prod': there is test" in unknown.stderr
+    assert "no profile 'prod'. It has test." in unknown.stderr
 
 
 def test_the_first_user_is_made_before_the_broker_runs(tmp_path: Path) -> None:

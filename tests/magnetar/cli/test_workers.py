@@ -68,7 +68,7 @@ def test_a_number_of_workers_that_cannot_be(workers: str, tmp_path: Path) -> Non
         main, ["serve", "--workers", workers, "--data-dir", str(tmp_path), "--listen", "[::1]:0"]
     )
     assert result.exit_code == 2
-    assert f"--workers {workers}: neither auto nor a number from 1 to 64" in result.stderr
+    assert f"--workers {workers}: give auto, or a number from 1 to 64" in result.stderr
 
 
 @pytest.mark.parametrize(("cores", "nodes"), [(1, 1), (3, 3), (200, 64)])

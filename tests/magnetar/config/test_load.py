@@ -116,7 +116,7 @@ def test_a_bad_value_is_refused_with_place_rule_and_way_out(tmp_path: Path) -> N
         ("num.partitions", "many", "is not a whole number"),
         ("num.partitions", "4294967296", "is above its maximum of 2147483647"),
         ("auto.create.topics.enable", "yes", "is neither true nor false"),
-        ("durability", "hope", "is none of fsync, page-cache, memory"),
+        ("durability", "hope", "is not one of fsync, page-cache, memory"),
         ("log.cleaner.min.cleanable.ratio", "2", "is above its maximum of 1"),
         ("log.cleanup.policy", "delete,burn", "names burn"),
     ],
@@ -298,7 +298,7 @@ def test_a_form_feed_does_not_end_a_line_of_properties() -> None:
 def test_a_mistake_is_told_with_the_default_as_one_would_write_it(
     name: str, text: str, default: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"Drop it for the default of {default}"):
+    with pytest.raises(ConfigError, match=f"Leave it out for the default, {default}"):
         load([Given(name, text, "test")])
 
 

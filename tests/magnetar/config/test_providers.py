@@ -114,7 +114,7 @@ def test_the_pattern_bounds_the_variables_that_may_be_read() -> None:
         ({"config.providers": "x"}, r"config.providers.x.class is missing"),
         (
             {"config.providers": "x", "config.providers.x.class": "com.acme.Vault"},
-            "com.acme.Vault is none of org.apache.kafka.common.config.provider.FileConfigProvider",
+            "com.acme.Vault is not one of org.apache.kafka.common.config.provider",
         ),
         ({**PROVIDERS, "config.providers.env.param.allowlist.pattern": "("}, "no regular expres"),
         ({**PROVIDERS, "config.providers.dir.param.allowed.paths": "here"}, "not absolute"),
