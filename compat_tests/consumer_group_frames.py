@@ -79,7 +79,7 @@ class ConsumerMember(Member):
     def described(self, group: str | None = None, version: int = 1) -> Any:
         """Return the group as ConsumerGroupDescribe has it."""
         request = schema(DESCRIBE, version, "request")(
-            group_ids=(group or self.group,), include_authorized_operations=False
+            group_ids=(self.group if group is None else group,), include_authorized_operations=False
         )
         return call_kio(self, DESCRIBE, version, request).groups[0]
 

@@ -191,6 +191,7 @@ def test_groups_of_the_other_kind_have_the_codes_of_their_apis(
     described = member.describe()
     assert (described.error_code, described.group_state) == (Code.GROUP_ID_NOT_FOUND, "Dead")
     assert member.described(name("other")).error_code == Code.GROUP_ID_NOT_FOUND
+    assert member.described("").error_code == Code.INVALID_GROUP_ID
     with Member(broker.bootstrap, member.group) as classic:
         answer = classic.join(protocols=(("range", subscription(orders)),), protocol_type="connect")
         assert answer.error_code == Code.INCONSISTENT_GROUP_PROTOCOL

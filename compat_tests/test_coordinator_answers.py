@@ -228,6 +228,8 @@ class _Transaction:
             *({"transactional_id": each} for each in ("", None)),
             *({"transaction_timeout_ms": timeout_ms} for timeout_ms in (0, -1, 2**31 - 1)),
             *({"producer_id": NOT_MINE, "producer_epoch": epoch} for epoch in (-1, 0)),
+            {"producer_id": -2, "producer_epoch": -1},
+            {"producer_id": -1, "producer_epoch": -2},
             unknown | {"producer_id": UNKNOWN, "producer_epoch": 0},
         ]
         for who in strangers:

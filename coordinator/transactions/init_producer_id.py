@@ -49,9 +49,10 @@ def claimed_identity(producer_id: int, producer_epoch: int) -> ProducerIdentity 
 
     Raises INVALID_REQUEST if only one of the two is given.
     """
-    if producer_id < 0 and producer_epoch < 0:
+    if producer_id == producer_epoch == -1:
         return None
-    if producer_id < 0 or producer_epoch < 0:
+    # As in Kafka: -1 alone means nothing. Other negative numbers are wrong claims, refused as such.
+    if -1 in (producer_id, producer_epoch):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"producer id {producer_id} and epoch {producer_epoch}: give both or neither",

@@ -7,6 +7,7 @@ An id that is no consumer group's is GROUP_ID_NOT_FOUND, with a message.  KIP-84
 
 from __future__ import annotations
 
+from coordinator.groups.classic.requests import check_group_id
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.member import Member as GroupMember
 from coordinator.groups.consumer.member import Target, as_target
@@ -42,6 +43,7 @@ async def consumer_group_describe(
     # Each id once: a small request must not ask for a large response many times over.
     for group_id in dict.fromkeys(request.group_ids):
         try:
+            check_group_id(group_id)
             group = _described(services, services.groups.find_consumer_group(group_id))
             if request.include_authorized_operations:
                 group.authorized_operations = allowed_operations(

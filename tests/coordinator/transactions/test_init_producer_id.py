@@ -216,7 +216,8 @@ def test_an_empty_transactional_id_is_invalid_and_none_is_not() -> None:
 def test_half_an_identity_is_invalid() -> None:
     assert claimed_identity(-1, -1) is None
     assert claimed_identity(1000, 5) == CURRENT
-    for producer_id, producer_epoch in ((1000, -1), (-1, 5)):
+    assert claimed_identity(-2, 0) == (-2, 0)
+    for producer_id, producer_epoch in ((1000, -1), (-1, 5), (-2, -1), (-1, -2)):
         with pytest.raises(KafkaError) as refused:
             claimed_identity(producer_id, producer_epoch)
         assert refused.value.code is ErrorCode.INVALID_REQUEST
