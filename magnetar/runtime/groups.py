@@ -19,6 +19,7 @@ from coordinator.groups.classic.requests import (
     SyncAnswer,
     SyncRequest,
     check_group_id,
+    check_protocols,
     check_session_timeout,
 )
 from coordinator.groups.consumer.group import ConsumerGroup
@@ -117,6 +118,7 @@ class Groups:
             config.group_min_session_timeout_ms,
             config.group_max_session_timeout_ms,
         )
+        check_protocols(request.protocols)
         step, consumer_group = self._find(group_id)
         # A consumer group without members becomes a classic group by this join.
         if consumer_group is not None and consumer_group.members:

@@ -6,6 +6,7 @@ A token stands for a parked request, and comes back with its answer; here it is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wire.error_code import ErrorCode
@@ -13,6 +14,9 @@ from wire.errors import KafkaError
 from wire.internal.group_metadata import GroupMetadataValue
 
 Token = object
+#: The protocols that one member may have. Consumers have one for each assignor, workers of Connect
+#: three. With a hundred thousand a join would hold the event loop for a tenth of a second.
+PROTOCOLS_MAX = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,18 @@ def check_session_timeout(session_ms: int, least_ms: int, most_ms: int) -> None:
             ErrorCode.INVALID_SESSION_TIMEOUT,
             f"the session timeout is {session_ms} ms, allowed are {least_ms} to {most_ms}"
             " (group.min.session.timeout.ms, group.max.session.timeout.ms)",
+        )
+
+
+def check_protocols(protocols: Sequence[tuple[str, bytes]]) -> None:
+    """Raise INCONSISTENT_GROUP_PROTOCOL for more protocols than any client has.
+
+    Each join goes through all of its member's, and each rebalance through those of all members.
+    """
+    if len(protocols) > PROTOCOLS_MAX:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+            f"{len(protocols)} protocols of one member, at most {PROTOCOLS_MAX}",
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.groups.classic.requests import PROTOCOLS_MAX
 from coordinator.partitioning import partition_for
 from magnetar.broker import Broker
 from tests.magnetar.clocks import MovedClock
@@ -195,6 +196,13 @@ async def test_a_heartbeat_writes_nothing(broker: Broker, client: Any) -> None:
     for _ in range(10):
         assert await heartbeat(client, member.member_id, 1) == ErrorCode.NONE
     assert offsets_log(broker).log_end_offset == end_offset
+
+
+async def test_a_member_may_not_have_many_protocols(client: Any) -> None:
+    many = [JoinGroupRequestProtocol(name=f"p{n}") for n in range(PROTOCOLS_MAX + 1)]
+    refused = await join(client, protocols=many)
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (await join(client, protocols=many[1:])).error_code == ErrorCode.NONE
 
 
 async def test_a_silent_member_is_removed_in_time(start_broker: Any, connect: Connect) -> None:
