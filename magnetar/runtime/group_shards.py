@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from coordinator.groups.classic.group import GroupLimits, metadata_bytes
+from coordinator.groups.classic.group import GroupLimits, said_bytes
 from coordinator.groups.classic.requests import JoinRequest
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.soft_state import SoftState
@@ -150,8 +150,10 @@ class GroupShards:
         """Raise POLICY_VIOLATION where what a member of a classic group says has no room."""
         group = step.state.groups.get(step.group_id)
         member = None if group is None else group.members.get(joining.member_id)
-        known_bytes = 0 if member is None else metadata_bytes(member.protocols)
-        more_bytes = metadata_bytes(joining.protocols) - known_bytes
+        known_bytes = 0 if member is None else member.size_bytes
+        member_id = joining.member_id or joining.new_member_id
+        names = (member_id, joining.group_instance_id, joining.client_id)
+        more_bytes = said_bytes(names, joining.protocols) - known_bytes
         self._check_room(step.group_id, more_bytes, ErrorCode.POLICY_VIOLATION)
 
     def check_growth(self, step: Step, drafted: ConsumerGroup, code: ErrorCode) -> None:

@@ -42,7 +42,9 @@ from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
-from wire.types import STRING_BYTES_MAX
+
+#: The part of a client's name that its members' ids begin with.
+_NAMED_BYTES_MAX = 2048
 
 
 class Groups:
@@ -252,8 +254,9 @@ class Groups:
 def new_member_id(prefix: str | None) -> str:
     """Return a new, unique member id, named after the client or the instance it is for.
 
-    As much of that as a string of the protocol has room for.
+    Not more of that than anyone reads: an id that was given waits for its member, and a thousand
+    of them may wait in each group.
     """
     unique = f"-{uuid4()}"
-    named = (prefix or "").encode()[: STRING_BYTES_MAX - len(unique)]
+    named = (prefix or "").encode()[:_NAMED_BYTES_MAX]
     return named.decode(errors="ignore") + unique

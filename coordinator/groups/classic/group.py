@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coordinator.groups.classic.requests import JoinedMember, Token
-from coordinator.groups.member_room import MEMBER_BYTES, MemberAccount, protocols_bytes
+from coordinator.groups.member_room import MEMBER_BYTES, MemberAccount, protocols_bytes, texts_bytes
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -48,9 +48,12 @@ LEGAL_PREDECESSORS: dict[GroupState, frozenset[GroupState]] = {
 Protocols = tuple[tuple[str, bytes], ...]
 
 
-def metadata_bytes(protocols: Protocols) -> int:
-    """Return what a member takes in memory with what it says of itself, over all its protocols."""
-    return MEMBER_BYTES + protocols_bytes(protocols)
+def said_bytes(names: Iterable[str | None], protocols: Protocols) -> int:
+    """Return what a member takes in memory with all that it says of itself.
+
+    `names`: its id, its instance's and its client's, each of up to 32 KiB.
+    """
+    return MEMBER_BYTES + texts_bytes(names) + protocols_bytes(protocols)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +77,11 @@ class Member:
     syncing: Token | None = None
     is_new: bool = False
     session_deadline_ms: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that the member takes, as `said_bytes` has it."""
+        return said_bytes((self.member_id, self.group_instance_id, self.client_id), self.protocols)
 
     @property
     def is_static(self) -> bool:
@@ -228,7 +236,7 @@ class ClassicGroup:
             self.leader = member.member_id
         # A set: a client may name a protocol twice, and must not count twice.
         self._supporters.update({name for name, _ in member.protocols})
-        self._take(metadata_bytes(member.protocols))
+        self._take(member.size_bytes)
         self._joins_waiting += member.joining is not None
         self.pending_members.pop(member.member_id, None)
 
@@ -240,7 +248,7 @@ class ClassicGroup:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self._forget_protocols(member)
-        self._take(-metadata_bytes(member.protocols))
+        self._take(-member.size_bytes)
         self._joins_waiting -= member.joining is not None
         self.pending_syncs.discard(member_id)
         return member
@@ -248,19 +256,22 @@ class ClassicGroup:
     def update(self, member: Member, protocols: Protocols, session: int, rebalance: int) -> None:
         """Take over what a rejoining member says of itself; both timeouts in milliseconds."""
         self._forget_protocols(member)
-        self._take(metadata_bytes(protocols) - metadata_bytes(member.protocols))
+        self._take(-member.size_bytes)
         member.protocols = protocols
+        self._take(member.size_bytes)
         member.session_timeout_ms = session
         member.rebalance_timeout_ms = rebalance
         self._supporters.update({name for name, _ in protocols})
 
-    def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member the id of its new incarnation (KIP-345)."""
+    def rename(self, member: Member, member_id: str, client_id: str, client_host: str) -> None:
+        """Give a static member the id and the client of its new incarnation (KIP-345)."""
         assert member.group_instance_id is not None
         old = member.member_id
         del self.members[old]
         self.members[member_id] = member
-        member.member_id = member_id
+        self._take(-member.size_bytes)
+        member.member_id, member.client_id, member.client_host = member_id, client_id, client_host
+        self._take(member.size_bytes)
         self.static_members[member.group_instance_id] = member_id
         if self.leader == old:
             self.leader = member_id

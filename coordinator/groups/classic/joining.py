@@ -172,8 +172,7 @@ def _join_static(
     member = group.members[old_member_id]
     # If two clients use one instance id, the later one wins, and the earlier one is fenced.
     _fence_parked(group, member, outcome)
-    group.rename(member, request.new_member_id)
-    member.client_id, member.client_host = request.client_id, request.client_host
+    group.rename(member, request.new_member_id, request.client_id, request.client_host)
     member.is_new = False
     _update(group, member, request, token, outcome)
     group.restart_session(member, now_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits, Member
@@ -69,6 +71,21 @@ def test_members_of_classic_groups_count_where_their_group_does() -> None:
     assert 0 < account.size_bytes < 2 * MEMBER_BYTES
     group.account_in(MemberAccount())
     assert account.size_bytes == 0
+
+
+def test_the_names_of_a_classic_member_count() -> None:
+    group = ClassicGroup("group", GroupLimits())
+    group.add(
+        replace(classic("a" * 1000, 0), client_id="c" * 2000, group_instance_id="i" * 3000),
+        "consumer",
+    )
+    assert group.member_bytes > 6000
+    group.rename(group.members["a" * 1000], "b", "c" * 20_000, "h")
+    assert group.member_bytes > 23_000
+    group.rename(group.members["b"], "d", "c", "h")
+    assert 3000 < group.member_bytes < 5000
+    group.remove("d")
+    assert group.member_bytes == 0
 
 
 @pytest.mark.parametrize(
