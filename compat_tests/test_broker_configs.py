@@ -117,6 +117,24 @@ def test_what_no_broker_changes_while_it_runs(broker: Broker, name: str) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "default"),
+    [
+        ("sasl.kerberos.min.time.before.relogin", "58000", "60000"),
+        ("sasl.login.refresh.window.factor", "0.7", "0.8"),
+        ("ssl.keymanager.algorithm", "PKIX", "SunX509"),
+    ],
+)
+def test_what_is_stored_for_the_listeners_of_one_broker_alone(
+    broker: Broker, name: str, value: str, default: str
+) -> None:
+    assert alter(broker, EVERY, (name, SET, value)) == INVALID_REQUEST
+    assert alter(broker, OWN, (name, SET, value)) == 0
+    await_synonyms(broker, BROKER, OWN, name, [(name, value, 2), (name, default, 5)])
+    assert alter(broker, OWN, (name, DELETE, None)) == 0
+    await_synonyms(broker, BROKER, OWN, name, [(name, default, 5)])
+
+
 def test_other_brokers_are_not_this_one(broker: Broker) -> None:
     change = ("message.max.bytes", SET, "7000")
     assert alter(broker, "2", change) == INVALID_REQUEST

@@ -79,7 +79,8 @@ _OF_SERVING_LISTENERS = frozenset(
         "truststore.certificates",
     )
 ) | frozenset(OF_LISTENERS)
-#: In Kafka these belong to single listeners, and their refusal has words of its own.
+#: In Kafka these belong to the listeners of one broker. Those with an effect are changed with a
+#: listener's prefix alone; those without any (`inert`) are stored, as in Kafka.
 _OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
 #: Of those, what Kafka changes at run time, and so does not call read-only.
 _CHANGED_BY_LISTENER = frozenset(
@@ -124,7 +125,8 @@ def refusal_of_names(names: Collection[str], *, for_every_broker: bool) -> str |
     fixed = [name for name in names if not is_dynamic(name)]
     if fixed:
         return f"Cannot update these configs dynamically: {_listed(fixed)}"
-    secured = [name for name in names if name.startswith(_OF_LISTENERS)]
+    security = [name for name in names if name.startswith(_OF_LISTENERS)]
+    secured = [name for name in security if name not in inert_settings()]
     if secured:
         return (
             "These security configs can be dynamically updated only per-listener using the listener"
@@ -135,10 +137,10 @@ def refusal_of_names(names: Collection[str], *, for_every_broker: bool) -> str |
     if started:
         return f"These configs of a listener need a restart of the broker: {_listed(started)}"
     own = [name for name, base in of_listeners.items() if base not in OF_LISTENERS]
-    if own and for_every_broker:
+    if for_every_broker and (own or security):
         return (
             "Cannot update these configs at default cluster level, broker id must be specified:"
-            f" {_listed(own)}"
+            f" {_listed([*own, *security])}"
         )
     return None
 
