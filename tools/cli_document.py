@@ -32,8 +32,8 @@ standard error: with `--json` as `{"error": {"code": NAME, "message": TEXT}}`, w
 name of the error code, or null.
 
 Exit codes: 0 done; 1 a broker could not be reached or refused, or files are damaged; 2 a mistake in
-the command, told as text; 130 interrupted. An error message names what happened, to what, and what
-to do.
+the command, which is always printed as text; 130 interrupted. An error message says what happened,
+to what, and what to do.
 """
 
 

@@ -127,14 +127,14 @@ def _filtered(command: Command) -> Command:
             type=click.Choice(("any", "match", "literal", "prefixed"), case_sensitive=False),
             default="any",
             show_default=True,
-            help="match: every rule about the resource of that name, by prefix or * too.",
+            help="match: every rule that applies to the name, also by a prefix or *.",
         ),
         click.option(
             "--permission",
             type=click.Choice(("allow", "deny"), case_sensitive=False),
             help="Only rules that allow, or that deny.",
         ),
-        click.option("--operation", type=_Operation(), help="Only of this operation."),
+        click.option("--operation", type=_Operation(), help="Only for this operation."),
         click.option("--host", metavar="ADDRESS", help="Only for this host."),
         click.option("--principal", metavar="TYPE:NAME", help="Only for this principal: User:ada."),
     ):
@@ -166,14 +166,14 @@ def list_command(connect: Connect, filters: list[AclFilter], as_json: bool) -> N
     "allowed",
     metavar="TYPE:NAME",
     multiple=True,
-    help="Who may: User:ada, or User:*. Repeatable.",
+    help="Allow this principal: User:ada, or User:*. Repeatable.",
 )
 @click.option(
     "--deny-principal",
     "denied",
     metavar="TYPE:NAME",
     multiple=True,
-    help="Who may not, whatever else allows it. Repeatable.",
+    help="Deny this principal, even if another rule allows it. Repeatable.",
 )
 @click.option(
     "--host",
@@ -182,7 +182,7 @@ def list_command(connect: Connect, filters: list[AclFilter], as_json: bool) -> N
     multiple=True,
     default=("*",),
     show_default=True,
-    help="From this IP address alone. Repeatable.",
+    help="Only from this IP address. Repeatable.",
 )
 @click.option(
     "--operation",
@@ -193,7 +193,9 @@ def list_command(connect: Connect, filters: list[AclFilter], as_json: bool) -> N
     help=f"What: {', '.join(_OPERATIONS)}. Repeatable.",
 )
 @_of_resources
-@click.option("--prefix", is_flag=True, help="The names are prefixes of names.")
+@click.option(
+    "--prefix", is_flag=True, help="The rule applies to every name that begins with the given one."
+)
 @json_output
 @asks_brokers
 def add_command(

@@ -41,7 +41,7 @@ def check(directory: Path, as_json: bool) -> None:
     magnetar check data
     magnetar check data --json | jq 'select(.severity == "error")'
 
-    A note is nothing bad: the next start does what is needed. Exit code 0: no more than notes;
+    A note is not a fault: the next start does what is needed. Exit code 0: no more than notes;
     1: something is wrong; 2: the directory is in use, or is no data directory.
     """
     _run_check(directory, as_json)
@@ -49,20 +49,20 @@ def check(directory: Path, as_json: bool) -> None:
 
 @click.command("repair", short_help="Mend a stopped broker's data directory.")
 @_directory
-@click.option("--dry-run", is_flag=True, help="Change nothing: do as check does.")
+@click.option("--dry-run", is_flag=True, help="Change nothing: print what check prints.")
 @_json
 @reports_errors
 def repair(directory: Path, dry_run: bool, as_json: bool) -> None:
-    """Do what `magnetar check` says about the DATA directory of a stopped broker.
+    """Make the repairs that `magnetar check` names, in the DATA directory of a stopped broker.
 
-    Nothing is deleted: what is taken out goes to DATA/.magnetar-set-aside, and list.txt there has a
-    line for each file. A repair that was interrupted is done again.
+    Nothing is deleted: files that are taken out go to DATA/.magnetar-set-aside, and list.txt there
+    has a line for each. After an interruption, give the same command again.
 
     \b
     magnetar repair data --dry-run
     magnetar repair data
 
-    Exit code 0: all is well; 1: something is left; 2: the directory is in use, or is no data
+    Exit code 0: all is well; 1: a fault is left; 2: the directory is in use, or is no data
     directory.
     """
     if dry_run:

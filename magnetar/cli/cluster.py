@@ -59,7 +59,7 @@ def _show(connect: Connect, as_json: bool) -> None:
     print(f"\n{table(('node', 'address', 'rack', 'controller'), rows)}")
 
 
-@click.command("log-dirs", short_help="Show the disks of brokers, and what topics take.")
+@click.command("log-dirs", short_help="Show the disks of brokers, and the sizes of topics.")
 @click.option(
     "--topic",
     "-t",
@@ -72,8 +72,8 @@ def _show(connect: Connect, as_json: bool) -> None:
 @json_output
 @asks_brokers
 def log_dirs(connect: Connect, topics: tuple[str, ...], as_json: bool) -> None:
-    """Show the directories in which brokers keep their logs: the size and the room of their disks,
-    and what all logs in them take. With --topic: what each partition takes.
+    """Show the brokers' log directories: the size and the free space of their disks, and the size
+    of all logs in them. With --topic, show the size of each partition.
     """
     from magnetar.client.log_dirs import describe_log_dirs
 

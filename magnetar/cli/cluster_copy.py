@@ -46,7 +46,7 @@ def _reports_refusals(command: Callable[..., None]) -> Callable[..., None]:
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="The node that is to lead everything at first.",
+    help="The node that leads all partitions at first.",
 )
 @json_output
 @_reports_refusals
@@ -74,7 +74,7 @@ def import_(directory: Path, url: str, node_id: int, as_json: bool) -> None:
 @_reports_refusals
 def export(directory: Path, url: str, as_json: bool) -> None:
     """Copy a cluster whose nodes are all stopped into a new data directory of a single broker, with
-    everything that `import` brings. What lies in a bucket is read from there. The cluster is not
+    everything that `import` copies. Batches in a bucket are read from there. The cluster is not
     changed.
 
     \b

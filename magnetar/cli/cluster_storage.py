@@ -52,8 +52,8 @@ def _open(url: str) -> Catalog:
 @storage
 @reports_catalog
 def init(url: str) -> None:
-    """Make the tables of a cluster in a database, in the schema magnetar, or bring them up to
-    date. The first node does so too; use this where its role may not make tables.
+    """Create the tables of a cluster in a database, in the schema magnetar, or bring them up to
+    date. The first node does this too, unless its role may not create tables.
     """
     with closing(_open(url)) as catalog:
         print(f"cluster {catalog.cluster_id()} is ready")
@@ -64,8 +64,8 @@ def init(url: str) -> None:
 @json_output
 @reports_catalog
 def status(url: str, as_json: bool) -> None:
-    """Show the nodes of a cluster as its database has them, also where none of them runs: which
-    live, how many partitions each leads, and where clients and other nodes reach it.
+    """Show the nodes of a cluster from its database, even if none of them runs: which live, how
+    many partitions each leads, and its addresses for clients and for other nodes.
     """
     from magnetar.storage.history import read_history
 
@@ -91,8 +91,10 @@ def status(url: str, as_json: bool) -> None:
 @json_output
 @reports_catalog
 def doctor(url: str, as_json: bool) -> None:
-    """Look for what breaks the promises of a cluster: how its database is set up, replicated and
-    reached, clocks, nodes that are gone; and say how to mend it. The exit code is 1 after an error.
+    """Look for faults that break the promises of a cluster, and say how to mend each.
+
+    Checks the setup, the replication and the connections of its database, clocks, and nodes that
+    are gone. The exit code is 1 after an error.
     """
     from magnetar.storage.cluster_checks import Verdict, check
 
@@ -111,20 +113,20 @@ def doctor(url: str, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-@click.command("repair", short_help="Let a cluster go on whose database has lost something.")
+@click.command("repair", short_help="Let a cluster continue after its database has lost data.")
 @storage
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Go on without what the database has lost. It is gone for good then.",
+    help="Continue without the lost data. It cannot be brought back afterwards.",
 )
 @reports_catalog
 def repair(url: str, accept_loss: bool) -> None:
-    """Say what the database of a cluster has lost of what was acknowledged, after a fail-over to a
-    standby that was behind, and let the nodes serve again.
+    """Show which acknowledged data the database of a cluster has lost, after a fail-over to a
+    standby that was behind. With --accept-loss, let the nodes serve again.
 
-    A cluster that finds such a loss halts: its nodes end, and none starts. If the server that has
-    what is missing can be brought back, do that instead.
+    A cluster that finds such a loss halts: its nodes end, and none starts. If you can bring back
+    the server that has the lost data, do that instead.
     """
     from magnetar.storage.history import accept_loss as accept
     from magnetar.storage.history import read_history

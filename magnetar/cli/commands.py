@@ -148,7 +148,7 @@ DURATION = _Duration()
 DELIMITER = _Delimiter()
 json_output = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 never_asks = click.option(
-    "--yes", "-y", is_flag=True, help="Do not ask. Without a terminal it never asks."
+    "--yes", "-y", is_flag=True, help="Do not ask. Without a terminal no command asks."
 )
 
 

@@ -104,7 +104,7 @@ def list_command(
 ) -> None:
     """List settings with their values and sources.
 
-    Without a topic, broker or group: list everything that has settings.
+    Without a topic, broker or group, list the topics, brokers and groups that have settings.
     """
     from magnetar.client.configs import describe_configs, list_resources
 
@@ -198,7 +198,7 @@ def unset_command(
     resource: Resource,
     as_json: bool,
 ) -> None:
-    """Remove settings of a topic, broker or group; the value of the level above holds again."""
+    """Remove settings of a topic, broker or group. The more general value applies again."""
     from magnetar.client.configs import change_configs
 
     with connect() as client:

@@ -73,11 +73,11 @@ def console(
     profile: str | None,
     timeout_ms: int,
 ) -> None:
-    """Show a cluster in a browser: open transactions and whom they hold back, groups and what they
-    have yet to read, topics, records, settings, users.
+    """Show a cluster in a browser: open transactions and the readers that they hold back, groups
+    and their lag, topics, records, settings, users.
 
-    Where the settings say SASL, visitors log in as users of the cluster, whose ACLs hold; a user
-    named in the settings is not used.
+    If the settings say SASL, visitors log in as users of the cluster, and the ACLs of these users
+    apply. The console does not use a user that the settings name.
 
     \b
     magnetar console --bootstrap 127.0.0.1:9092

@@ -61,7 +61,7 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
     "--until",
     "-u",
     metavar="WHERE",
-    help="Where to stop, in the words of --offset: before that record of each partition.",
+    help="Stop before this record of each partition. Takes the values of --offset.",
 )
 @click.option(
     "--count", "-c", "limit", metavar="N", type=click.IntRange(min=1), help="Stop after N records."
@@ -72,7 +72,7 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
     "-g",
     metavar="GROUP",
     shell_complete=complete_groups,
-    help="Be a member of GROUP: share its partitions, begin at its offsets, commit them.",
+    help="Join GROUP: share its partitions, begin at its offsets, commit them.",
 )
 @click.option(
     "--isolation",

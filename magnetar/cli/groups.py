@@ -50,10 +50,14 @@ def groups() -> None:
     "states",
     metavar="STATE",
     multiple=True,
-    help="Only in this state: Stable. Repeatable.",
+    help="Only groups in this state, such as Stable. Repeatable.",
 )
 @click.option(
-    "--type", "kinds", metavar="TYPE", multiple=True, help="Only of this type: classic. Repeatable."
+    "--type",
+    "kinds",
+    metavar="TYPE",
+    multiple=True,
+    help="Only this type: classic or consumer. Repeatable.",
 )
 @json_output
 @asks_brokers
@@ -148,7 +152,9 @@ def lag_command(
 @click.option("--all-topics", is_flag=True, help="All partitions with a committed offset.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
 @click.option("--to-latest", is_flag=True, help="Behind the last record.")
-@click.option("--to-current", is_flag=True, help="To the committed offset; without one, latest.")
+@click.option(
+    "--to-current", is_flag=True, help="To the committed offset, or to latest if there is none."
+)
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="N", help="To this offset.")
 @click.option("--shift-by", type=int, metavar="N", help="N records forward; back if N is negative.")
 @click.option(

@@ -13,12 +13,12 @@ from magnetar.cli.commands import Commands
 
 _SERVE_HELP = """Start a broker, in the foreground.
 
-Settings have Kafka's names. They come from --config, a server.properties file, and from --set,
-which wins; --listen and --data-dir stand for listeners and log.dirs. Without any of them the broker
-listens on 127.0.0.1:9092 and keeps its data in ./data.
+Settings have Kafka's names. Give them in a server.properties file (--config), or one by one (--set,
+which overrides the file). --listen sets listeners, and --data-dir sets log.dirs. By default the
+broker listens on 127.0.0.1:9092 and keeps its data in ./data.
 
-A line with the word "ready" says that clients can connect. SIGTERM or SIGINT stops the broker
-cleanly, a second one at once.
+When clients can connect, the broker prints a line with the word "ready". SIGTERM or SIGINT stops
+the broker cleanly; a second signal stops it at once.
 """
 
 _COMPLETION_VARIABLE = "_MAGNETAR_COMPLETE"
@@ -60,7 +60,7 @@ _PLACES = {
     "cluster": ("magnetar.cli.cluster:cluster", "Show the brokers of the cluster."),
     "log-dirs": (
         "magnetar.cli.cluster:log_dirs",
-        "Show the disks of brokers, and what topics take.",
+        "Show the disks of brokers, and the sizes of topics.",
     ),
     "produce": ("magnetar.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": ("magnetar.cli.consume:consume", "Print the records of topics."),
@@ -108,7 +108,7 @@ def main() -> None:
     metavar="N",
     default="1",
     show_default=True,
-    help="How many processes serve, as one cluster of brokers on one port each; auto: one a core.",
+    help="How many processes to start: brokers of one cluster, on a port each. auto: one per core.",
 )
 @click.option(
     "--storage",
@@ -129,7 +129,7 @@ def main() -> None:
     "--node-id",
     metavar="N",
     type=click.IntRange(0, 2**31 - 1),
-    help="The number of this broker; in a cluster, by default, the one it had or a new one.",
+    help="The id of this broker. In a cluster the default is its former id, or a new one.",
 )
 @click.option(
     "--log-level",

@@ -114,7 +114,7 @@ def produce(
 ) -> None:
     """Write each line of standard input to TOPIC as a record; or each FILE as one record.
 
-    Records with the same key go to the same partition, which is the choice of Java's clients.
+    Records with the same key go to the same partition, chosen as Java's clients choose it.
     Exit code 0: all records are acknowledged.
 
     \b

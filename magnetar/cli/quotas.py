@@ -44,7 +44,9 @@ def _whose(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=True,
             help=f"The default of {whose} without a quota.",
         )(command)
-        command = click.option(f"--{option}", name, metavar=metavar, help=f"Of {whose}.")(command)
+        command = click.option(f"--{option}", name, metavar=metavar, help=f"The quota of {whose}.")(
+            command
+        )
     return command
 
 
@@ -55,7 +57,7 @@ def _whose(command: Callable[..., None]) -> Callable[..., None]:
 def list_command(connect: Connect, as_json: bool, **whose: Any) -> None:
     """List quotas; without options, all of them.
 
-    With --user also those of the user together with a client id.
+    --user also lists the user's quotas for single client ids.
     """
     from magnetar.client.quotas import describe_quotas
 
@@ -107,7 +109,7 @@ def set_command(
 @json_output
 @asks_brokers
 def unset_command(connect: Connect, names: tuple[str, ...], as_json: bool, **whose: Any) -> None:
-    """Remove quotas; a more general quota may hold then."""
+    """Remove quotas. A more general quota may apply then."""
     entity = _named_entity(whose)
     from magnetar.client.quotas import alter_quotas
 

@@ -27,7 +27,7 @@ def testing() -> None:
     help="The unix socket to listen on; only this user may connect.",
 )
 def serve(path: Path) -> None:
-    """Start brokers and make them fail, as JSON on a unix socket asks for.
+    """Start brokers and make them fail, by calls in JSON on a unix socket.
 
     A line with the word "ready" says that it listens. Each line is a call, and each call has a line
     as its answer; docs/testing_your_application.md shows them. The brokers of a connection end with

@@ -46,9 +46,9 @@ _ROWS, _ROWS_MIN = 20, 3
 def top(connect: Connect, interval_ms: int, times: int | None, as_json: bool) -> None:
     """Watch how fast topics grow, how far groups are behind, and which transactions are open.
 
-    Topics stand by rate, groups by lag, transactions by age. LAG counts offsets, so markers of
-    transactions too. On a terminal the screen is drawn again with each look; q or Ctrl-C ends it.
-    Elsewhere one screen follows another.
+    Topics are sorted by rate, groups by lag, transactions by age. LAG counts offsets, so it counts
+    the markers of transactions too. On a terminal each look replaces the last one, and q or Ctrl-C
+    ends the command. Elsewhere each look is printed below the last one.
     """
     from magnetar.client.activity import compare, look
 

@@ -46,7 +46,7 @@ def transactions() -> None:
     "states",
     metavar="STATE",
     multiple=True,
-    help="Only in this state, as Kafka spells it: Ongoing. Repeatable.",
+    help="Only transactions in this state, such as Ongoing. Repeatable.",
 )
 @click.option(
     "--producer-id",
@@ -233,7 +233,7 @@ def abort_command(
     type=DURATION,
     default=_HANGING_AFTER,
     show_default=True,
-    help="Ignore transactions written to within this time: transaction.max.timeout.ms.",
+    help="Ignore transactions written to within this time: your transaction.max.timeout.ms.",
 )
 @json_output
 @asks_brokers

@@ -54,7 +54,7 @@ def list_command(connect: Connect, as_json: bool) -> None:
     "--password-file",
     metavar="FILE",
     type=click.File("r", encoding="utf-8"),
-    help="The password is the first line of it; - is standard input. Without it you are asked.",
+    help="The file's first line is the password; - is standard input. By default you are asked.",
 )
 @click.option(
     "--mechanism",
@@ -62,20 +62,20 @@ def list_command(connect: Connect, as_json: bool) -> None:
     type=click.Choice(_MECHANISMS, case_sensitive=False),
     multiple=True,
     default=_MECHANISMS,
-    help="Only by this mechanism. Repeatable.  [default: both]",
+    help="Let the user log in by this mechanism only. Repeatable.  [default: both]",
 )
 @click.option(
     "--iterations",
     type=_ITERATIONS,
     default=4096,
     show_default=True,
-    help="How dear each guess of the password is, and each login.",
+    help="More iterations make each login, and each guess of the password, slower.",
 )
 @click.option(
     "--data-dir",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Write to the data directory of a stopped broker: the way to a first user.",
+    help="Write to the data directory of a stopped broker, as for the first user.",
 )
 @json_output
 @asks_brokers

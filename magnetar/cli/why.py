@@ -30,8 +30,8 @@ from magnetar.cli.commands import (
 def why(connect: Connect, group_id: str, watched_ms: int, as_json: bool) -> None:
     """Say why a group does not advance.
 
-    It may have no members, or members without some partitions, or members that commit nothing. Or
-    they have read all that is committed, and wait for an open transaction, which is named.
+    The group may have no members, partitions without a member, or members that commit nothing. Or
+    its members have read all committed records and wait for an open transaction, which is named.
     """
     from magnetar.client.standstill import explained, findings, look
 
