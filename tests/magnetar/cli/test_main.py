@@ -78,7 +78,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         (["--set", "nonsense"], "--set nonsense: expected name=value"),
         (["--listen", "nowhere"], "--listen: nowhere is not host:port"),
         (["--config", "missing.properties"], "cannot read missing.properties"),
-        (["--set", "listeners=TLS://:1"], "TLS speaks TLS"),
+        (["--set", "listeners=TLS://:1"], "TLS is not one of the protocols"),
     ],
 )
 def test_a_mistake_is_named_and_exits_2(arguments: list[str], message: str, tmp_path: Path) -> None:
