@@ -103,7 +103,9 @@ class Family:
         ended = self.shard.get(name)
         assert ended is not None
         if commit and self.shard.get(CHILD) is ended:
-            joint.refuse_late_vote(ended)
+            refusal = joint.refusal_of_late_vote(ended)
+            if refusal is not None:
+                raise refusal
 
     def decide(self, *, commit: bool) -> None:
         """The parent ends its transaction, and all markers become durable."""

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Set
 
 from coordinator.decision import Decision
 from coordinator.transactions.epochs import require_producer
-from coordinator.transactions.init_producer_id import check_transactional_id
 from coordinator.transactions.metadata import (
     UNFINISHED,
     ProducerIdentity,
@@ -89,15 +88,13 @@ def refusal_of_data(refusal: KafkaError) -> KafkaError:
 def check_named(transactional_id: str | None) -> str:
     """Return the id under which a request sends transactional data.
 
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it names none, as Kafka answers; INVALID_REQUEST: it is
-    empty.
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED: it names none, as Kafka answers.
     """
     if transactional_id is None:
         raise KafkaError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "a transactional batch in a request without a transactional id",
         )
-    check_transactional_id(transactional_id)
     return transactional_id
 
 

@@ -177,16 +177,17 @@ def _joined_child(
     return decision
 
 
-def refuse_late_vote(txn: Txn) -> None:
-    """Raise PRODUCER_FENCED for a commit that `joined` turned into an abort, as for its retries.
+def refusal_of_late_vote(txn: Txn) -> KafkaError | None:
+    """Return PRODUCER_FENCED for a commit that `joined` turned into an abort, as for its retries.
 
-    `txn` is what the EndTxn has decided.
+    `txn` is what the EndTxn has decided. The refusal is told once the abort is durable.
     """
-    if txn.parent_id is not None and txn.state is State.PREPARE_ABORT:
-        raise KafkaError(
-            ErrorCode.PRODUCER_FENCED,
-            f"{txn.transactional_id} was aborted: it voted after {txn.parent_id} had begun",
-        )
+    if txn.parent_id is None or txn.state is not State.PREPARE_ABORT:
+        return None
+    return KafkaError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{txn.transactional_id} was aborted: it voted after {txn.parent_id} had begun",
+    )
 
 
 def _votes(children: Iterable[Txn]) -> tuple[Vote, ...]:

@@ -60,19 +60,20 @@ class State(IntEnum):
         return State.ONGOING if self is State.VOTED else self
 
 
-_ENDED = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+#: Nothing of the transaction is open, and its outcome is remembered.
+ENDED = frozenset({State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
 
 #: state -> the states it may be entered from. Nothing else is ever appended.
 PREDECESSORS: dict[State, frozenset[State]] = {
-    State.EMPTY: _ENDED | {State.EMPTY},
-    State.ONGOING: _ENDED | {State.EMPTY, State.ONGOING},
+    State.EMPTY: ENDED | {State.EMPTY},
+    State.ONGOING: ENDED | {State.EMPTY, State.ONGOING},
     State.PREPARE_COMMIT: frozenset({State.ONGOING}),
     State.PREPARE_ABORT: frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE, State.VOTED}),
     # From VOTED: the decision is its parent's record.
     State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT, State.VOTED}),
     # From EMPTY or an ended one: the abort of a transaction that wrote nothing (version 2).
-    State.COMPLETE_ABORT: _ENDED | {State.EMPTY, State.PREPARE_ABORT},
-    State.DEAD: _ENDED | {State.EMPTY},
+    State.COMPLETE_ABORT: ENDED | {State.EMPTY, State.PREPARE_ABORT},
+    State.DEAD: ENDED | {State.EMPTY},
     State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
     State.VOTED: frozenset({State.ONGOING}),
 }

@@ -293,8 +293,9 @@ class PartitionLog:
         if self._epoch_files.leader_epoch != self.leader_epoch:
             self._write_epochs()
         state, ledger = self.state, self.ledger
-        # Not the wall clock: a clock set a day ahead would forget every producer at once.
-        steady_ms = self._steady_ms()
+        # Not the wall clock: a clock set a day ahead would forget every producer at once. A batch
+        # without a producer asks for no time: no producer is heard of by it.
+        steady_ms = self._steady_ms() if header.producer_id >= 0 else 0
         ledger.append(
             batch, header, may_wait=may_wait, is_atomic=is_atomic, is_refusable=is_refusable
         )

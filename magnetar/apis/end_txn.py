@@ -40,6 +40,8 @@ def end_txn(services: Services, request: EndTxnRequest, context: RequestContext)
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
         _with_next_producer if bumps_epoch else _without_producer,
+        # The handler is called in the step in which the request was begun.
+        now_ms=context.now_ms,
         commit=request.committed,
         transaction_version=TRANSACTION_VERSION_2 if bumps_epoch else TRANSACTION_VERSION_1,
     )

@@ -280,8 +280,8 @@ class _Appending:
                 partition = TopicPartition(log.topic, log.partition)
                 self._held = transactions.hold(transactional_id, *producer, {partition})
             log.producers.check_beginning(header)
-        if transactional_id is not None:
-            transactions.clients.note(transactional_id, self._context)
+            if transactional_id is not None:
+                transactions.clients.note(transactional_id, self._context)
 
     def _is_held_elsewhere(
         self, elsewhere: HoldsElsewhere, log: PartitionLog, header: BatchHeader

@@ -306,10 +306,13 @@ class Commits:
         transactional_id: str,
         log: PartitionLog,
         end_offset: int,
-        make: Callable[[bool], Message],
+        outcome: Message | KafkaError,
+        *,
+        on_late: Callable[[str], None],
     ) -> Message | DelayedResponse:
-        """Return `make(False)`, for when all markers of the id are durable, and so is `log` before
-        `end_offset` (exclusive); `make(True)`, where the markers take longer than the bound.
+        """Return `outcome`, or raise it, for when all markers of the id are durable, and so is
+        `log` before `end_offset` (exclusive). `on_late` is called with the id where the markers
+        take longer than the bound.
 
         Raises what failed the commit. COORDINATOR_NOT_AVAILABLE, on which a client asks again:
         `log` takes longer than the bound.
@@ -326,7 +329,11 @@ class Commits:
                     ErrorCode.COORDINATOR_NOT_AVAILABLE,
                     f"{transactional_id}: its end is not durable after {VISIBLE_TIMEOUT_MS} ms",
                 )
-            return make(is_late)
+            if isinstance(outcome, KafkaError):
+                raise outcome
+            if is_late:
+                on_late(transactional_id)
+            return outcome
 
         delayed = DelayedResponse(VISIBLE_TIMEOUT_MS / 1000, respond)
         if transactional_id in self.under_way:

@@ -144,12 +144,20 @@ class LocalParticipants:
         In `__consumer_offsets` the pending acks of the transaction are resolved in the same step.
         UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
-        topic, index = partition
+        return self._append_to(self._topics.partition(*partition), partition, marker, now_ms)
+
+    def _append_to(
+        self,
+        log: PartitionLog,
+        partition: TopicPartition,
+        marker: TransactionMarker,
+        now_ms: int,
+    ) -> tuple[PartitionLog, int]:
+        """As `append_marker`, where the log was found."""
         if self._held is not None:
             self._held.on_marker(marker.producer_id, partition)
-        if topic == CONSUMER_OFFSETS:
-            return self._groups.append_marker(index, marker, now_ms)
-        log = self._topics.partition(topic, index)
+        if partition.topic == CONSUMER_OFFSETS:
+            return self._groups.append_marker(partition.partition, marker, now_ms)
         return log, log.append_marker(marker, now_ms).end_offset
 
     def append(
@@ -228,7 +236,7 @@ class LocalParticipants:
                 **_described(work, partition),
             )
             marker = marker._replace(commit=False)
-        return self.append_marker(partition, marker, now_ms)
+        return self._append_to(log, partition, marker, now_ms)
 
     def _append_fenced(
         self,

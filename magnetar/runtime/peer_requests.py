@@ -138,7 +138,7 @@ class PeerRequests:
         partitions: Sequence[TopicPartition],
         awaited: list[_Awaited],
     ) -> dict[TopicPartition, ErrorCode]:
-        shard = self._transactions.store.known_shard_of(transactional_id)
+        shard = self._transactions.store.shard_of(transactional_id)
         txn = shard.state.get(transactional_id)
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
         for partition in partitions:

@@ -1,7 +1,8 @@
 """Who speaks for each transactional id, for log lines: who let one time out, who fills the limit.
 
-In memory only, and one entry for each id that the coordinator knows: after a restart a client is
-known again from its next request on.
+In memory only, and one entry for each id that the coordinator knows. What tells of a client is a
+request that begins or extends a transaction, and InitProducerId: after a restart a client is known
+again from the next of these on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Deadlines at work: transactions past their timeout are aborted, ids long unused are forgotten.
 
 One alarm is set to the earliest deadline of all ids, so a timeout is met to the millisecond and
-nothing sweeps; the wall clock may be set meanwhile. The rules are in
+nothing sweeps; the wall clock may be set meanwhile. An id is idle from the moment at which its last
+transaction would have timed out: until then nothing looks at it. The rules are in
 `coordinator.transactions.expire`. No client waits for any of it; the log names the client that let
 a transaction time out.
 """
@@ -14,7 +15,7 @@ from coordinator.deadlines import Deadlines
 from coordinator.decision import Decision
 from coordinator.transactions import expire
 from coordinator.transactions.epochs import Decide
-from coordinator.transactions.metadata import State, TransactionMetadata
+from coordinator.transactions.metadata import ENDED, State, TransactionMetadata
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -70,6 +71,16 @@ class TransactionExpiry:
     def schedule(self, txn: Txn, now_ms: int) -> None:
         """Look at the id when its next deadline comes. Call after every change of it, with the wall
         time of the change."""
+        known, idle_ms = self._due.get(txn.transactional_id), self._lifetimes.transactional_id_ms
+        if (
+            known is not None
+            and txn.state in ENDED
+            and txn.parent_id is None
+            and known[0] <= txn.updated_at_ms + min(txn.timeout_ms, idle_ms)
+        ):
+            # Every transaction ends, and few ids stay idle: the look that is set for its timeout
+            # finds out (`_expire`).
+            return
         is_child = txn.parent_id is not None
         term = expire.term_of(
             txn,
@@ -77,7 +88,6 @@ class TransactionExpiry:
             self._parent_of(txn) if is_child else None,
             self._newest_of(txn) if is_child else None,
         )
-        known = self._due.get(txn.transactional_id)
         if term is None or (known is not None and known[0] == term.due_ms):
             return
         # Read only for a deadline that moved. What is left of it must not jump with the wall clock.
@@ -126,6 +136,13 @@ class TransactionExpiry:
         """Decide for an id whose time has passed, also where the wall clock was put back."""
         now_ms = max(self._clock.now_ms(), due_ms)
         before = self._find(transactional_id)
+        if before is not None and before.state in ENDED and before.parent_id is None:
+            term = expire.term_of(before, self._lifetimes)
+            if term is not None and term.due_ms != due_ms:
+                # The look was for the timeout of the transaction that has ended since. The idle
+                # time counts from here, whatever the wall clock says by now.
+                self.schedule(before, before.updated_at_ms)
+                return
         decision = self._submit(
             transactional_id,
             lambda txn, fresh_producer_id: expire.expire(

@@ -184,21 +184,24 @@ class TransactionStore:
 
     def find(self, transactional_id: str) -> Txn | None:
         """Return what is known of `transactional_id`, None if nothing. Raises NOT_COORDINATOR."""
-        if not self._by_partition:
+        if not (self._by_partition and transactional_id):
             return None
         return self.shard_of(transactional_id).state.get(transactional_id)
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
         """Return the shard that coordinates the id: of a child, its parent's.
 
-        Raises NOT_COORDINATOR where another node has it, COORDINATOR_LOAD_IN_PROGRESS where it
-        comes here.
+        Raises INVALID_REQUEST for an empty id, INVALID_PRODUCER_ID_MAPPING where there are no
+        transactional ids at all, NOT_COORDINATOR where another node has the shard,
+        COORDINATOR_LOAD_IN_PROGRESS where it comes here.
         """
+        shards = self._by_partition
+        if not (shards and transactional_id):
+            raise _known_to_none(transactional_id)
         if self._kept_in and transactional_id in self._kept_in:
-            shard = self._by_partition[self._kept_in[transactional_id]]
+            shard = shards[self._kept_in[transactional_id]]
         else:
             # As `_home_of`, which would be one more call of each request.
-            shards = self._by_partition
             home = joint.coordinator_partition(transactional_id, self._separator, len(shards))
             shard = shards[home]
         if shard is None:
@@ -216,18 +219,6 @@ class TransactionStore:
         """Return the shard that the name of the id says, None where another node has it."""
         shards = self._by_partition
         return shards[joint.coordinator_partition(transactional_id, self._separator, len(shards))]
-
-    def known_shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the shard of an id that must be known: INVALID_REQUEST for an empty one,
-        INVALID_PRODUCER_ID_MAPPING where there are no transactional ids at all, NOT_COORDINATOR
-        where another node has the shard."""
-        if not transactional_id:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if not self._by_partition:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id} is unknown"
-            )
-        return self.shard_of(transactional_id)
 
     def parent_of(self, txn: Txn | None) -> Txn | None:
         """Return what is known of the parent of a child."""
@@ -359,6 +350,13 @@ class TransactionStore:
         self._kept_in.pop(transactional_id, None)
         self.commits.forget(transactional_id)
         self.clients.forget(transactional_id)
+
+
+def _known_to_none(transactional_id: str) -> KafkaError:
+    """Return the refusal of an id that no shard of any node can have."""
+    if not transactional_id:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id} is unknown")
 
 
 def _strayed(transactional_id: str) -> ConfigError:

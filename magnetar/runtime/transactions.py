@@ -155,7 +155,7 @@ class Transactions:
 
     def children(self, transactional_id: str) -> list[str]:
         """Return its children that are ONGOING or VOTED, in order."""
-        if not self.store.is_open:
+        if not (self.store.is_open and transactional_id):
             return []
         return sorted(self.store.shard_of(transactional_id).state.children(transactional_id))
 
@@ -264,7 +264,7 @@ class Transactions:
         Not when that is durable: an acknowledgement of that data waits for it (`check_produce`).
         Over nodes as `HoldsTold` says. Refuses as `coordinator.transactions.add_partitions`.
         """
-        shard = self.store.known_shard_of(transactional_id)
+        shard = self.store.shard_of(transactional_id)
         log, end_offset = self._add(
             shard,
             transactional_id,
@@ -291,20 +291,20 @@ class Transactions:
         identity: ProducerIdentity,
         respond: Callable[[ProducerIdentity], Message],
         *,
+        now_ms: int,
         commit: bool,
         transaction_version: int = TRANSACTION_VERSION_1,
     ) -> Message | DelayedResponse:
         """Return the response for when every read_committed reader and every offset fetch sees the
         outcome; for the commit of a child once its vote is durable.
 
-        `respond` is called then, with who may begin the next transaction, new from version 2 on.
-        Where markers take longer than the bound it is called once the decision is durable.
-        Refuses as `coordinator.transactions.end_txn` and `Commits.when_visible`.
+        `respond` makes it for who may begin the next transaction, new from version 2 on. `now_ms`:
+        the wall clock's time in this step, not of the request's arrival, since a transaction must
+        not end before it began. Where markers take longer than the bound the response is for when
+        the decision is durable. Refuses as `coordinator.transactions.end_txn` and
+        `Commits.when_visible`.
         """
-        shard = self.store.known_shard_of(transactional_id)
-        # Not the time of the request's arrival: it may have waited while others changed the id, and
-        # a transaction must not end before it began.
-        now_ms = self._clock.now_ms()
+        shard = self.store.shard_of(transactional_id)
         decide = partial(
             end_txn,
             identity=identity,
@@ -314,15 +314,16 @@ class Transactions:
             now_ms=now_ms,
         )
         decision, end_offset = self.store.submit(shard, transactional_id, decide, now_ms)
-
-        def answer(is_late: bool) -> Message:
-            if commit and decision.records and decision.records[0].parent_id is not None:
-                joint.refuse_late_vote(decision.records[0])
-            if is_late:
-                self._report_late(transactional_id)
-            return respond(decision.answer)
-
-        return self.store.commits.when_visible(transactional_id, shard.log, end_offset, answer)
+        refusal = None
+        if commit and decision.records and decision.records[0].parent_id is not None:
+            refusal = joint.refusal_of_late_vote(decision.records[0])
+        return self.store.commits.when_visible(
+            transactional_id,
+            shard.log,
+            end_offset,
+            refusal or respond(decision.answer),
+            on_late=self._report_late,
+        )
 
     def _report_late(self, transactional_id: str) -> None:
         self.late_settlements += 1
@@ -374,7 +375,7 @@ class Transactions:
         """As `hold`, for data that is appended once this is durable: that of another node."""
         try:
             return self._add(
-                self.store.known_shard_of(transactional_id),
+                self.store.shard_of(transactional_id),
                 transactional_id,
                 identity,
                 partitions,
@@ -413,7 +414,7 @@ class Transactions:
         answers.
         """
         transactional_id = adding.check_named(transactional_id)
-        shard = self.store.known_shard_of(transactional_id)
+        shard = self.store.shard_of(transactional_id)
         adding.check_holds(
             shard.state.get(transactional_id),
             producer_id,

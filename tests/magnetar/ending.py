@@ -29,6 +29,7 @@ async def end(
             lambda producer: EndTxnResponse(
                 producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
             ),
+            now_ms=transactions._clock.now_ms(),
             commit=commit,
             transaction_version=transaction_version,
         )

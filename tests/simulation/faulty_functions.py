@@ -38,6 +38,15 @@ def always_async(answer: object) -> Callable[[Any], Any]:
     return lambda _: answered
 
 
+def answered_at_once(_: Any) -> Any:
+    def when_visible(_self: Any, _id: str, _log: Any, _end: int, outcome: Any, **_: Any) -> Any:
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    return when_visible
+
+
 def marked_early(real: Any) -> Any:
     return lambda request, codes, _: real(request, codes, ())
 

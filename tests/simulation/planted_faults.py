@@ -180,7 +180,7 @@ FAULTS = (
         "commit-not-awaited",
         "magnetar.runtime.commit:Commits.when_visible",
         "EndTxn is answered before its markers are durable.",
-        lambda _: lambda self, _id, _log, _end_offset, make: make(False),
+        faulty.answered_at_once,
     ),
     Fault(
         "abort-not-awaited",

@@ -286,6 +286,42 @@ async def test_a_transaction_begun_while_the_clock_was_ahead_lasts_no_longer_tha
 
 
 @pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("set_by_ms", [0, 10**9, -(10**9)])
+async def test_an_id_whose_transaction_has_ended_is_forgotten_once_it_was_idle(
+    start_broker: StartBroker, connect: Connect, version: int, set_by_ms: int
+) -> None:
+    """Counted from the timeout that the transaction would have had; the clock may be set before."""
+    clock = MovedClock()
+    broker = await start_broker({"transactional.id.expiration.ms": "100000"}, clock=clock)
+    broker.topics.create("a", 1)
+    producer = RawProducer(await connect(broker), "tx")
+    assert await producer.init(10_000) == await producer.add() == ErrorCode.NONE
+    assert await producer.end(commit=True, version=version) == ErrorCode.NONE
+    broker.transactions.store.commits.complete_all()
+    clock.set_by_ms = set_by_ms
+    for passed_ms, is_known in ((10_100, True), (99_000, True), (110_300, False)):
+        clock.passed_ms = passed_ms
+        broker.transactions.expire_due()
+        assert (broker.transactions.find("tx") is not None) is is_known, passed_ms
+    assert broker.transactions.timed_out == 0
+
+
+async def test_an_id_is_forgotten_in_time_where_it_is_idle_for_less_than_its_timeout(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    clock = MovedClock()
+    broker = await start_broker({"transactional.id.expiration.ms": "5000"}, clock=clock)
+    broker.topics.create("a", 1)
+    producer = RawProducer(await connect(broker), "tx")
+    assert await producer.init(60_000) == await producer.add() == ErrorCode.NONE
+    assert await producer.end(commit=True) == ErrorCode.NONE
+    for passed_ms, is_known in ((4_000, True), (5_500, False)):
+        clock.passed_ms = passed_ms
+        broker.transactions.expire_due()
+        assert (broker.transactions.find("tx") is not None) is is_known, passed_ms
+
+
+@pytest.mark.parametrize("version", [4, 5])
 async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
     start_broker: StartBroker, connect: Connect, version: int
 ) -> None:
