@@ -54,9 +54,9 @@ def running(
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return user and system time the process has used so far."""
+    """Return user and system time that the process, and its children that ended, have used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+    return sum(map(int, fields[11:15])) / _CLOCK_TICKS
 
 
 def node_pids(broker: Broker) -> list[int]:

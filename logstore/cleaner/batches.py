@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from logstore.cleaner.offset_map import OffsetMap
 from logstore.cleaner.transactions import CleanedTransactions
 from logstore.disk.files import Buffer
-from logstore.partition.producer_state import ProducerState
 from logstore.segments.aborted_index import AbortedEntry
 from wire.errors import WireError
 from wire.records import DECOMPRESSED_BYTES_MAX, BatchHeader, TimestampType, parse_marker
@@ -36,6 +36,9 @@ from wire.records.spans import (
     scan_records,
     timestamp_of,
 )
+
+if TYPE_CHECKING:
+    from logstore.partition.producer_state import ProducerState
 
 #: Called often while a thread works, with the bytes read or written since the last call. It may
 #: sleep to let other work go on, and raise to end the run.

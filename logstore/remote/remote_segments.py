@@ -74,6 +74,10 @@ class _SealedBatches:
     def __init__(self, batches: list[tuple[BatchHeader, bytes]]) -> None:
         self._batches = batches
 
+    @property
+    def descriptor(self) -> int:
+        return -1
+
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         for header, batch in self._batches:
             yield header, memoryview(batch)
@@ -103,6 +107,10 @@ class _RemoteReplacement:
         self._size_bytes = 0
         self._max_timestamp = NO_TIMESTAMP
         self._aborted = b""
+
+    @property
+    def shared(self) -> None:
+        return None
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         if not self._batches:

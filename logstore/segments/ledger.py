@@ -104,14 +104,30 @@ class Runner(Protocol):
 class SealedSegment(Protocol):
     """A segment below the active one, being read. Its batches stay until `close`."""
 
+    @property
+    def descriptor(self) -> int:
+        """The operating system's descriptor of its file, -1 if there is none. Raises OSError."""
+
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield its batches. In any thread. Raises OSError."""
 
     def close(self) -> None: ...
 
 
+class SharedFile(NamedTuple):
+    """An empty file that another process writes batches to."""
+
+    descriptor: int
+    #: Accounts for a batch that the other process has written, or will have before `seal`.
+    account: Callable[[BatchHeader], None]
+
+
 class Replacement(Protocol):
     """One new segment that takes the place of several. End it by `swap` or `abandon`."""
+
+    @property
+    def shared(self) -> SharedFile | None:
+        """Its file, for another process that writes the batches. None: there is none."""
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         """Write a whole batch behind the last one. In a thread. Raises OSError."""

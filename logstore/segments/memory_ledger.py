@@ -312,6 +312,10 @@ class _SealedBatches:
     def __init__(self, batches: list[bytes]) -> None:
         self._batches = batches
 
+    @property
+    def descriptor(self) -> int:
+        return -1
+
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         for batch in self._batches:
             yield BatchHeader.parse(batch), memoryview(batch)
@@ -331,6 +335,10 @@ class _MemoryReplacement:
         self._base_offsets = base_offsets
         self._batches: list[bytes] = []
         self._aborted = b""
+
+    @property
+    def shared(self) -> None:
+        return None
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
         self._batches.append(bytes(batch))

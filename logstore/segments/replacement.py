@@ -1,17 +1,17 @@
 """A segment in files that is made of others, and takes their place: how the cleaner writes.
 
-Reading and writing happen in a thread. Files get their names, and segments are exchanged, on the
-event loop alone: there a partition of the same name cannot come between a check and a rename.
-`segment_swap` has the steps and their order.
+Batches are written in a thread, or by another process. Files get their names, and segments are
+exchanged, on the event loop alone: there a partition of the same name cannot come between a check
+and a rename. `segment_swap` has the steps and their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from logstore.disk.files import Buffer, File, FileSystem, StorageFailure
-from logstore.segments.ledger import Runner, SegmentLimits
+from logstore.disk.files import Buffer, FileSystem, StorageFailure
+from logstore.segments.ledger import Runner, SegmentLimits, SharedFile
 from logstore.segments.names import (
     ABORTED_SUFFIX,
     CLEANED,
@@ -22,30 +22,10 @@ from logstore.segments.names import (
     segment_path,
 )
 from logstore.segments.segment import Segment
-from logstore.segments.segment_reads import scan
+from logstore.segments.segment_copy import SegmentWriter
 from wire.records import BatchHeader
 
-#: Bytes in one write, and bytes after which a sync follows: with so few dirty pages of the cleaner
-#: no append's sync waits for long.
-_WRITE_BYTES = 256 * 1024
-_SYNC_BYTES = 2 * 1024 * 1024
-
 _SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES)
-
-
-class SealedFile:
-    """A `.log` file being read, by a descriptor of its own."""
-
-    def __init__(self, file: File, size_bytes: int) -> None:
-        self._file = file
-        self._size_bytes = size_bytes
-
-    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for _, header, batch in scan(self._file, 0, self._size_bytes, whole=True):
-            yield header, batch
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class SegmentList(Protocol):
@@ -90,26 +70,23 @@ class FileReplacement:
         self._file = self._new.file
         self._file.pin()
         self._file.truncate(0)
-        self._buffers: list[Buffer] = []
-        self._written_bytes = self._synced_bytes = 0
+        self._writer = SegmentWriter(self._file)
+
+    @property
+    def shared(self) -> SharedFile:
+        return SharedFile(self._file.descriptor, self._account)
 
     def append(self, batch: Buffer, header: BatchHeader) -> None:
-        self._buffers.append(batch)
-        self._new.append(header, self._index_interval_bytes, is_recent=False)
-        if self._new.size - self._written_bytes >= _WRITE_BYTES:
-            self._write()
-        if self._written_bytes - self._synced_bytes >= _SYNC_BYTES:
-            self._file.sync()
-            self._synced_bytes = self._written_bytes
+        self._account(header)
+        self._writer.append(batch)
 
-    def _write(self) -> None:
-        if self._buffers:
-            self._file.write(self._buffers, self._written_bytes)
-            self._written_bytes = self._new.size
-            self._buffers = []
+    def _account(self, header: BatchHeader) -> None:
+        self._new.append(header, self._index_interval_bytes, is_recent=False)
 
     def seal(self, aborted: bytes) -> None:
-        self._write()
+        self._writer.flush()
+        # Another process may have written them.
+        assert self._file.size() == self._new.size, "all batches accounted for are in the file"
         for index in self._new.flush_indexes(final=True, whole=True):
             index.sync()
             index.close()

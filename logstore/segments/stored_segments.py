@@ -25,8 +25,9 @@ from logstore.segments.ledger import (
 )
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
 from logstore.segments.offset_index import OffsetIndex
-from logstore.segments.replacement import FileReplacement, SealedFile
+from logstore.segments.replacement import FileReplacement
 from logstore.segments.segment import Segment
+from logstore.segments.segment_copy import SealedFile
 from logstore.segments.segment_reads import (
     ABSENT,
     Readable,

@@ -1,9 +1,10 @@
 """Compaction at work: the dirtiest log is cleaned, then the next, while any is dirty enough.
 
-The log store decides which log, how far, and what stays (`logstore.cleaner`). Here: when, in which
-thread, and how fast. The thread works in slices of a fraction of a millisecond and sleeps in
-between, so that the event loop never waits long for the interpreter; and it keeps to
-`log.cleaner.io.max.bytes.per.second`. Every log is looked at again after `log.cleaner.backoff.ms`.
+The log store decides which log, how far, and what stays (`logstore.cleaner`). Here: when, where,
+and how fast. A process that lasts as long as the run reads and writes a large log, a thread a small
+one. The thread works in slices of a fraction of a millisecond and sleeps in between, so that the
+event loop never waits long for the interpreter. Both keep to `log.cleaner.io.max.bytes.per.second`.
+Every log is looked at again after `log.cleaner.backoff.ms`.
 
 A damaged log, or one that the disk cannot read, is reported, and left alone from then on. Another
 error of the disk ends the process, except in a file that only the cleaner uses so far.
@@ -21,6 +22,7 @@ from typing import TypeVar
 from weakref import WeakSet
 
 from logstore.cleaner.plan import Cleanable, cleanable_of, is_dirty_enough, is_overdue
+from logstore.cleaner.process import CannotStart, ProcessPasses, WorkerEnded
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
@@ -42,6 +44,9 @@ _SLICE_S = 0.000_2
 _PAUSE_S = 0.000_1
 #: No single sleep is longer, so that a stop is noticed.
 _SLEEP_MAX_S = 0.1
+#: From this size on a log in files has a process for its run, whose start costs 0.2 s of CPU: as
+#: much as the thread takes for some 30 MB.
+PROCESS_BYTES = 64 << 20
 
 CLEANING = Pool("log-cleaner", 1)
 
@@ -116,6 +121,8 @@ class Cleaner:
         self._background = Background(fail)
         #: Damaged logs, which are left alone.
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
+        #: Whether processes can be started here, as far as known.
+        self._has_processes = True
         #: Runs since the start, and the bytes that they have read and written.
         self.runs = 0
         self.read_bytes = 0
@@ -207,6 +214,7 @@ class Cleaner:
             limits=OffsetMapLimits(
                 config.log_cleaner_dedupe_buffer_size, config.log_cleaner_io_buffer_load_factor
             ),
+            elsewhere=ProcessPasses if self._is_for_a_process(found) else None,
         )
         began = time.perf_counter()
         try:
@@ -214,8 +222,12 @@ class Cleaner:
         except (Overtaken, PartitionGone):
             # Retention, or a deletion, was faster: the log looks different now.
             return False
-        except KafkaError as refusal:
-            # The store does not answer: the next look may find that it does.
+        except CannotStart as error:
+            self._has_processes = False
+            _report("the cleaner has no process from now on", log, error, _log.warning)
+            return False
+        except (KafkaError, WorkerEnded) as refusal:
+            # The store does not answer, or the process was killed: the next look may find more.
             _report("a log was not cleaned yet", log, refusal, _log.warning)
             return False
         except WireError as error:
@@ -233,6 +245,9 @@ class Cleaner:
         self._logs.checkpoint_cleaned(log)
         self._account(log, cleaned, time.perf_counter() - began)
         return True
+
+    def _is_for_a_process(self, found: Cleanable) -> bool:
+        return self._has_processes and found.clean_bytes + found.dirty_bytes >= PROCESS_BYTES
 
     def _leave_alone(self, what: str, log: PartitionLog, error: Exception) -> None:
         self.uncleanable.add(log)

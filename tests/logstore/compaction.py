@@ -11,8 +11,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from logstore.cleaner.batches import Pause
 from logstore.cleaner.plan import cleanable_of
-from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits
+from logstore.cleaner.run import Cleaned, Cleaning, Elsewhere, OffsetMapLimits
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from logstore.partition.state import PartitionState
@@ -180,6 +181,8 @@ def clean(
     now_ms: int,
     settle: Callable[[], None],
     limits: OffsetMapLimits | None = None,
+    elsewhere: Elsewhere | None = None,
+    pause: Pause = lambda _: None,
 ) -> Cleaned | None:
     """Clean all that may be cleaned, now; None if nothing is dirty. `settle` makes all durable."""
 
@@ -191,7 +194,9 @@ def clean(
     found = cleanable_of(log, now_ms)
     if not found.dirty_bytes:
         return None
-    cleaning = Cleaning(log, found, now_ms, run=run_here, pause=lambda _: None, limits=limits)
+    cleaning = Cleaning(
+        log, found, now_ms, run=run_here, pause=pause, limits=limits, elsewhere=elsewhere
+    )
     return _perform_beside(settle, cleaning.perform())
 
 

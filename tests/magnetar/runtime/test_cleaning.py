@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from logstore.cleaner.passes import CleaningPlan
+from logstore.cleaner.process import ProcessPasses
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
+from magnetar.runtime import cleaning
 from magnetar.runtime.cleaning import Pace, Stopped
 from tests.magnetar.clocks import HandClock
 from wire.error_code import ErrorCode
@@ -188,6 +193,106 @@ def test_the_pace_is_kept() -> None:
     pace._slice_began = 0.0
     with pytest.raises(Stopped):
         pace(0)
+
+
+async def test_a_large_log_has_a_process_for_its_run(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    log = broker.topics.partition("a", 0)
+    await fill(log, [b"x", b"x", b"y"])
+    started = note_processes(monkeypatch)
+    monkeypatch.setattr(cleaning, "PROCESS_BYTES", log.size_bytes + 1)
+    assert await broker.cleaner.clean() == 1
+    assert (started, offsets(log)) == ([], [1, 2])
+    await fill(log, [b"y", b"z", b"z", b"z"], NOW_MS + 100)
+    monkeypatch.setattr(cleaning, "PROCESS_BYTES", 0)
+    assert await broker.cleaner.clean() == 1
+    assert offsets(log) == [1, 3, 5, 6]
+    assert [passes.process.returncode for passes in started] == [-signal.SIGKILL]
+
+
+async def test_a_process_that_dies_is_told_once_and_the_next_look_starts_another(
+    start_broker: StartBroker,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    log = broker.topics.partition("a", 0)
+    await fill(log, [b"x", b"x", b"y"])
+    started = note_processes(monkeypatch)
+    monkeypatch.setattr(cleaning, "PROCESS_BYTES", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessPasses, "begin_cleaning", kill_first(ProcessPasses.begin_cleaning))
+        await broker.cleaner.clean()
+    assert capsys.readouterr().err.count("ended with code -9") == 1
+    assert offsets(log) == [0, 1, 2] and log not in broker.cleaner.uncleanable
+    await broker.cleaner.clean()
+    assert (len(started), offsets(log)) == (2, [1, 2])
+
+
+async def test_where_no_process_starts_the_thread_cleans(
+    start_broker: StartBroker,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    log = broker.topics.partition("a", 0)
+    await fill(log, [b"x", b"x", b"y"])
+    monkeypatch.setattr(cleaning, "PROCESS_BYTES", 0)
+    monkeypatch.setattr(sys, "executable", "/does/not/exist")
+    for _ in range(2):
+        await broker.cleaner.clean()
+    assert offsets(log) == [1, 2]
+    assert capsys.readouterr().err.count("no process") == 1
+
+
+async def test_a_stop_ends_the_process(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    broker.topics.create("a", configs=COMPACTED)
+    await fill(broker.topics.partition("a", 0), [b"x", b"x", b"y"])
+    started = note_processes(monkeypatch)
+    monkeypatch.setattr(cleaning, "PROCESS_BYTES", 0)
+    running = asyncio.ensure_future(broker.cleaner.clean())
+    while not started:
+        await asyncio.sleep(0.001)
+    started[0].process.send_signal(signal.SIGSTOP)
+    await broker.stop()
+    with pytest.raises(Stopped):
+        await running
+    assert started[0].process.returncode == -signal.SIGKILL
+
+
+def note_processes(monkeypatch: pytest.MonkeyPatch) -> list[ProcessPasses]:
+    """Return a list of the passes that will be started."""
+    started: list[ProcessPasses] = []
+
+    class Noted(ProcessPasses):
+        def _await_start(self) -> None:
+            started.append(self)
+            super()._await_start()
+
+    monkeypatch.setattr(cleaning, "ProcessPasses", Noted)
+    return started
+
+
+def kill_first(
+    method: Callable[[ProcessPasses, CleaningPlan], int],
+) -> Callable[[ProcessPasses, CleaningPlan], int]:
+    """Return the method, which kills the process first."""
+
+    def killing(passes: ProcessPasses, plan: CleaningPlan) -> int:
+        passes.process.kill()
+        return method(passes, plan)
+
+    return killing
 
 
 async def test_in_memory_too(start_broker: StartBroker, clock: HandClock) -> None:
