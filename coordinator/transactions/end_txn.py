@@ -1,9 +1,9 @@
 """EndTxn: decide a transaction's outcome. The record is the decision; markers only carry it out.
 
-A retry of the same EndTxn is success whatever became of the answer to the first: the outcome is
-remembered until the next transaction begins. Under version 2 (EndTxn v5) every end bumps the epoch:
-a retry is known by naming the one before, and whatever is delayed from an earlier transaction names
-an older one still and is refused (KAFKA-17754). Sources: KIP-98, KIP-588, KIP-890.
+A retry of the same EndTxn succeeds even if the first answer was lost: the coordinator remembers the
+outcome until the next transaction begins. Under version 2 (EndTxn v5) every end bumps the epoch. A
+retry names the epoch before the bump. A delayed request of an earlier transaction names an older
+epoch, and is refused (KAFKA-17754). Sources: KIP-98, KIP-588, KIP-890.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from wire.errors import KafkaError
 
 
 class Verdict(Enum):
-    """What becomes of an EndTxn that is not refused."""
+    """How an EndTxn that is not refused is carried out."""
 
     DECIDE = auto()
+    """Decide the outcome now."""
     DECIDED = auto()
-    """Already, and the same: where markers are still due the answer waits for them again."""
+    """The same outcome is decided already. The answer waits for the markers that are still due."""
     NOTHING = auto()
-    """The abort of a transaction that wrote nothing: no partition is owed a marker."""
+    """Abort a transaction that holds no partition, so that no marker is due."""
 
 
 _INVALID = ErrorCode.INVALID_TXN_STATE
@@ -48,7 +49,7 @@ _BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 
 Rows = dict[tuple[State, Relation], tuple[Verdict | ErrorCode, Verdict | ErrorCode]]
 
-#: (state, who asks) -> (for a commit, for an abort). Absent: as `refusal_of`.
+#: (state, relation of the producer) -> (for a commit, for an abort). Absent: see `refusal_of`.
 _VERSION_1: Rows = {
     (State.EMPTY, Relation.CURRENT): (_INVALID, _INVALID),
     (State.ONGOING, Relation.CURRENT): (Verdict.DECIDE, Verdict.DECIDE),
@@ -59,7 +60,7 @@ _VERSION_1: Rows = {
     (State.COMPLETE_ABORT, Relation.CURRENT): (_INVALID, Verdict.DECIDED),
 }
 
-#: The same for EndTxn v5. CURRENT in PREPARE_* and VOTED is the epoch that the answer tells.
+#: The same for EndTxn v5. In PREPARE_* and VOTED, CURRENT is the epoch that the answer names.
 _VERSION_2: Rows = {
     (State.EMPTY, Relation.CURRENT): (_INVALID, Verdict.NOTHING),
     (State.ONGOING, Relation.CURRENT): (Verdict.DECIDE, Verdict.DECIDE),
@@ -88,12 +89,12 @@ def end_txn(
 ) -> Decision[TransactionMetadata, ProducerIdentity]:
     """Decide to commit or abort the producer's open transaction. A child's commit is its vote.
 
-    The answer is the `successor`, which may begin the next transaction. Version 2 (EndTxn v5)
-    answers it to the client: the producer at the epoch after its own, or, where the epochs are used
-    up, `fresh_producer_id` at epoch 0. The retry of an end is answered the same. Version 1 keeps
-    its epoch.
-    INVALID_TXN_STATE: nothing is open, or the other outcome was decided; CONCURRENT_TRANSACTIONS,
-    PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: as `refusal_of`.
+    The answer is the `successor`: the identity that may begin the next transaction. Under version 2
+    (EndTxn v5) the client gets it: the same producer id at the next epoch, or `fresh_producer_id`
+    at epoch 0 if the epochs are used up. A retry gets the same answer. Under version 1 the identity
+    stays.
+    Raises INVALID_TXN_STATE if nothing is open or the other outcome was decided, and
+    CONCURRENT_TRANSACTIONS, PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING as `refusal_of`.
     """
     if txn is None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "unknown transactional id")
@@ -108,10 +109,10 @@ def end_txn(
         raise KafkaError(
             verdict, f"{txn.transactional_id} is {txn.state.label}: nothing to {wanted}"
         )
-    # No record: the answer waits for the markers of the first request, if any are due.
+    # No record: the answer waits for the markers of the first request, if some are due.
     if verdict is Verdict.DECIDED:
         return Decision(answer=txn.successor)
-    # The epoch is bumped all the same, or a delayed end could meet the next transaction.
+    # The epoch is bumped here too: otherwise a delayed end could end the next transaction.
     if verdict is Verdict.NOTHING:
         txn_id = next_txn_id(txn, coordinator_partition)
         ended = _aborted_nothing(txn, txn_id, fresh_producer_id, now_ms)
@@ -119,7 +120,7 @@ def end_txn(
     committed = State.PREPARE_COMMIT if txn.parent_id is None else State.VOTED
     prepared = committed if commit else State.PREPARE_ABORT
     if not is_version_2:
-        # The epoch of the last end is the current one now: nothing earlier can be retried.
+        # This end keeps the epoch, so no earlier epoch is left that a retry could name.
         ended = transition(
             txn,
             prepared,
@@ -127,7 +128,7 @@ def end_txn(
             last_producer_epoch=NO_PRODUCER_EPOCH,
             client_transaction_version=TRANSACTION_VERSION_1,
         )
-        # Its epoch stays, so the producer that asks is the one that goes on.
+        # The epoch stays, so the same identity begins the next transaction.
         return Decision(records=(ended,), answer=identity)
     bumped = prepare_bumped(
         txn,
@@ -143,7 +144,7 @@ def end_txn(
 def _aborted_nothing(
     txn: TransactionMetadata, txn_id: TxnId, fresh_producer_id: int, now_ms: int
 ) -> TransactionMetadata:
-    """Return the end of a transaction without partitions: no marker is owed, so it is COMPLETE."""
+    """Return the end of a transaction without partitions: COMPLETE at once, as no marker is due."""
     return transition(
         txn,
         State.COMPLETE_ABORT,

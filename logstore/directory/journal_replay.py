@@ -1,18 +1,19 @@
-"""What an unclean start does with the journal: each entry goes to its file again, durably.
+"""A start after a crash writes each entry of the journal to its file again, durably.
 
-Entries of a partition that is gone, or that has another topic id, are passed over, and so are those
-of a segment that is gone. All others are written, whatever a power loss has left in their place,
-but for one case: another broker, a Kafka, has gone on from here and was killed too. It cut the log
-at a batch that it found torn, and wrote batches of its own there. So the entries of a segment are
-compared with it from their first batch on. Where a valid batch stands that is not the entry's, or
-where no batch begins at an entry's place (a compaction of the other broker's has moved all of
-them), the rest of this segment's entries stays out. An entry's batch never changes in its file
-otherwise: the journal is emptied before our own cleaner exchanges segments (`GroupCommit.settle`).
+Entries are left out if their partition is gone or has another topic id, or if their segment is
+gone. All other entries are written, over anything that a power loss has left in their place. There
+is one exception: another broker, such as Kafka, has used the directory meanwhile and was killed
+too. That broker cut the log at a batch that it found torn, and wrote its own batches there. So the
+entries of a segment are compared with the segment, from the first batch on. If a valid batch stands
+there that is not the entry's, or if no batch begins at the entry's position (the other broker's
+compaction has moved all batches), the rest of this segment's entries is left out. In no other case
+does an entry's batch change in its file: the journal is emptied before our own cleaner exchanges
+segments (`GroupCommit.settle`).
 
-A log that ends before its last entry lacks acknowledged records. `Replayed.ends` tells where each
-must end. A damaged record with whole ones behind it is worse: it may have held a decision and its
-markers, which a replay of the others would separate. So it is a reason not to start
-(docs/decisions/0023-damaged-journal.md).
+A log that ends before its last entry lacks acknowledged records. `Replayed.ends` says where each
+log must end. A damaged record with whole records behind it is worse. It may have held a decision
+and its markers, and a replay of the other records would separate these. So the broker does not
+start then (docs/decisions/0023-damaged-journal.md).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from wire.records.header import MAGIC
 class Replayed(NamedTuple):
     """What a replay has found and done."""
 
-    #: The entries that were written.
+    #: The number of entries that were written.
     written: int = 0
     #: Where the last batch in the journal ends, by the name of the log's directory and topic id.
     ends: dict[tuple[str, bytes], int] = {}
@@ -44,8 +45,8 @@ class Replayed(NamedTuple):
     foreign: tuple[str, ...] = ()
     #: The bytes of the journal at which damaged records begin.
     damaged_at: tuple[int, ...] = ()
-    #: Directories of partitions that do not say which topic they are of: their entries, of this
-    #: topic or of an earlier one of the name, are not written.
+    #: Directories of partitions without a topic id. Their entries are not written, since these may
+    #: be of an earlier topic of the same name.
     unknown: tuple[str, ...] = ()
 
     def end_of(self, name: str, topic_id: UUID | None) -> int:
@@ -67,10 +68,10 @@ def replay_journal(
     *,
     accepts_damage: bool = False,
 ) -> Replayed:
-    """Write what the journal holds to the files again, durably.
+    """Write the journal's entries to their files again, durably.
 
-    `topic_id_of` reads the topic id in a partition's directory. `accepts_damage`: pass over damaged
-    records. Raises JournalDamaged else, before anything is written, and OSError. Blocks.
+    `topic_id_of` reads the topic id in a partition's directory. `accepts_damage`: leave damaged
+    records out. Otherwise raises JournalDamaged before anything is written. Raises OSError. Blocks.
     """
     path = f"{directory}/{JOURNAL}"
     try:
@@ -86,8 +87,8 @@ def replay_journal(
         if damaged_at and not accepts_damage:
             raise JournalDamaged(_refusal(path, damaged_at[0]))
         if entries:
-            # After a kill or a failed sync a record may be in memory only. Its files must not get
-            # to the disk before it: a power loss between could leave a part of them.
+            # After a kill or a failed sync a record may be in memory only. It must be on the disk
+            # before its files are: otherwise a power loss could leave only some of the files.
             journal.write((data,), 0)
             journal.sync()
     finally:
@@ -144,7 +145,7 @@ class _Replay:
             self.written += 1
 
     def _write_batches(self, name: str, base_offset: int, entries: list[Entry]) -> bool:
-        """Write the batches to their segment. False: from some batch on another broker's stand."""
+        """Write the batches to their segment. False: the segment has batches of another broker."""
         segment = Segment(self._files, f"{self._directory}/{name}", base_offset)
         file = segment.file
         self._dirty.append(file)

@@ -1,23 +1,24 @@
-"""How much of a log its retention keeps, and how what lies below its start is deleted.
+"""Which segments of a log retention deletes, and how segments below the log's start are deleted.
 
-`due` is the rule of `retention.ms` and `retention.bytes`: segments go whole, the oldest first,
-while one of these holds:
+`due` is the rule of `retention.ms` and `retention.bytes`. Whole segments are deleted, the oldest
+first, while one of these conditions holds:
 
 - size: without the segment the log still has `retention.bytes` at least;
 - time: the segment's largest timestamp lies more than `retention.ms` in the past, by the records'
   own time.
 
-The first segment that neither holds for ends it, so a record ahead of the clock keeps what follows.
-The active segment goes too once all of it is due, if it has records: `PartitionLog.expire` begins a
-new one. Source: Kafka's UnifiedLog.deleteOldSegments. Different here:
+The first segment for which neither condition holds stays, and so do all later segments: a record
+with a time in the future keeps them. The active segment is deleted too if it has records and all of
+it is due: `PartitionLog.expire` begins a new one. Source: Kafka's UnifiedLog.deleteOldSegments.
+Different here:
 
-- Kafka deletes up to the high watermark. Here nothing goes that is not stable, so that no open
+- Kafka deletes up to the high watermark. Here only stable records are deleted, so that no open
   transaction loses its beginning. A transaction's timeout bounds how long it may be open.
-- A segment whose records have no timestamps goes with a later one that is due. (Kafka asks when its
-  file was last written, which a copy of the file forgets.)
+- A segment whose records have no timestamps is deleted together with a later segment that is due.
+  (Kafka uses the time of the file's last write, which a copy of the file does not keep.)
 
-The new start is durable before anything is deleted: recovery deletes again what a power loss brings
-back below it.
+The log's new start is durable before a segment is deleted. If a power loss brings a segment back,
+recovery deletes the segment again, because it lies below the start.
 """
 
 from __future__ import annotations

@@ -376,7 +376,7 @@ def _hint_when_busy(loop: asyncio.AbstractEventLoop, used_s: float) -> None:
     busy = (time.thread_time() - used_s) / _LOOK_AT_LOAD_S
     if busy > _BUSY and len(os.sched_getaffinity(0)) > 1:
         _log.warning(
-            "one core is busy, and this process uses no other: docs/scaling.md on --workers",
+            "one core is busy, and this process uses only one: see --workers in docs/scaling.md",
             busy_percent=round(busy * 100),
         )
         return
@@ -387,8 +387,8 @@ def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None
     for listener in unguarded(config, listeners):
         address = _shown(listener.host, listener.port)
         print(
-            f"magnetar: warning: {address} asks no client who it is: every client that reaches it"
-            " may read, write and delete everything. docs/security.md says how to close it.",
+            f"magnetar: warning: {address} has no access control: every client that reaches it"
+            " may read, write and delete everything. docs/security.md says how to protect it.",
             file=sys.stderr,
         )
 

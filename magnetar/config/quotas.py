@@ -75,7 +75,7 @@ def parse_overrides(text: str) -> dict[str, int]:
             counts[str(ip_address(address.strip("[]")))] = parse_integer(count)
         except (ValueError, InvalidValue):
             raise InvalidValue(
-                f"has {each}, which is no ADDRESS:COUNT", "Write an IP address and a number."
+                f"has {each}, which is not ADDRESS:COUNT", "Write an IP address and a number."
             ) from None
     return counts
 

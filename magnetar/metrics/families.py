@@ -36,35 +36,37 @@ FAMILIES = {
     family.name: family
     for family in (
         Family("magnetar_transactions_open", GAUGE, "Transactions that are Ongoing."),
-        Family("magnetar_transactional_ids", GAUGE, "Transactional ids that are known."),
+        Family(
+            "magnetar_transactional_ids", GAUGE, "Transactional ids that the coordinators know."
+        ),
         Family(
             "magnetar_oldest_open_transaction_seconds",
             GAUGE,
-            "Age of the oldest open transaction, by its names from"
-            f" {NAMED_FROM_SECONDS} seconds on. Absent where none is open.",
+            "Age of the oldest open transaction. It has labels if it is older than"
+            f" {NAMED_FROM_SECONDS} seconds. Absent if no transaction is open.",
             ("transactional_id", "txn_id"),
         ),
         Family(
             "magnetar_votes_waiting",
             GAUGE,
-            "Transactions of children that have voted, and wait for their parents to decide.",
+            "Transactions of children that have voted, and wait for the decision of their parents.",
         ),
         Family(
             "magnetar_oldest_vote_seconds",
             GAUGE,
-            "How long the oldest of these votes has waited, by its name from"
-            f" {NAMED_FROM_SECONDS} seconds on. Absent where none waits.",
+            "How long the oldest of these votes has waited. It has a label if it is older than"
+            f" {NAMED_FROM_SECONDS} seconds. Absent if no vote waits.",
             ("transactional_id",),
         ),
         Family(
             "magnetar_votes_expired_total",
             COUNTER,
-            "Votes that were not decided within joint.vote.timeout.ms, so that they were aborted.",
+            "Votes that were aborted, because no decision came within joint.vote.timeout.ms.",
         ),
         Family(
             "magnetar_transactions_timed_out_total",
             COUNTER,
-            "Transactions that their timeout has aborted.",
+            "Transactions that were aborted at their timeout.",
         ),
         Family(
             "magnetar_transactions_healed_total",
@@ -75,30 +77,30 @@ FAMILIES = {
         Family(
             "magnetar_late_settlements_total",
             COUNTER,
-            "EndTxn answers given before all markers were durable: a participant was slow.",
+            "EndTxn requests answered before all markers were durable: a disk or node was slow.",
         ),
         Family(
             "magnetar_fenced_markers_total",
             COUNTER,
-            "Markers that met a later coordinator's epoch in a partition, and took it.",
+            "Markers that took a partition's coordinator epoch, which was higher than theirs.",
         ),
         Family(
             "magnetar_unreadable_reads_total",
             COUNTER,
-            "Reads that failed because the disk could not read a part of a segment. The partitions"
-            " are in the broker's log.",
+            "Reads that failed because the disk could not read a part of a segment. The broker's"
+            " log names the partitions.",
         ),
         Family(
             "magnetar_full_disk_refusals_total",
             COUNTER,
             "Clients' batches that were refused because the disk was full (log.dir.reserve.bytes),"
-            " or too much waited for a cluster's bucket (cluster.objects.backlog.max.bytes).",
+            " or too many bytes waited for a cluster's bucket (cluster.objects.backlog.max.bytes).",
         ),
         Family(
             "magnetar_stable_offset_lag_records",
             GAUGE,
             "Offsets between last stable offset and high watermark, summed over a topic's"
-            f" partitions. The {TOPICS_MAX} topics that lag most; those that do not are left out.",
+            f" partitions. Only topics with a lag, at most the {TOPICS_MAX} with the largest.",
             ("topic",),
         ),
         Family(
@@ -106,52 +108,52 @@ FAMILIES = {
             GAUGE,
             "The same, summed over all topics.",
         ),
-        Family("magnetar_topics", GAUGE, "Topics, internal ones among them."),
+        Family("magnetar_topics", GAUGE, "Topics, internal ones included."),
         Family("magnetar_partitions", GAUGE, "Partitions of all topics."),
         Family(
             "magnetar_groups",
             GAUGE,
-            "Groups by protocol, classic or consumer, and state.",
+            "Groups, by protocol (classic or consumer) and state.",
             ("protocol", "state"),
         ),
         Family(
             "magnetar_group_member_bytes",
             GAUGE,
-            "Memory of what the members of groups have said, an estimate. Bounded by"
+            "Memory of the metadata of all group members, an estimate. Bounded by"
             " queued.max.request.bytes.",
         ),
         Family(
             "magnetar_group_lag_records",
             GAUGE,
             "Offsets between a group's committed offsets and the ends of the partitions, summed."
-            f" The {GROUPS_MAX} groups that lag most; those that do not are left out.",
+            f" Only groups with a lag, at most the {GROUPS_MAX} with the largest.",
             ("group",),
         ),
         Family("magnetar_group_lag_records_sum", GAUGE, "The same, summed over all groups."),
         Family(
             "magnetar_series_left_out",
             GAUGE,
-            f"Partitions, and offsets of groups, beyond the {SERIES_MAX} of each that are named in"
-            " kafka_topic_* and kafka_consumergroup_*.",
+            "Partitions and offsets of groups without series of their own: kafka_topic_* and"
+            f" kafka_consumergroup_* have at most {SERIES_MAX} each.",
         ),
         Family(
             "magnetar_sync_seconds",
             HISTOGRAM,
-            "How long syncs to the disk took. One covers all that was written before it began.",
+            "How long syncs to the disk took. A sync covers everything written before it began.",
         ),
         Family(
             "magnetar_database_bytes",
             GAUGE,
-            "Batches in a cluster's database, of the partitions that this node leads, by what takes"
-            " them out of it: a bucket, or retention and compaction (retention). Up to a segment"
-            " more for each partition. Absent outside a cluster.",
+            "Size of the batches in a cluster's database, of the partitions that this node leads."
+            " The label says what removes them: a bucket, or retention and compaction (retention)."
+            " Up to one segment more for each partition. Absent outside a cluster.",
             ("until",),
         ),
         Family("magnetar_connections", GAUGE, "Clients that are connected."),
         Family(
             "magnetar_handshakes_open",
             GAUGE,
-            "Clients of listeners with TLS that are connected and not encrypted yet.",
+            "Connections to listeners with TLS that are not encrypted yet.",
         ),
         Family(
             "magnetar_handshakes_total",
@@ -167,34 +169,34 @@ FAMILIES = {
             ("mechanism", "outcome"),
         ),
         Family("magnetar_received_bytes_total", COUNTER, "Bytes that clients have sent."),
-        Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were answered to clients."),
+        Family("magnetar_sent_bytes_total", COUNTER, "Bytes that were sent to clients."),
         Family(
             "magnetar_requests_total", COUNTER, "Requests by API, since its first one.", ("api",)
         ),
         Family(
             "magnetar_request_seconds",
             HISTOGRAM,
-            "How long requests took by API, from their decoding until their answers were known:"
-            " also what they waited for syncs, for records, or for other members of a group. Bounds"
-            " are powers of two of nanoseconds. APIs that were not asked are left out.",
+            "How long requests took, by API, from their decoding to their answers. This includes"
+            " waits for syncs, for records, or for other members of a group. Bucket bounds are"
+            " powers of two of nanoseconds. APIs without requests are left out.",
             ("api",),
         ),
         Family(
             "magnetar_refusals_total",
             COUNTER,
             "Refusals by API and error code: of whole requests, and of single partitions of"
-            " Produce, Fetch and AddPartitionsToTxn. Retriable ones count too.",
+            " Produce, Fetch and AddPartitionsToTxn. Retriable errors count too.",
             ("api", "error"),
         ),
         Family(
             "magnetar_telemetry_clients",
             GAUGE,
-            "Clients that have asked which of their metrics to push (KIP-714).",
+            "Clients that have asked which metrics they should push (KIP-714).",
         ),
         Family(
             "magnetar_telemetry_left_out_total",
             COUNTER,
-            "Samples of clients that were not kept: more than one client may have.",
+            "Samples that were not kept, because their client has pushed more than its share.",
         ),
         Family(
             "magnetar_throttled_total",
@@ -205,14 +207,14 @@ FAMILIES = {
         Family(
             "magnetar_throttle_seconds_total",
             COUNTER,
-            "How long these pauses were, as clients were told.",
+            "How long these pauses were, as told to the clients.",
             ("quota",),
         ),
         Family(
             "magnetar_request_memory_bytes",
             GAUGE,
-            "Memory that requests hold: worked on (in_flight), being received (partial), waiting as"
-            " long as their client likes (waiting), or answers not taken yet (answers).",
+            "Memory of requests: in work (in_flight), not received completely (partial), waiting"
+            " for as long as the client asked (waiting), and of answers not yet sent (answers).",
             ("account",),
         ),
         Family(

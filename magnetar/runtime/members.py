@@ -186,7 +186,7 @@ class MemberWatch:
         if own is None or own.incarnation < self._incarnation:
             raise CommitsLost(f"the database has forgotten this start of node {self._node_id}")
         if own.incarnation > self._incarnation:
-            raise NodeFenced(f"node {self._node_id} was taken over, or has been started once more")
+            raise NodeFenced(f"node {self._node_id} was taken over, or started a second time")
         await self._on_seen(history.changes)
 
     def _read(self) -> tuple[list[NodeRow], History]:

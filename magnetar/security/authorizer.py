@@ -1,7 +1,7 @@
-"""Decides who may do what. Source: StandardAuthorizer (KIP-801), whose answers these are.
+"""Decides what a principal may do, as Kafka's StandardAuthorizer decides it (KIP-801).
 
-A request is denied where any rule denies it, else allowed where any rule allows it. Where no rule
-is about the resource at all, `allow.everyone.if.no.acl.found` decides; else it is denied.
+A request is denied if any rule denies it. Otherwise it is allowed if any rule allows it. If no rule
+is about the resource at all, `allow.everyone.if.no.acl.found` decides. Otherwise it is denied.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _RESOURCES = max(Resource) + 1
 
 
 class Decision(NamedTuple):
-    """Whether a request may go on, and the rule that says so; None where none is about it."""
+    """Whether a request is allowed, and the rule that decided; None: no rule decided."""
 
     is_allowed: bool
     rule: Acl | None
 
 
-#: The rules of one name, by principal; of each the order in which they were made.
+#: The rules of one name, by principal. Each principal's rules keep the order of their creation.
 _ByPrincipal = dict[str, dict[Acl, None]]
 
 
 class _Rules:
-    """The rules about one kind of resource, found by a resource's name and who asks."""
+    """The rules about one kind of resource, by the names of resources and by principals."""
 
     def __init__(self) -> None:
         self.literal: dict[str, _ByPrincipal] = {}
         self.prefixed: dict[str, _ByPrincipal] = {}
-        #: The prefixes in order: those of a name lie before it.
+        #: The prefixes, sorted: the prefixes of a name come before the name.
         self.prefixes: list[str] = []
         #: By principal, all of its rules.
         self.of: _ByPrincipal = {}
@@ -83,7 +83,7 @@ class _Rules:
                 yield self.prefixed[prefix]
                 end -= 1
                 continue
-            # The prefixes between here and what the two have in common fit the name no more.
+            # No prefix that is longer than the common beginning of the two can fit the name.
             common = _common_length(prefix, name)
             end = bisect_right(self.prefixes, name[:common], 0, end - 1)
 
@@ -103,7 +103,7 @@ class Authorizer:
     def __init__(
         self, acls: Iterable[Acl], super_users: Iterable[str], *, allow_everyone: bool
     ) -> None:
-        """`allow_everyone`: what is allowed on resources that no rule is about."""
+        """`allow_everyone`: whether everything is allowed on resources without any rule."""
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
         self._rules = {resource: _Rules() for resource in Resource}
@@ -113,13 +113,13 @@ class Authorizer:
             self._rules[acl.resource].add(acl)
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Decide by these rules too, from now on; each must be new."""
+        """Add these rules, which must be new."""
         for acl in acls:
             self._rules[acl.resource].add(acl)
         self._forget()
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Decide without these rules from now on; each must be there."""
+        """Remove these rules, which must exist."""
         for acl in acls:
             self._rules[acl.resource].remove(acl)
         self._forget()

@@ -269,7 +269,7 @@ def network_of_peers(live: list[NodeRow]) -> Iterator[Finding]:
     elif len(hosts) > 1:
         yield Finding(
             Verdict.DOUBTFUL,
-            f"nodes on {_list(hosts)} speak to each other in plain text: who can change what passes"
+            f"nodes on {_list(hosts)} send each other plain text: a stranger who changes bytes"
             " between them has the rights of a node",
             "Set security.inter.broker.protocol=SSL, or keep peers.listener on a network that no"
             " stranger reaches.",

@@ -458,7 +458,7 @@ def _tell_replayed(replayed: Replayed) -> None:
         topic, _, partition = name.rpartition("-")
         # Of a topic that was deleted before, or of this one, whose file a disk has lost.
         _log.warning(
-            "a partition does not say its topic: what the journal holds under its name is left out",
+            "a partition has no topic id: the entries of the journal under its name are left out",
             topic=topic,
             partition=int(partition),
             file=f"{name}/partition.metadata",

@@ -358,7 +358,7 @@ class Topics:
         if placement.moves:
             if epochs.get(placement.own_id) != self._logs.leader_epoch:
                 raise NodeFenced(
-                    f"node {placement.own_id} was taken over, or has been started once more"
+                    f"node {placement.own_id} was taken over, or started a second time"
                 )
             if self._is_stopped:
                 return

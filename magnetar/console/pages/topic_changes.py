@@ -232,7 +232,7 @@ def _trim(client: Client, given: Given) -> Plan:
         back=_place(topic.name),
         effects=[
             "Records before the new beginning are deleted.",
-            "A group that has not read them goes on at the new beginning, or where its clients'"
+            "A group that has not read them continues at the new beginning, or where its clients'"
             " auto.offset.reset says.",
         ],
         heads=("Partition", "Begins at", "Will begin at", "Offsets deleted"),
