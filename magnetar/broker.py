@@ -82,8 +82,7 @@ if TYPE_CHECKING:
     from magnetar.runtime.members import Joining
     from magnetar.server.span_export import SpanExport
 
-#: Opens where a broker keeps everything. The last argument is called with a fatal error. Raises
-#: ConfigError.
+#: Opens where a broker keeps everything; the last argument hears a fatal error. Raises ConfigError.
 OpenStorage: TypeAlias = Callable[
     [BrokerConfig, Clock, Callable[[BaseException], None]], tuple[Logs, Catalog]
 ]
@@ -366,7 +365,8 @@ class Broker:
             return None
         from magnetar.peers.composition import AmongPeers
 
-        return AmongPeers(self.peers, self.nodes, self.topics, self._held, participants, self.clock)
+        own = (self.nodes, self.topics, self._held, participants, self.clock, self.logs.bases)
+        return AmongPeers(self.peers, *own)
 
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""

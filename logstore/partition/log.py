@@ -13,7 +13,7 @@ Source: KIP-98, KIP-101, KIP-890.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from uuid import UUID
 
 from logstore.disk.barriers import Procedure, in_step
@@ -360,8 +360,18 @@ class PartitionLog:
 
         Raises StorageFailure, and PartitionGone if the partition goes meanwhile.
         """
+        await self._wait(self.ledger.until_durable, end_offset)
+
+    async def ordered(self, end_offset: int) -> None:
+        """Return once everything below `end_offset` is ordered. Raises as `durable`.
+
+        What any node writes from then on survives no crash without it (`Ledger.is_ordered`).
+        """
+        await self._wait(self.ledger.until_ordered, end_offset)
+
+    async def _wait(self, until: Callable[[int], Awaitable[None] | None], end_offset: int) -> None:
         try:
-            waiter = self.ledger.until_durable(end_offset)
+            waiter = until(end_offset)
             if waiter is not None:
                 await waiter
         except LedgerClosed:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from logstore.remote.commit_store import (
+    Basis,
     Chunk,
     Commit,
     CommitStore,
@@ -56,6 +57,10 @@ class BulkStore:
     async def prove(self, number: int) -> None:
         """As `CommitStore.prove`."""
         await self._rows.prove(number)
+
+    async def has(self, bases: Sequence[Basis]) -> bool:
+        """As `CommitStore.has`."""
+        return await self._rows.has(bases)
 
     async def last_commit(self) -> int:
         """As `CommitStore.last_commit`."""

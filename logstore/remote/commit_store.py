@@ -6,6 +6,9 @@ then, or nothing. So the commits of one incarnation are a gapless prefix, and no
 take-over of the node's partitions, which raises the incarnation.
 
 - `OutcomeUnknown`: the commit may have had effect, may have it later, or never. Ask `last_commit`.
+- A commit may rest on commits of other nodes (`Basis`): it has no effect where one of them is not
+  there. All that a store keeps has one order, so a fail-over that takes a basis back takes what
+  rests on it back too, and no server ever has the one without the other.
 - A commit that has returned has had its effect, and so has each before it. A fail-over to a standby
   may take that back, as it may what a read shows, until it is *proven*: `prove` has returned for
   this commit or a later one. Proofs wait for the standby's distance; commits need not.
@@ -42,6 +45,10 @@ class Forgotten(Exception):
 
 class CommitsLost(StorageFailure):
     """The store has forgotten what it had acknowledged: a standby took over that was behind."""
+
+
+class BasisLost(Exception):
+    """A commit rests on one that will never be there: its node has begun anew since."""
 
 
 class OutcomeUnknown(Exception):
@@ -129,6 +136,25 @@ class Changes(NamedTuple):
 NOTHING = Changes()
 
 
+class Basis(NamedTuple):
+    """A commit of another node, which has had its effect, and perhaps is not proven."""
+
+    node_id: int
+    incarnation: int
+    number: int
+
+
+class Bases(Protocol):
+    """A node's commits, as others rest on them, and they on those of others."""
+
+    def basis(self) -> Basis | None:
+        """Return on what everything rests that is ordered here now: a commit that may be taken
+        back yet. None: all of it is durable."""
+
+    def rest_on(self, basis: Basis) -> None:
+        """Let nothing that is appended from now on be there without that."""
+
+
 class Commit(NamedTuple):
     """A node's commit. It has effect only behind the commit `previous`, 0 for the first one.
 
@@ -138,6 +164,8 @@ class Commit(NamedTuple):
     number: int
     previous: int
     changes: Changes = NOTHING
+    #: Without these it has no effect.
+    rests_on: Sequence[Basis] = ()
 
 
 class Wanted(NamedTuple):
@@ -161,6 +189,23 @@ class StoredLog(NamedTuple):
     first_offset: int | None = None
 
 
+def all_are_there(bases: Sequence[Basis], last: Mapping[int, tuple[int, int]]) -> bool:
+    """Return whether each basis is there. Raises BasisLost.
+
+    `last`: of each node the incarnation, and the number of its last commit.
+    """
+    for basis in bases:
+        incarnation, number = last.get(basis.node_id, (-1, 0))
+        if incarnation > basis.incarnation:
+            # It may have been there. That incarnation can say so no more.
+            raise BasisLost(
+                f"commit {basis.number} of incarnation {basis.incarnation} of node {basis.node_id}"
+            )
+        if incarnation < basis.incarnation or number < basis.number:
+            return False
+    return True
+
+
 class CommitStore(Protocol):
     """The store as one incarnation of one node has it."""
 
@@ -178,8 +223,8 @@ class CommitStore(Protocol):
         """Let a commit have its effect, and renew the lease. Raises Fenced, OutcomeUnknown.
 
         One at a time. It may be proven at once, where nothing is waited for but the disk.
-        `Fenced` says only that the incarnation, or the last commit, is not what was expected: after
-        an unknown outcome `last_commit` tells which.
+        `Fenced` says only that the incarnation, the last commit, or what the commit rests on, is
+        not what was expected: `last_commit` and `has` tell which.
         """
 
     async def prove(self, number: int) -> None:
@@ -188,6 +233,9 @@ class CommitStore(Protocol):
         `PROOFS_MAX` at a time, also beside a commit. Raises OutcomeUnknown: the store may have
         failed over, and may lack this commit.
         """
+
+    async def has(self, bases: Sequence[Basis]) -> bool:
+        """Return whether all of these are there. Raises BasisLost, StoreUnavailable."""
 
     async def last_commit(self) -> int:
         """Return the number of this incarnation's last commit, 0 if there is none.

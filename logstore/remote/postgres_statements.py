@@ -10,25 +10,35 @@ from __future__ import annotations
 _FENCE = """
 WITH fence AS (
     UPDATE nodes SET commit_seq = $3::bigint, lease_until = now() + interval '6 s'
-    WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint
+    WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint{basis}
     RETURNING 1
 ), chunks_written AS (
     INSERT INTO chunks
     SELECT u.* FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::bigint[], $9::bytea[]) u, fence
 )"""
+#: None of what the commit rests on is missing: node, incarnation and number of each.
+_BASIS = """ AND NOT EXISTS (
+        SELECT FROM unnest($10::int[], $11::bigint[], $12::bigint[]) basis(n, i, c)
+        WHERE NOT EXISTS (
+            SELECT FROM nodes other WHERE other.node_id = n AND other.incarnation = i
+            AND other.commit_seq >= c
+        )
+    )"""
 
 #: What almost all commits are.
-COMMIT_CHUNKS = _FENCE + " SELECT 1 FROM fence"
+COMMIT_CHUNKS = _FENCE.format(basis="") + " SELECT 1 FROM fence"
+#: The same where it rests on commits of other nodes.
+COMMIT_CHUNKS_ON_BASIS = _FENCE.format(basis=_BASIS) + " SELECT 1 FROM fence"
 
 COMMIT_ALL = (
-    _FENCE
+    _FENCE.format(basis=_BASIS)
     + """, segments_written AS (
     INSERT INTO segments
     SELECT u.* FROM
-        unnest($10::uuid[], $11::int[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[])
+        unnest($13::uuid[], $14::int[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[])
         u, fence
 ), starts(topic_id, partition, start_offset, kept_from) AS (
-    SELECT u.* FROM unnest($16::uuid[], $17::int[], $18::bigint[], $19::bigint[]) u, fence
+    SELECT u.* FROM unnest($19::uuid[], $20::int[], $21::bigint[], $22::bigint[]) u, fence
 ), starts_written AS (
     INSERT INTO logs AS stored SELECT topic_id, partition, start_offset FROM starts
     ON CONFLICT (topic_id, partition)
@@ -43,15 +53,15 @@ COMMIT_ALL = (
     AND base_offset < s.kept_from AND end_offset <= s.kept_from
 ), replaced AS (
     INSERT INTO attachments
-    SELECT u.* FROM unnest($20::uuid[], $21::int[], $22::text[], $23::bytea[]) u, fence
+    SELECT u.* FROM unnest($23::uuid[], $24::int[], $25::text[], $26::bytea[]) u, fence
     ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = excluded.data
 ), appended AS (
     INSERT INTO attachments AS stored
-    SELECT u.* FROM unnest($24::uuid[], $25::int[], $26::text[], $27::bytea[]) u, fence
+    SELECT u.* FROM unnest($27::uuid[], $28::int[], $29::text[], $30::bytea[]) u, fence
     ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = stored.data || excluded.data
 ), deleted AS (
     DELETE FROM attachments USING
-        (SELECT u.* FROM unnest($28::uuid[], $29::int[], $30::text[]) u, fence) d(t, p, n)
+        (SELECT u.* FROM unnest($31::uuid[], $32::int[], $33::text[]) u, fence) d(t, p, n)
     WHERE topic_id = d.t AND partition = d.p AND name = d.n
 )
 SELECT 1 FROM fence"""
@@ -80,7 +90,7 @@ HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true
 #: What the next commits of a connection wait for: nothing, since proofs follow.
 DO_NOT_WAIT = "SET synchronous_commit = off"
 
-LAST_COMMIT = "SELECT incarnation, commit_seq FROM nodes WHERE node_id = $1"
+LAST_COMMITS = "SELECT node_id, incarnation, commit_seq FROM nodes WHERE node_id = ANY($1::int[])"
 
 _WANTED = "unnest($1::uuid[], $2::int[]) WITH ORDINALITY w(t, p, number)"
 LOAD_LOGS = f"""

@@ -21,6 +21,7 @@ import asyncpg
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import (
     AttachmentChange,
+    Basis,
     Changes,
     Chunk,
     Commit,
@@ -34,6 +35,7 @@ from logstore.remote.commit_store import (
     StoreUnavailable,
     Swap,
     Wanted,
+    all_are_there,
 )
 from logstore.remote.postgres_url import address_for_asyncpg
 from logstore.remote.references import REFERENCE
@@ -82,6 +84,8 @@ class PostgresStore:
         self._node = (0, 0)
         self._connection: asyncpg.Connection[Any] | None = None
         self._commit_chunks: Any = None
+        #: Made where it is first used: without a standby it never is.
+        self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
         self._readers: asyncpg.Pool[Any] | None = None
         #: Whether commits have to be proven by others.
@@ -106,6 +110,7 @@ class PostgresStore:
                 await connection.execute(sql.DO_NOT_WAIT, timeout=_CONNECT_S)
             self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=_CONNECT_S)
             self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=_CONNECT_S)
+            self._commit_chunks_on_basis = None
             self._connection, connection = connection, None
         except _TROUBLE as error:
             raise StoreUnavailable(_told(error)) from error
@@ -125,17 +130,20 @@ class PostgresStore:
     async def commit(self, commit: Commit) -> None:
         if self._connection is None:
             raise OutcomeUnknown("there is no connection")
-        number, previous, changes = commit
+        number, previous, changes, rests_on = commit
         fence = (*self._node, number, previous)
         limit_s = _COMMIT_S + _size_bytes(changes) / _BYTES_A_SECOND
         try:
             if changes.swaps or changes.moves:
                 async with asyncio.timeout(limit_s):
-                    done = await self._commit_swaps(self._connection, fence, changes)
+                    await self._commit_swaps(self._connection, fence, changes, rests_on)
+                done = True
             elif changes.segments or changes.starts or changes.attachments:
                 done = await self._commit_all.fetchval(
-                    *fence, *_all_columns(changes), timeout=limit_s
+                    *fence, *_all_columns(changes, rests_on), timeout=limit_s
                 )
+            elif rests_on:
+                done = await self._commit_on_basis(fence, changes, rests_on, limit_s)
             else:
                 done = await self._commit_chunks.fetchval(
                     *fence, *_chunk_columns(changes.chunks), timeout=limit_s
@@ -144,9 +152,23 @@ class PostgresStore:
             self._give_up()
             raise OutcomeUnknown(f"commit {number}: {_told(error)}") from error
         if done is None:
-            raise Fenced(f"commit {number} of incarnation {self._node[1]} of node {self._node[0]}")
+            raise self._fenced(number)
         if not self._has_standby:
             self.proven = max(self.proven, number)
+
+    def _fenced(self, number: int) -> Fenced:
+        return Fenced(f"commit {number} of incarnation {self._node[1]} of node {self._node[0]}")
+
+    async def _commit_on_basis(
+        self, fence: tuple[int, ...], changes: Changes, rests_on: Sequence[Basis], limit_s: float
+    ) -> Any:
+        if self._commit_chunks_on_basis is None:
+            assert self._connection is not None
+            self._commit_chunks_on_basis = await self._connection.prepare(
+                sql.COMMIT_CHUNKS_ON_BASIS, timeout=_CONNECT_S
+            )
+        columns = (*_chunk_columns(changes.chunks), *_basis_columns(rests_on))
+        return await self._commit_chunks_on_basis.fetchval(*fence, *columns, timeout=limit_s)
 
     async def prove(self, number: int) -> None:
         prover = None
@@ -173,19 +195,28 @@ class PostgresStore:
             raise
 
     async def _commit_swaps(
-        self, connection: asyncpg.Connection[Any], fence: tuple[int, ...], changes: Changes
-    ) -> Any:
-        """Commit in several statements: one cannot both remove a row and write it again."""
-        node_id, incarnation, _, previous = fence
+        self,
+        connection: asyncpg.Connection[Any],
+        fence: tuple[int, ...],
+        changes: Changes,
+        rests_on: Sequence[Basis],
+    ) -> None:
+        """Commit in several statements: one cannot both remove a row and write it again.
+
+        Raises Fenced, which undoes all of them.
+        """
+        node_id, incarnation, number, previous = fence
         async with connection.transaction():
             held = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
             if held is None:
-                return None
+                raise self._fenced(number)
             for swap in changes.swaps:
                 await self._swap(connection, swap)
             for move in changes.moves:
                 await self._replace(connection, move)
-            return await self._commit_all.fetchval(*fence, *_all_columns(changes))
+            columns = _all_columns(changes, rests_on)
+            if await self._commit_all.fetchval(*fence, *columns) is None:
+                raise self._fenced(number)
 
     async def _swap(self, connection: asyncpg.Connection[Any], swap: Swap) -> None:
         segment = swap.segment
@@ -201,22 +232,30 @@ class PostgresStore:
         rows = [(*chunk.key, *chunk[1:]) for chunk in move.chunks]
         await connection.executemany(sql.ADD_CHUNK, rows)
 
+    async def has(self, bases: Sequence[Basis]) -> bool:
+        # By the connection for commits: it leads to the server that they go to.
+        rows = await self._ask(sql.LAST_COMMITS, [basis.node_id for basis in bases])
+        found = {node_id: (incarnation, number) for node_id, incarnation, number in rows}
+        return all_are_there(bases, found)
+
     async def last_commit(self) -> int:
+        rows = await self._ask(sql.LAST_COMMITS, [self._node[0]])
+        own = f"incarnation {self._node[1]} of node {self._node[0]}"
+        if not rows or rows[0][1] < self._node[1]:
+            raise Forgotten(own)
+        if rows[0][1] > self._node[1]:
+            raise Fenced(own)
+        return int(rows[0][2])
+
+    async def _ask(self, statement: str, *arguments: Any) -> Any:
+        """Return rows, read by the connection for commits. Raises StoreUnavailable."""
         if self._connection is None:
             raise StoreUnavailable("there is no connection")
         try:
-            row = await self._connection.fetchrow(
-                sql.LAST_COMMIT, self._node[0], timeout=_CONNECT_S
-            )
+            return await self._connection.fetch(statement, *arguments, timeout=_CONNECT_S)
         except _TROUBLE as error:
             self._give_up()
             raise StoreUnavailable(_told(error)) from error
-        own = f"incarnation {self._node[1]} of node {self._node[0]}"
-        if row is None or row[0] < self._node[1]:
-            raise Forgotten(own)
-        if row[0] > self._node[1]:
-            raise Fenced(own)
-        return int(row[1])
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         keys = _key_columns([one.key for one in wanted])
@@ -374,13 +413,22 @@ def _chunk_columns(chunks: Sequence[Chunk]) -> tuple[list[Any], ...]:
     )
 
 
-def _all_columns(changes: Changes) -> tuple[list[Any], ...]:
+def _basis_columns(bases: Sequence[Basis]) -> tuple[list[Any], ...]:
+    return (
+        [basis.node_id for basis in bases],
+        [basis.incarnation for basis in bases],
+        [basis.number for basis in bases],
+    )
+
+
+def _all_columns(changes: Changes, rests_on: Sequence[Basis]) -> tuple[list[Any], ...]:
     segments, starts = changes.segments, changes.starts
     replaced = [one for one in changes.attachments if one.data is not None and not one.is_append]
     appended = [one for one in changes.attachments if one.data is not None and one.is_append]
     deleted = [one for one in changes.attachments if one.data is None]
     return (
         *_chunk_columns(changes.chunks),
+        *_basis_columns(rests_on),
         *_key_columns([one.key for one in segments]),
         [one.base_offset for one in segments],
         [one.end_offset for one in segments],

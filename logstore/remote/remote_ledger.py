@@ -104,6 +104,7 @@ class RemoteLedger(CommittedLedger):
         """`stored` is what was loaded. `is_wholly_loaded`: it is all of the log, and stays in
         memory until it is iterated over."""
         super().__init__(group_commit)
+        self._group_commit = group_commit
         self.key = key
         self._reads = reads
         self._tail = tail

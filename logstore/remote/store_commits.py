@@ -1,6 +1,8 @@
 """The medium of group commit where ledgers are in a shared store: one commit for each sync.
 
-A commit is sent when the one before it has had its effect. It is acknowledged when it is proven:
+A commit is sent when the one before it has had its effect. It is *ordered* then: what any node
+writes from here on comes after it, if that rests on it (`Basis`). It is acknowledged when it is
+proven:
 the proofs of several commits are under way at once, and the next commit meanwhile, so the time that
 a standby takes is waited for once, not in turn. The proof of a commit is one of all before it.
 
@@ -22,6 +24,8 @@ from logstore.disk.files import StorageFailure
 from logstore.remote.commit_store import (
     LEASE_MS,
     PROOFS_MAX,
+    Basis,
+    BasisLost,
     Changes,
     Commit,
     CommitsLost,
@@ -58,6 +62,7 @@ class _Unproven:
         #: It renewed the lease at this time or later.
         self.sent_at_ms = 0
         self.had_effect = False
+        self.is_ordered = False
 
     def make_room_once(self) -> None:
         """Let the next commit begin."""
@@ -84,7 +89,11 @@ class StoreCommits:
         self._now_ms = now_ms
         self._on_trouble = on_trouble
         self._number = 0  # the highest that any commit was given
-        self._had_effect = 0  # of the last commit that has returned
+        self._had_effect = 0  # the highest that has returned
+        #: What the next commit rests on, by node.
+        self._bases: dict[int, Basis] = {}
+        #: Called for each commit, in their order, once it is ordered: before it is acknowledged.
+        self.on_ordered: Callable[[], None] = _ignore
         self._proven = 0  # of the last one that was acknowledged
         #: In the order of their numbers: the next commit goes behind the last of them.
         self._unproven: deque[_Unproven] = deque()
@@ -111,6 +120,16 @@ class StoreCommits:
         asked_at_ms = self._now_ms()
         return lambda: self.renewed_at_ms > asked_at_ms
 
+    @property
+    def unproven(self) -> int | None:
+        """The number of the last commit that is ordered, if it may be taken back yet."""
+        return None if self._had_effect <= self._proven else self._had_effect
+
+    def rest_on(self, basis: Basis) -> None:
+        """Let all commits that have not begun yet be for nothing without that one."""
+        known = self._bases.get(basis.node_id, basis)
+        self._bases[basis.node_id] = max(known, basis)
+
     async def begin(self) -> None:
         """Connect, and find out which number the next commit has.
 
@@ -128,7 +147,9 @@ class StoreCommits:
         settles: bool,
     ) -> None:
         """Commit what these have to write; with none, renew the lease."""
-        commit = Commit(self._number + 1, self._number, changes_of(syncs))
+        rests_on = (*self._bases.values(),)
+        self._bases.clear()
+        commit = Commit(self._number + 1, self._number, changes_of(syncs), rests_on)
         self._number = commit.number
         one = _Unproven(commit, done, make_room)
         self._unproven.append(one)
@@ -155,12 +176,25 @@ class StoreCommits:
             except (OutcomeUnknown, Fenced) as trouble:
                 self._on_trouble(str(trouble))
                 await self._recover(recoveries)
+        self._note_effect(one)
+        self._note_proven()
+        for each in self._unproven:
+            if not each.had_effect:
+                break
+            self._order(each)
+
+    def _note_effect(self, one: _Unproven) -> None:
+        one.had_effect = True
         self._had_effect = max(self._had_effect, one.commit.number)
+
+    def _order(self, one: _Unproven) -> None:
+        if not one.is_ordered:
+            one.is_ordered = True
+            self.on_ordered()
 
     async def _prove(self, one: _Unproven) -> None:
         """Return when the commit is there for good. Raises NodeFenced, CommitsLost."""
         number, changes = one.commit.number, one.commit.changes
-        self._note_proven()
         while number > self._proven:
             async with self._proofs:
                 if number <= self._proven:
@@ -183,6 +217,7 @@ class StoreCommits:
             one = self._unproven.popleft()
             self.renewed_at_ms = one.sent_at_ms
             self._lease_until_ms = one.sent_at_ms + LEASE_MS - LEASE_MARGIN_MS
+            self._order(one)
             one.done(None)
 
     async def _recover(self, recoveries: int) -> None:
@@ -197,18 +232,36 @@ class StoreCommits:
                 try:
                     for one in [*self._unproven]:
                         if one.commit.number > last:
+                            if not await self._may_send(one.commit):
+                                break
                             await self._send(one)
-                except (OutcomeUnknown, Fenced) as trouble:
+                    else:
+                        self._recoveries += 1
+                except (OutcomeUnknown, StoreUnavailable, Fenced) as trouble:
                     self._on_trouble(str(trouble))
-                else:
-                    self._recoveries += 1
+
+    async def _may_send(self, commit: Commit) -> bool:
+        """Return whether what a commit rests on is there, or after a while that it is not yet.
+
+        A fail-over may have taken it back. Its node writes it again, or is replaced by one that
+        never knew of it: then this node has what it may not keep. Raises NodeFenced then.
+        """
+        if not commit.rests_on:
+            return True
+        try:
+            if await self._store.has(commit.rests_on):
+                return True
+        except BasisLost as lost:
+            raise NodeFenced(f"what this node has written rests on {lost}") from lost
+        await asyncio.sleep(_RETRY_FIRST_S)
+        return False
 
     async def _send(self, one: _Unproven) -> None:
         sent_at_ms = self._now_ms()
         await self._store.commit(one.commit)
         # Not where it was refused: an earlier copy may have had its effect then.
         one.sent_at_ms = sent_at_ms
-        one.had_effect = True
+        self._note_effect(one)
 
     def _fail(self, failure: StorageFailure) -> None:
         """Tell of what has ended all commits, once."""
@@ -259,6 +312,10 @@ class StoreCommits:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
+
+
+def _ignore() -> None:
+    """What is told of the order before a hook is set."""
 
 
 def changes_of(syncs: Sequence[Sync]) -> Changes:

@@ -61,6 +61,7 @@ class FileLedger(CommittedLedger):
         The caller keeps other processes out of the directory, by a lock above it.
         """
         super().__init__(group_commit, start_offset)
+        self._group_commit = group_commit
         #: What opening found, for the log and for tests.
         self.recovered: Recovered | None = None
         #: Is told by opening what the log lacks, before anything is cut off.

@@ -340,6 +340,18 @@ class Appends(Protocol):
         as for `until_durable`.
         """
 
+    def is_ordered(self, end_offset: int) -> bool:
+        """Return whether everything below `end_offset` is ordered: what any node writes from then
+        on survives no crash without it. It may not be read yet (`logstore.sync.committed_ledger`).
+        """
+
+    def when_ordered(self, end_offset: int, waiter: Waiter) -> bool:
+        """Call `waiter` once `is_ordered(end_offset)`; False: it is so. Failures as of
+        `when_durable`."""
+
+    def until_ordered(self, end_offset: int) -> asyncio.Future[None] | None:
+        """As `until_durable`, of `is_ordered`."""
+
     def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
         """Return a future that resolves once `durable_end_offset >= end_offset`; None: it is.
 

@@ -35,6 +35,7 @@ class MemoryLedger(CommittedLedger):
         self, group_commit: GroupCommit, *, segment_bytes: int = 2**30, start_offset: int = 0
     ) -> None:
         super().__init__(group_commit, start_offset)
+        self._group_commit = group_commit
         self.attachments = MemoryAttachments()
         self.segments = MemorySegments(start_offset, self.attachments)
         self.batches = self.segments

@@ -23,7 +23,6 @@ What a sync does is the medium's: files and a journal (`logstore.sync.file_syncs
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,6 +33,9 @@ from typing import TypeAlias
 from logstore.disk.barriers import SYNC_ALL_FROM, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem, StorageFailure
+from logstore.sync.committed_ledger import CommittedLedger as CommittedLedger
+from logstore.sync.committed_ledger import LedgerClosed as LedgerClosed
+from logstore.sync.committed_ledger import Waiter as Waiter
 from logstore.sync.file_syncs import FileSyncs
 from logstore.sync.journal import JOURNALED_BYTES_MAX, Journal
 from logstore.sync.medium import Medium, Performed
@@ -42,14 +44,6 @@ from logstore.sync.sync_executors import Sync as Sync
 
 #: How long an append that may wait stays without a sync. Bounds what a power loss may take back.
 PATIENCE_SECONDS = 0.05
-
-#: Called in the step of the sync once what it waits for is durable, or with why that never will be.
-#: A failure is told in the middle of a step: do nothing then but remember it, or call later.
-Waiter: TypeAlias = Callable[[Exception | None], None]
-
-
-class LedgerClosed(Exception):
-    """The ledger was closed before an append was durable: by a deletion, or by the stop."""
 
 
 def _tell_none() -> None:
@@ -112,6 +106,8 @@ class GroupCommit:
         self._unsynced_bytes = 0  # written since the last sync began, to files that the journal has
         self._choose = choose
         self._under_way: deque[_Round] = deque()  # the oldest first
+        #: How many of these are ordered; None: the medium orders nothing before it is durable.
+        self._ordered: int | None = None
         self._has_room = False  # whether the newest of these does not hold up the next one
         #: Those that wait for the end of a sync that has not begun.
         self._settling: list[asyncio.Future[None]] = []
@@ -149,6 +145,30 @@ class GroupCommit:
             self._settling.append(settled)
             self._schedule()
             await settled
+
+    def begin_order(self) -> Callable[[], None]:
+        """Return what the medium calls for each sync, in their order, once it is ordered: before
+        it has ended. Call it before any append."""
+        self._ordered = 0
+        return self._note_ordered
+
+    @property
+    def has_order(self) -> bool:
+        """Whether the medium orders appends before they are durable."""
+        return self._ordered is not None
+
+    def _note_ordered(self) -> None:
+        assert self._ordered is not None
+        covered = self._under_way[self._ordered][0]
+        self._ordered += 1
+        served = [
+            member.order.advance(sync.end_offset)
+            for member, sync in covered
+            if member.order is not None
+        ]
+        for waiters in served:
+            for waiter in waiters:
+                waiter(None)
 
     @property
     def is_idle(self) -> bool:
@@ -320,6 +340,7 @@ class GroupCommit:
 
     def _complete(self) -> None:
         covered, settling, _ = self._under_way.popleft()
+        self._ordered = self._ordered and self._ordered - 1
         try:
             for member, sync in covered:
                 end_offset = sync.end_offset
@@ -383,97 +404,3 @@ def _perform_nothing(
     _syncs: Sequence[Sync], _done: Performed, _make_room: Callable[[], None], *, settles: bool
 ) -> None:
     raise AssertionError("without a medium nothing has to be durable")
-
-
-def _ignore(_offset: int) -> None:
-    """The hook before one is set."""
-
-
-def _resolve(future: asyncio.Future[None], failure: Exception | None) -> None:
-    """End the wait of a coroutine, which may have been cancelled meanwhile."""
-    if future.done():
-        return
-    if failure is None:
-        future.set_result(None)
-    else:
-        future.set_exception(failure)
-        # Marked as seen: the coroutine that asked may be gone before it awaits.
-        future.exception()
-
-
-class CommittedLedger(ABC):
-    """The durable end offset of a ledger. Only group commit moves it after opening.
-
-    Subclasses say what a sync covers (`begin_sync`), and where the ledger starts and ends.
-    """
-
-    def __init__(self, group_commit: GroupCommit, start_offset: int = 0) -> None:
-        self.on_durable: Callable[[int], None] = _ignore
-        self.on_roll: Callable[[int], None] = _ignore
-        self._group_commit = group_commit
-        # Plain attributes, not properties: every append and every answer reads them.
-        self.start_offset = start_offset
-        self.end_offset = self.durable_end_offset = start_offset
-        #: What the sync under way, or the last one, covers; subclasses say so when it begins.
-        self._begun_end_offset = 0
-        #: Why nothing becomes durable any more; None: it does.
-        self._end: Exception | None = None
-        self.waiters: list[tuple[int, Waiter]] = []
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing becomes durable any more: closed, or the storage has failed."""
-        return self._end is not None
-
-    def check_open(self) -> None:
-        if self._end is not None:
-            raise self._end
-
-    def when_durable(self, end_offset: int, waiter: Waiter) -> bool:
-        if self.durable_end_offset >= end_offset:
-            return False
-        if self._end is not None:
-            raise self._end
-        if end_offset > self._begun_end_offset and not self._group_commit.is_due:
-            self._group_commit.hasten(self)
-        self.waiters.append((end_offset, waiter))
-        return True
-
-    def until_durable(self, end_offset: int) -> asyncio.Future[None] | None:
-        if self.durable_end_offset >= end_offset:
-            return None
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.when_durable(end_offset, partial(_resolve, future))
-        return future
-
-    # Called by group commit.
-
-    @abstractmethod
-    def begin_sync(self) -> Sync:
-        """Return everything written so far. The files stay the ledger's, which may close them.
-
-        Raises `StorageFailure` where something had to be written for it and could not be.
-        """
-
-    def complete_sync(self, sync: Sync) -> None:  # noqa: B027  # not every storage has to
-        """Take note that `durable_end_offset` has moved. Do not call anything else from here."""
-
-    def take_served(self) -> list[Waiter]:
-        """Hand over the waiters that are served."""
-        waiting, end_offset = self.waiters, self.durable_end_offset
-        self.waiters = [entry for entry in waiting if entry[0] > end_offset]
-        return [waiter for offset, waiter in waiting if offset <= end_offset]
-
-    def fail_waiters(self, failure: Exception) -> None:
-        """Fail every waiter: nothing becomes durable any more."""
-        self._end = failure
-        waiting, self.waiters = self.waiters, []
-        for _, waiter in waiting:
-            waiter(failure)
-
-    def _stop_committing(self) -> None:
-        """Leave group commit and fail every waiter: the ledger is closed."""
-        self._group_commit.forget(self)
-        # The hooks hold what owns this ledger. Without them both go without a garbage collection.
-        self.on_durable = self.on_roll = _ignore
-        self.fail_waiters(LedgerClosed("closed before it was durable"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from coordinator.transactions.coordinator_fences import CoordinatorFences
 from coordinator.transactions.metadata import TopicPartition
 from coordinator.transactions.remembered_holds import RememberedHolds
+from logstore.remote.commit_store import Bases
 from magnetar.clock import Clock
 from magnetar.peers.node_peers import NodePeers
 from magnetar.peers.tables import PeerApi, PeerApis
@@ -42,15 +43,17 @@ class AmongPeers:
         held: RememberedHolds,
         participants: LocalParticipants,
         clock: Clock,
+        bases: Bases | None,
     ) -> None:
         """`held` is what `participants` tells of each marker."""
+        self._bases = bases
         self._peers = peers
         self._nodes = nodes
         self._participants = participants
         self._clock = clock
-        self.holds = HoldsElsewhere(nodes, peers, held)
+        self.holds = HoldsElsewhere(nodes, peers, held, bases)
         self.told = HoldsTold(nodes, peers, moves=topics.placement.moves)
-        self.markers = MarkersElsewhere(nodes, peers, participants, clock)
+        self.markers = MarkersElsewhere(nodes, peers, participants, clock, bases)
         self.producers = ProducersElsewhere(peers, lambda: _coordinators(topics))
         topics.on_deleted.append(lambda topic: held.forget_topic(topic.name))
         if topics.placement.moves:
@@ -64,7 +67,7 @@ class AmongPeers:
     ) -> None:
         """Answer peers from now on: once every shard is replayed. Raises OSError."""
         requests = PeerRequests(
-            transactions, self._participants, self._clock, self._nodes.see_changes
+            transactions, self._participants, self._clock, self._nodes.see_changes, self._bases
         )
         await self._peers.listen(_apis(requests, self.holds), fail)
 

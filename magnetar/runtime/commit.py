@@ -189,12 +189,17 @@ class Commits:
             earlier.append(commit)
             if plan is Plan.ONE_RECORD:
                 self.note_completed(work, end_offset)
-            go_on = partial(self._on_decided, commit)
-            if not log.ledger.when_durable(end_offset, go_on):
+            go_on = partial(self._on_decided, commit, end_offset)
+            # Other nodes may append their markers once the decision is ordered: no crash leaves
+            # them without it.
+            is_ordering = plan is Plan.OWN_WITH_DECISION
+            wait = log.ledger.when_ordered if is_ordering else log.ledger.when_durable
+            if not wait(end_offset, go_on):
                 go_on(None)
 
-    def _on_decided(self, commit: _Commit, failure: Exception | None) -> None:
-        """Go on with a commit whose decision is durable: no crash can undo what its markers say.
+    def _on_decided(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
+        """Go on with a commit whose decision is durable, or ordered where other nodes have more to
+        do for it than this one: no crash can undo what its markers say, and leave them.
 
         Called in the step of the sync. A failure is raised later: told so, as waiters are, the rest
         of that step is not over.
@@ -208,16 +213,20 @@ class Commits:
             or commit.owed
             or commit.left
         )
-        if not has_more and self._participants.are_durable(commit.markers):
+        is_durable = commit.log.high_watermark >= end_offset
+        if not has_more and is_durable and self._participants.are_durable(commit.markers):
             self._show(commit)
             return
-        commit.task = asyncio.get_running_loop().create_task(self._carry_out(commit, failure))
+        going_on = self._carry_out(commit, end_offset, failure)
+        commit.task = asyncio.get_running_loop().create_task(going_on)
         commit.task.add_done_callback(partial(self._on_ended, commit))
 
-    async def _carry_out(self, commit: _Commit, failure: Exception | None) -> None:
+    async def _carry_out(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
         if failure is not None:
             raise failure
         await self._mark(commit)
+        if commit.log.high_watermark < end_offset:
+            await commit.log.durable(end_offset)
         for earlier in commit.after:
             await earlier.until_ended()
         self._show(commit)
@@ -243,11 +252,13 @@ class Commits:
             # At once, however many: a redrive is over before the first client is served.
             for markers in self._appending(commit, _MARKED_LATER[commit.plan]):
                 commit.markers += markers
-        await self._participants.durable(commit.markers)
+        if commit.plan is not Plan.OWN_WITH_DECISION:
+            await self._participants.durable(commit.markers)
         if self._elsewhere is not None and (commit.owed or commit.left):
             part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
             owed = [*commit.owed, *owed_of(commit.left)]
             await self._elsewhere.bring(owed, part, commit.log.leader_epoch)
+        await self._participants.durable(commit.markers)
 
     async def _mark_in_slices(self, commit: _Commit) -> None:
         """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
@@ -355,12 +366,15 @@ class Commits:
             await asyncio.wait(ends, timeout=None if timeout_ms is None else timeout_ms / 1000)
 
     async def until_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
-        """Return when data of the id's next transaction may be appended."""
+        """Return when data of the id's next transaction may be appended.
+
+        Once COMPLETE_* is ordered: no crash leaves that data without it then.
+        """
         end_offset = self.completed.get(transactional_id)
         if end_offset is None:
             return
-        if log.high_watermark < end_offset:
-            await log.durable(end_offset)
+        if not log.ledger.is_ordered(end_offset):
+            await log.ordered(end_offset)
         if self.completed.get(transactional_id) == end_offset:
             del self.completed[transactional_id]
 
@@ -370,7 +384,7 @@ class Commits:
         Ask it of ids that are in `completed`. A client that waits for the answer to its
         AddPartitionsToTxn never meets the refusal.
         """
-        if log.high_watermark < self.completed[transactional_id]:
+        if not log.ledger.is_ordered(self.completed[transactional_id]):
             raise KafkaError(
                 ErrorCode.CONCURRENT_TRANSACTIONS,
                 f"{transactional_id}: the end of its last transaction is not durable yet",

@@ -3,9 +3,10 @@
 A partition takes transactional data only if the coordinator holds it in the producer's transaction
 (KIP-890: op before data). Where the coordinator is another node, AddPartitionsToTxn asks it: to add
 the partition (transaction version 2) or to verify that it was added (version 1). The coordinator
-answers when that is durable, so no data is ahead of its add. The answer is remembered until the
-marker of the transaction (`coordinator.transactions.remembered_holds`), and looked at once more in
-the step that appends; the partition checks the producer's epoch in that step too.
+answers when that is ordered, and the data rests on it, so no data is ahead of its add
+(`magnetar.runtime.bases`). The answer is remembered until the marker of the transaction
+(`coordinator.transactions.remembered_holds`), and looked at once more in the step that appends; the
+partition checks the producer's epoch in that step too.
 
 The answer to a verification names whatever the transaction holds, so that a client that sends each
 partition's batch by itself costs one question (docs/decisions/0053-cost-of-nodes.md).
@@ -18,6 +19,8 @@ from typing import NamedTuple, Protocol
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.remembered_holds import RememberedHolds
+from logstore.remote.commit_store import Bases
+from magnetar.runtime.bases import rest_on_basis
 from magnetar.runtime.peer_messages import HoldsToldRequest
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from wire.error_code import ErrorCode
@@ -87,11 +90,15 @@ Codes = dict[TopicPartition, ErrorCode]
 class HoldsElsewhere:
     """What this node asks other coordinators before it appends data of their transactions."""
 
-    def __init__(self, coordinators: Coordinators, peers: Peers, held: RememberedHolds) -> None:
-        """`held` is told of every marker that this node appends."""
+    def __init__(
+        self, coordinators: Coordinators, peers: Peers, held: RememberedHolds, bases: Bases | None
+    ) -> None:
+        """`held` is told of every marker that this node appends. `bases`: what the data rests on,
+        which is appended because of an answer."""
         self._coordinators = coordinators
         self._held = held
-        self.calls: SharedCalls[Asked, Codes] = SharedCalls(peers, VERSION, _encode, _decode)
+        self._bases = bases
+        self.calls: SharedCalls[Asked, Codes] = SharedCalls(peers, VERSION, _encode, self._decode)
 
     def is_elsewhere(self, transactional_id: str | None) -> bool:
         """Return whether another node coordinates the id."""
@@ -179,6 +186,19 @@ class HoldsElsewhere:
             )
         return codes
 
+    def _decode(self, response: Message) -> list[Codes]:
+        assert isinstance(response, AddPartitionsToTxnResponse)
+        # Before data: this is called in the step in which the answer arrives.
+        rest_on_basis(response, self._bases)
+        return [
+            {
+                TopicPartition(topic.name, one.partition_index): _CODES[one.partition_error_code]
+                for topic in transaction.topic_results
+                for one in topic.results_by_partition
+            }
+            for transaction in response.results_by_transaction
+        ]
+
 
 def _encode(asked: Sequence[Asked]) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(
@@ -196,15 +216,3 @@ def _encode(asked: Sequence[Asked]) -> AddPartitionsToTxnRequest:
             for one in asked
         ]
     )
-
-
-def _decode(response: Message) -> list[Codes]:
-    assert isinstance(response, AddPartitionsToTxnResponse)
-    return [
-        {
-            TopicPartition(topic.name, result.partition_index): _CODES[result.partition_error_code]
-            for topic in transaction.topic_results
-            for result in topic.results_by_partition
-        }
-        for transaction in response.results_by_transaction
-    ]

@@ -56,6 +56,10 @@ class Shard(Protocol):
         """Return when everything below `end_offset` is durable."""
         ...
 
+    async def ordered(self, end_offset: int) -> None:
+        """Return when everything below `end_offset` is ordered."""
+        ...
+
 
 class HoldsTold:
     """The way of adds to the leaders on other nodes."""
@@ -76,11 +80,12 @@ class HoldsTold:
         """Return when data for an add may come; call in the step that appended it.
 
         The add is durable then where another node leads one of its partitions: data there waits
-        for that in any case. Where coordinators move, it always is: the next one knows nothing
-        else, and would refuse the data.
+        for that in any case. Where coordinators move, it is always ordered: the next one knows
+        nothing else, and would refuse the data. What is written because of it is never there
+        without it (`magnetar.runtime.bases`), and an acknowledgement of data comes after both.
         """
         if self._moves:
-            await shard.durable(end_offset)
+            await shard.ordered(end_offset)
             return
         by_node = self._by_node(partitions)
         if not by_node:

@@ -1,9 +1,10 @@
 """Markers for partitions that other nodes lead, brought there by WriteTxnMarkers.
 
-The decision is durable before the first of them leaves, and COMPLETE_* is written after the last is
-durable. A node that does not answer is asked again for as long as it takes: the outcome is decided,
-and its readers wait for nothing else. What is sent twice does no harm (`magnetar.peers.listening`
-has why a late first copy cannot arrive after the answer to the second).
+The decision is ordered before the first of them leaves: durable, or the markers rest on it
+(`magnetar.runtime.bases`). COMPLETE_* is written after the last is durable. A node that does not
+answer is asked again for as long as it takes: the outcome is decided, and its readers wait for
+nothing else. What is sent twice does no harm (`magnetar.peers.listening` has why a late first copy
+cannot arrive after the answer to the second).
 
 A partition is skipped only if the catalog, read again, no longer has it. A peer may know less of
 the catalog than this node, and a marker skipped for that would lose a commit.
@@ -13,18 +14,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Protocol
 
 from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
+from logstore.remote.commit_store import Bases
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
+from magnetar.runtime.bases import name_basis
 from magnetar.runtime.marker_messages import VERSION, Codes, OwedMarkers, decode_codes, encode
 from magnetar.runtime.participants import LeftMarker, Participants, owed_of
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from magnetar.storage.database import CatalogUnavailable
 from wire.error_code import ErrorCode
+from wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 _log = get_logger("transactions")
 
@@ -58,13 +63,16 @@ class Leaders(Protocol):
 class MarkersElsewhere:
     """The way of markers to other nodes."""
 
-    def __init__(self, leaders: Leaders, peers: Peers, local: Participants, clock: Clock) -> None:
-        """`local`: the partitions of this node, should it lead a partition meanwhile."""
+    def __init__(
+        self, leaders: Leaders, peers: Peers, local: Participants, clock: Clock, bases: Bases | None
+    ) -> None:
+        """`local`: the partitions of this node, should it lead a partition meanwhile. `bases`: what
+        the markers rest on: the decision."""
         self._leaders = leaders
         self._local = local
         self._clock = clock
         self._calls: SharedCalls[OwedMarkers, Codes] = SharedCalls(
-            peers, VERSION, encode, decode_codes
+            peers, VERSION, partial(_encode, bases), decode_codes
         )
         #: Nodes that do not answer, each named in the log once.
         self._silent: set[int] = set()
@@ -97,7 +105,7 @@ class MarkersElsewhere:
     async def bring(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> None:
         """Return when every partition of `owed`, which was not led here, has its marker durably.
 
-        Call once the decision is durable. `part`: MARKERS, or MISSING_MARKERS where some may have
+        Call once the decision is ordered. `part`: MARKERS, or MISSING_MARKERS where some may have
         theirs already.
         """
         again_s = RETRY_S_MIN
@@ -190,6 +198,12 @@ class MarkersElsewhere:
         except CatalogUnavailable:
             return False
         return True
+
+
+def _encode(bases: Bases | None, owed: Sequence[OwedMarkers]) -> WriteTxnMarkersRequest:
+    request = encode(owed)
+    name_basis(request, bases)
+    return request
 
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -17,11 +17,13 @@ from coordinator.transactions.add_partitions import check_holds
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import encode_record
 from logstore.partition.log import PartitionLog
+from logstore.remote.commit_store import Bases
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime import marker_messages
 from magnetar.runtime.add_messages import encode_held, partitions_of
+from magnetar.runtime.bases import name_basis, rest_on_basis
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.marker_messages import Codes, OwedMarkers
 from magnetar.runtime.participants import LocalParticipants
@@ -67,8 +69,11 @@ class PeerRequests:
         participants: LocalParticipants,
         clock: Clock,
         see_changes: Callable[[], Awaitable[int]],
+        bases: Bases | None,
     ) -> None:
-        """`see_changes` applies what the catalog has."""
+        """`see_changes` applies what the catalog has. `bases`: what peers are told rests on this
+        node's commits, and what they tell on theirs."""
+        self._bases = bases
         self._transactions = transactions
         self._participants = participants
         self._clock = clock
@@ -96,11 +101,22 @@ class PeerRequests:
     # --- AddPartitionsToTxn
 
     def add_partitions(self, request: AddPartitionsToTxnRequest) -> Message | DelayedResponse:
-        """Add or verify the partitions of each transaction; answer once that is durable."""
+        """Add or verify the partitions of each transaction; answer once that is ordered."""
         awaited: list[_Awaited] = []
         results = [self._add_or_verify(one, awaited) for one in request.transactions]
         response = AddPartitionsToTxnResponse(results_by_transaction=results)
-        return _answered(response, awaited)
+
+        def make(_: bool) -> Message:
+            for log, end_offset in awaited:
+                if not log.ledger.is_ordered(end_offset):
+                    log.ledger.check_open()
+            name_basis(response, self._bases)
+            return response
+
+        delayed = DelayedResponse(PATIENCE_S, make)
+        for log, end_offset in awaited:
+            delayed.waits += log.ledger.when_ordered(end_offset, delayed.on_durable)
+        return delayed if delayed.waits else make(False)
 
     def _add_or_verify(
         self, asked: AddPartitionsToTxnTransaction, awaited: list[_Awaited]
@@ -157,6 +173,7 @@ class PeerRequests:
 
     def write_markers(self, request: WriteTxnMarkersRequest) -> Message | DelayedResponse:
         """Append markers; answer each partition once its marker is durable and visible."""
+        rest_on_basis(request, self._bases)
         all_codes: list[Codes] = []
         awaited: list[tuple[Codes, TopicPartition, _Awaited]] = []
         for owed in marker_messages.decode(request):

@@ -91,6 +91,10 @@ class RunningShard(Generic[StateT, RecordT]):
         """Return a wait until everything before `end_offset` (exclusive) survives a power loss."""
         return self.log.durable(end_offset)
 
+    def ordered(self, end_offset: int) -> Coroutine[Any, Any, None]:
+        """Return a wait until what any node writes survives nothing that takes this back."""
+        return self.log.ordered(end_offset)
+
     def replay(self, select: Callable[[Iterator[LogEntry]], Iterable[LogEntry]] = iter) -> None:
         """Fold what the log holds, in offset order. Blocks. WireError: the log holds garbage.
 

@@ -29,6 +29,7 @@ from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.disk.room import Room
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
+from logstore.remote.commit_store import Bases
 from logstore.sync.group_commit import GroupCommit
 from logstore.sync.journal import JournalDamaged
 from logstore.sync.sync_executors import SyncDurations, SyncExecutor
@@ -260,6 +261,8 @@ class Logs:
 
     #: What moves to a bucket, once `begin_as` was called; None: there is none.
     bulk: Bulk | None = None
+    #: How commits of several nodes rest on one another; None: what is ordered is durable.
+    bases: Bases | None = None
 
     async def delete_remains(self, topic_ids: Collection[UUID]) -> set[UUID]:
         """Delete what is left of deleted topics in a shared store; return of which anything was.

@@ -14,7 +14,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.remote.backlog import Backlog
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_sizes import taking_turns
-from logstore.remote.commit_store import CommitStore
+from logstore.remote.commit_store import Basis, CommitStore
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.offload import PREFIX, Bulk, Offload, Sweep
 from logstore.remote.remote_directory import RemoteDirectory
@@ -67,6 +67,9 @@ class RemoteLogs(Logs):
             medium=commits,
             choose=taking_turns,
         )
+        commits.on_ordered = group_commit.begin_order()
+        self._commits, self._own = commits, (-1, -1)
+        self.bases = self
         self._remote = RemoteDirectory(
             store,
             commits,
@@ -83,6 +86,7 @@ class RemoteLogs(Logs):
     def begin_as(self, node_id: int, incarnation: int) -> None:
         super().begin_as(node_id, incarnation)
         self._store.begin_as(node_id, incarnation)
+        self._own = (node_id, incarnation)
         if self._objects is not None:
             own = (self._rows, self._objects, self._objects_prefix)
             offload = Offload(*own, incarnation, self._objects_after_ms)
@@ -104,6 +108,13 @@ class RemoteLogs(Logs):
 
     def proof(self) -> Callable[[], bool]:
         return self._remote.proof()
+
+    def basis(self) -> Basis | None:
+        number = self._commits.unproven
+        return None if number is None else Basis(*self._own, number)
+
+    def rest_on(self, basis: Basis) -> None:
+        self._commits.rest_on(basis)
 
     async def proven(self) -> None:
         """Return when a commit has returned that began after the call.

@@ -98,6 +98,12 @@ CLUSTER_FAULTS = (
         _landed_is_proven,
     ),
     Fault(
+        "basis-not-asked-for",
+        f"{_STORE}._is_there",
+        "A marker is there without the decision, and data without its hold.",
+        faulty.always(True),
+    ),
+    Fault(
         "hand-over-not-awaited",
         "magnetar.storage.led_partitions:LedPartitions.close",
         "A partition is handed over while a commit of its records is under way.",

@@ -20,6 +20,7 @@ from uuid import UUID
 from logstore.remote.commit_store import (
     LEASE_MS,
     AttachmentChange,
+    Basis,
     Changes,
     Chunk,
     Commit,
@@ -34,6 +35,7 @@ from logstore.remote.commit_store import (
     StoreUnavailable,
     Swap,
     Wanted,
+    all_are_there,
 )
 from logstore.remote.references import is_reference
 
@@ -116,6 +118,8 @@ class SimulatedDatabase:
         node = self.nodes.get(node_id)
         if node is None or (node.incarnation, node.number) != (incarnation, commit.previous):
             return False
+        if not all(self._is_there(basis) for basis in commit.rests_on):
+            return False
         changes = commit.changes
         keys = {change.key for changed in changes[:4] for change in changed}
         keys |= {swap.segment.key for swap in changes.swaps}
@@ -132,6 +136,14 @@ class SimulatedDatabase:
         node.lease_until_ms = self._now_ms() + LEASE_MS
         self._apply(changes)
         return True
+
+    def _is_there(self, basis: Basis) -> bool:
+        node = self.nodes.get(basis.node_id)
+        return (
+            node is not None
+            and node.incarnation == basis.incarnation
+            and node.number >= basis.number
+        )
 
     def _restore(self, node_id: int, node: _Node, logs: dict[LogKey, _Log | None]) -> None:
         self.nodes[node_id] = node
@@ -348,6 +360,13 @@ class SimulatedStore:
         if mishap is Mishap.REPLY_LOST:
             raise OutcomeUnknown(f"a proof of commit {number}: {mishap.name}")
         self.proven = max(self.proven, number)
+
+    async def has(self, bases: Sequence[Basis]) -> bool:
+        await self._ask()
+        nodes = self._database.nodes.items()
+        return all_are_there(
+            bases, {node_id: (node.incarnation, node.number) for node_id, node in nodes}
+        )
 
     async def last_commit(self) -> int:
         await self._ask()

@@ -9,6 +9,8 @@ import pytest
 
 from logstore.remote.commit_store import (
     AttachmentChange,
+    Basis,
+    BasisLost,
     Changes,
     Chunk,
     Commit,
@@ -43,22 +45,22 @@ class Place:
         self._simulated = SimulatedDatabase()
         self._is_made = False
 
-    async def store(self, incarnation: int = 5) -> CommitStore:
-        """Return a connected store of that incarnation of node 1."""
+    async def store(self, incarnation: int = 5, node_id: int = 1) -> CommitStore:
+        """Return a connected store of that incarnation."""
         store = SimulatedStore(self._simulated) if self._url is None else PostgresStore(self._url)
-        store.begin_as(1, incarnation)
+        store.begin_as(node_id, incarnation)
         await store.connect()
         return store
 
-    async def start(self, incarnation: int = 5) -> CommitStore:
+    async def start(self, incarnation: int = 5, node_id: int = 1) -> CommitStore:
         """Let that incarnation write from here on."""
-        self._simulated.start_node(1, incarnation)
+        self._simulated.start_node(node_id, incarnation)
         if self._url is not None:
             if not self._is_made:
                 await make_tables(self._url)
                 self._is_made = True
-            await start_node(self._url, 1, incarnation)
-        return await self.store(incarnation)
+            await start_node(self._url, node_id, incarnation)
+        return await self.store(incarnation, node_id)
 
 
 @pytest.fixture(params=["simulated", "postgresql"])
@@ -332,3 +334,49 @@ async def test_what_is_left_of_a_topic_is_found_in_every_table(store: CommitStor
     assert sorted(await store.remains({topic_id, UUID(int=13)})) == keys
     await store.delete(await store.remains({topic_id}))
     assert [*await store.remains({topic_id, other})] == [LogKey(other, 0)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        Changes([chunk(4)]),
+        Changes([chunk(4)], attachments=[AttachmentChange(KEY, "a", b"one")]),
+        Changes(moves=[Move(KEY, 0, 4, [chunk(0, b"moved"[:4])])]),
+    ],
+    ids=["chunks", "attachments", "moves"],
+)
+async def test_a_commit_is_nothing_without_what_it_rests_on(
+    place: Place, store: CommitStore, changes: Changes
+) -> None:
+    other = await place.start(9, node_id=2)
+    await write(store, Changes([chunk(0)]))
+    await write(other, Changes([chunk(0, key=OTHER)]))
+    before = await load(store)
+    resting = Commit(2, 1, changes, [Basis(2, 9, 1), Basis(2, 9, 2)])
+    with pytest.raises(Fenced):
+        await store.commit(resting)
+    assert not await store.has(resting.rests_on)
+    assert (await store.last_commit(), await load(store)) == (1, before)
+    await write(other, Changes())
+    assert await store.has(resting.rests_on)
+    await store.commit(resting)
+    assert await store.last_commit() == 2 and await load(store) != before
+    await other.close()
+
+
+async def test_what_an_incarnation_has_written_is_no_basis_after_its_successor(
+    place: Place, store: CommitStore
+) -> None:
+    other = await place.start(9, node_id=2)
+    await write(other, Changes())
+    bases = [Basis(2, 9, 1)]
+    assert await store.has(bases) and not await store.has([Basis(3, 1, 1)])
+    later = await place.start(10, node_id=2)
+    await write(later, Changes())
+    with pytest.raises(BasisLost, match="commit 1 of incarnation 9 of node 2"):
+        await store.has(bases)
+    with pytest.raises(Fenced):
+        await store.commit(Commit(1, 0, Changes([chunk(0)]), bases))
+    assert [*(await load(store)).chunks] == []
+    await other.close()
+    await later.close()

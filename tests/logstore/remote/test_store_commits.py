@@ -11,8 +11,10 @@ from logstore.disk.files import StorageFailure
 from logstore.remote.commit_store import (
     LEASE_MS,
     NOTHING,
+    Basis,
     Changes,
     Chunk,
+    Commit,
     CommitsLost,
     LogKey,
     Move,
@@ -324,3 +326,56 @@ async def test_the_own_lease_ends_before_that_of_the_store(world: World) -> None
     assert world.database.is_live(1)
     await world.perform([])
     assert [*seen, world.commits.is_leased] == [False, True, False, True]
+
+
+async def test_a_commit_is_ordered_before_it_is_proven_and_told_so_once(world: World) -> None:
+    seen: list[tuple[int, int | None, int]] = []
+    commits, proving = world.commits, world.store.prove
+    commits.on_ordered = lambda: seen.append((world.number, commits.unproven, world.store.proven))
+
+    async def prove(number: int) -> None:
+        assert seen, "told before the proof is asked for"
+        await proving(number)
+
+    world.store.prove = prove  # type: ignore[method-assign]  # looked at
+    await world.commit()
+    await world.commit(Mishap.REPLY_LOST)
+    assert seen == [(1, 1, 0), (2, 2, 1)]
+    assert commits.unproven is None
+
+
+async def test_without_a_standby_what_is_ordered_is_proven(world: World) -> None:
+    seen: list[int | None] = []
+    world.commits.on_ordered = lambda: seen.append(world.commits.unproven)
+    world.store.has_standby = False
+    await world.commit()
+    assert seen == [None]
+
+
+async def test_a_commit_whose_basis_was_taken_back_waits_until_it_is_there_again(
+    world: World,
+) -> None:
+    world.database.start_node(2, 9)
+    others = Commit(1, 0, Changes([Chunk(LogKey(KEY.topic_id, 9), 0, 1, b"decision")]))
+    assert world.database.commit(2, 9, others)
+    world.commits.rest_on(Basis(2, 9, 1))
+    world.database.fail_over()
+    commit = asyncio.ensure_future(world.commit())
+    await asyncio.sleep(0.05)
+    assert not commit.done() and world.stored() == []
+    assert world.database.commit(2, 9, others)
+    await commit
+    assert world.stored() == [0]
+    await world.commit()
+    assert world.stored() == [0, 1]
+
+
+async def test_a_node_ends_whose_commit_rests_on_what_will_never_be_there(world: World) -> None:
+    world.database.start_node(2, 9)
+    world.commits.rest_on(Basis(2, 9, 1))
+    commit = asyncio.ensure_future(world.commit())
+    await asyncio.sleep(0.01)
+    world.database.start_node(2, 10)
+    with pytest.raises(NodeFenced, match="rests on commit 1 of incarnation 9 of node 2"):
+        await commit
+    assert world.stored() == []

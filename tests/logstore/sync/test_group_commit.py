@@ -23,6 +23,7 @@ class Journal(CommittedLedger):
 
     def __init__(self, group_commit: GroupCommit, file: File) -> None:
         super().__init__(group_commit)
+        self._group_commit = group_commit
         self.file = file
         self.directories: list[str] = []
         self.failure: StorageFailure | None = None

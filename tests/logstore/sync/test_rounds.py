@@ -19,6 +19,7 @@ class Line(CommittedLedger):
 
     def __init__(self, group_commit: GroupCommit) -> None:
         super().__init__(group_commit)
+        self._group_commit = group_commit
         #: What was told of its waiters, in order.
         self.told: list[tuple[int, Exception | None]] = []
 
@@ -190,3 +191,37 @@ async def test_a_wait_for_everything_lets_none_take_turns() -> None:
     assert world.medium.ends == [[1, 1, 1]]
     world.medium.end()
     await settled
+
+
+def test_an_append_is_ordered_once_the_medium_says_so_and_durable_at_the_end() -> None:
+    world = World()
+    order = world.group_commit.begin_order()
+    world.lines = [Line(world.group_commit) for _ in range(3)]
+    told: list[list[Exception | None]] = [[], []]
+    for number in (0, 1):
+        world.append(number)
+        assert world.lines[number].when_ordered(1, told[number].append)
+        world.medium.make_room()
+    assert not world.lines[0].is_ordered(1)
+    order()
+    assert told == [[None], []] and world.lines[0].is_ordered(1)
+    assert not world.lines[0].when_ordered(1, lambda _: None)
+    assert world.durable() == [0, 0, 0]
+    world.medium.end()
+    order()
+    assert told == [[None], [None]] and world.durable() == [1, 0, 0]
+    failure = StorageFailure("fenced")
+    world.append(2)
+    last: list[Exception | None] = []
+    assert world.lines[2].when_ordered(1, last.append)
+    world.medium.end(failure)
+    assert last == [failure]
+
+
+def test_without_an_order_an_append_is_ordered_when_it_is_durable() -> None:
+    world = World()
+    told: list[Exception | None] = []
+    world.append(0)
+    assert world.lines[0].when_ordered(1, told.append) and not world.lines[0].is_ordered(1)
+    world.medium.end()
+    assert told == [None] and world.lines[0].is_ordered(1)

@@ -37,7 +37,7 @@ class Coordinator:
         #: Called with each question, before its answer.
         self.meanwhile: Callable[[], None] = lambda: None
         self.held = RememberedHolds()
-        self.holds = HoldsElsewhere(self, self, self.held)
+        self.holds = HoldsElsewhere(self, self, self.held, None)
 
     def node_of(self, transactional_id: str) -> int:
         return 0 if transactional_id == "mine" else 1

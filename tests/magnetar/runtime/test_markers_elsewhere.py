@@ -39,7 +39,7 @@ class World:
         self.coming: set[TopicPartition] = set()
         #: How many readings of the catalog it does not answer.
         self.away = 0
-        self.markers = MarkersElsewhere(self, self, self, MovedClock())
+        self.markers = MarkersElsewhere(self, self, self, MovedClock(), None)
 
     # Who leads.
 
