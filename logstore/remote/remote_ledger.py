@@ -340,7 +340,8 @@ class RemoteLedger(CommittedLedger):
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._group_commit.touch(self)
         self._swap = _PendingSwap(swap, aborted, on_swapped, done)
-        return await done
+        # A cleaner that is cancelled takes nothing back: the commit may be under way.
+        return await asyncio.shield(done)
 
     def _begin_swap(self) -> _PendingSwap | None:
         pending, self._swap = self._swap, None
@@ -408,7 +409,7 @@ class RemoteLedger(CommittedLedger):
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._group_commit.touch(self)
         self._move = _PendingMove(move, replacements, done)
-        return await done
+        return await asyncio.shield(done)
 
     def _begin_move(self) -> _PendingMove | None:
         pending, self._move = self._move, None

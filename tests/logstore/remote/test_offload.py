@@ -297,6 +297,27 @@ async def test_a_commit_between_the_cleaners_and_its_return_brings_nothing_back(
     assert not await moving
 
 
+async def test_a_commit_returns_to_a_cleaner_and_a_mover_that_were_cancelled(world: World) -> None:
+    """A stop cancels both while their commits are under way; the other appends are answered."""
+    world.append(24)
+    world.ledger.roll()
+    world.stepped.executor.run()
+    swapping = await world.begin_clean(0, world.batches[11:])
+    swap = world.ledger.begin_sync()
+    swapping.cancel()
+    await asyncio.sleep(0)
+    world.ledger.complete_sync(swap)
+    end = world.ledger.end_offset
+    move = Move(KEY, 0, end, (Chunk(KEY, 0, end, b"".join(world.batches)),))
+    moving = asyncio.ensure_future(world.ledger.move(move, world.ledger.replacements))
+    await asyncio.sleep(0)
+    moved = world.ledger.begin_sync()
+    moving.cancel()
+    await asyncio.sleep(0)
+    world.ledger.complete_sync(moved)
+    assert world.ledger.moved_to == end and swapping.cancelled() and moving.cancelled()
+
+
 async def _nothing() -> None:
     """The usual way."""
 
