@@ -54,6 +54,10 @@ _UNKNOWN_TYPE = 0
 Asked = frozenset[str]
 Entries = Iterator[DescribeConfigsResourceResult]
 
+#: The settings that one response may have: those of 25,000 topics, half a gigabyte for a moment.
+#: A small request can name a resource a hundred thousand times, and a group of any name has some.
+ENTRIES_MAX = 1_000_000
+
 
 @handles(
     DescribeConfigsRequest,
@@ -71,6 +75,7 @@ async def describe_configs(
                 f"Resources of type {resource.resource_type} have no settings.",
             )
     results = []
+    entry_count = 0
     async for resource in services.turns.each(request.resources):
         # The message of a success is an empty text in Kafka, not null.
         result = DescribeConfigsResult(
@@ -86,6 +91,11 @@ async def describe_configs(
                 for entry in describe(services, resource.resource_name, asked)
             ]
         results.append(result)
+        entry_count += len(result.configs)
+        if entry_count > ENTRIES_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"The answer has more than {ENTRIES_MAX} settings."
+            )
     return DescribeConfigsResponse(results=results)
 
 
