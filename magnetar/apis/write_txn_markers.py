@@ -42,8 +42,10 @@ async def write_txn_markers(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
     appended: list[Appended] = []
-    # All markers before the first wait: one sync covers them.
-    results = [_append(services, marker, context.now_ms, appended) for marker in request.markers]
+    # All markers before the first wait for a sync: one covers them.
+    results = [
+        await _append(services, marker, context.now_ms, appended) for marker in request.markers
+    ]
     for log, end_offset, result in appended:
         try:
             await log.durable(end_offset)
@@ -53,13 +55,16 @@ async def write_txn_markers(
     return WriteTxnMarkersResponse(markers=results)
 
 
-def _append(
+async def _append(
     services: Services,
     asked: WritableTxnMarker,
     now_ms: int,
     appended: list[Appended],
 ) -> WritableTxnMarkerResult:
-    """Append one producer's marker to the partitions named; add what is to be awaited."""
+    """Append one producer's marker to the partitions named; add what is to be awaited.
+
+    Others have their turn between two partitions: each marker stands alone, and may come again.
+    """
     marker = TransactionMarker(
         asked.producer_id,
         asked.producer_epoch,
@@ -68,9 +73,9 @@ def _append(
         asked.transaction_version,
     )
     topics = []
-    for topic in asked.topics:
+    async for topic in services.turns.each(asked.topics):
         partitions = []
-        for index in topic.partition_indexes:
+        async for index in services.turns.each(topic.partition_indexes):
             result = WritableTxnMarkerPartitionResult(partition_index=index)
             try:
                 # Before the append: a partition that took the epoch would refuse its true

@@ -28,6 +28,7 @@ from wire.messages import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    write_txn_markers,
 )
 from wire.resource_type import ResourceType
 
@@ -277,6 +278,25 @@ LONG: list[tuple[Message, int]] = [
             ]
         ),
         1,
+    ),
+    *(
+        (
+            write_txn_markers.WriteTxnMarkersRequest(
+                markers=[
+                    write_txn_markers.WritableTxnMarker(
+                        producer_id=7,
+                        topics=[
+                            write_txn_markers.WritableTxnMarkerTopic(
+                                name=name, partition_indexes=list(indexes)
+                            )
+                            for name, indexes in topics
+                        ],
+                    )
+                ]
+            ),
+            1,
+        )
+        for topics in ([(NAMES[0], INDEXES)], [(name, [0]) for name in NAMES])
     ),
 ]
 
