@@ -51,7 +51,7 @@ async def describe_transactions(
     return DescribeTransactionsResponse(
         transaction_states=[
             _state(services, context, transactional_id, known.get(transactional_id))
-            for transactional_id in asked
+            async for transactional_id in services.turns.each(asked)
         ]
     )
 

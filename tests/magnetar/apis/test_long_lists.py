@@ -20,6 +20,7 @@ from wire.messages import (
     describe_groups,
     describe_producers,
     describe_quorum,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
     incremental_alter_configs,
@@ -279,6 +280,7 @@ LONG: list[tuple[Message, int]] = [
         ),
         1,
     ),
+    (describe_transactions.DescribeTransactionsRequest(transactional_ids=NAMES), 0),
     *(
         (
             write_txn_markers.WriteTxnMarkersRequest(
