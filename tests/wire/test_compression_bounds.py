@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wire.errors import WireError
 from wire.records import Compression
-from wire.records.compression import begins_like, compress, decompress
+from wire.records.compression import InflatesTooFar, begins_like, compress, decompress
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 XERIAL = b"\x82SNAPPY\0" + pack(">ii", 1, 1)
@@ -147,3 +147,10 @@ def test_lz4_frames_are_written_with_independent_blocks() -> None:
 
 def test_gzip_of_several_members_is_read() -> None:
     assert decompress(Compression.GZIP, gzip.compress(b"ab") + gzip.compress(b"cd")) == b"abcd"
+
+
+def test_snappy_has_no_more_blocks_than_its_bytes_could_have() -> None:
+    empty = pack(">i", 1) + b"\x00"
+    assert decompress(Compression.SNAPPY, XERIAL + 65 * empty, 64 * 1024) == b""
+    with pytest.raises(InflatesTooFar, match="more than 65 blocks"):
+        decompress(Compression.SNAPPY, XERIAL + 66 * empty, 64 * 1024)

@@ -23,7 +23,7 @@ _OUTPUT_FULL = "failed to write whole buffer"
 
 
 class InflatesTooFar(WireError):
-    """A stream holds more than the caller's bound."""
+    """A stream holds more than the caller's bound, or more blocks than so much can have."""
 
 
 #: The first bytes of snappy as snappy-java frames it; blocks of (length int32, raw snappy) follow.
@@ -31,6 +31,9 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 # Its version, and the oldest version that can read it.
 _XERIAL_HEADER = _XERIAL_MAGIC + Struct(">ii").pack(1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
+#: The smallest blocks that snappy-java can be told to write. Blocks of five bytes each, which
+#: inflate to nothing, would take a thousand times the work of as many bytes in whole blocks.
+_XERIAL_BLOCK_BYTES_MIN = 1024
 _INT32 = Struct(">i")
 #: The first bytes of the other codecs' streams.
 _MAGIC = {
@@ -132,11 +135,14 @@ def _compress_snappy(data: bytes) -> bytes:
 def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
         return _decompress_snappy_block(data, max_bytes)
-    blocks = []
+    blocks: list[bytes] = []
+    blocks_max = 1 + max_bytes // _XERIAL_BLOCK_BYTES_MIN
     position = len(_XERIAL_HEADER)
     if len(data) < position:
         raise WireError(f"snappy: a header of {len(data)} bytes, not {position}")
     while position < len(data):
+        if len(blocks) == blocks_max:
+            raise InflatesTooFar(f"snappy: more than {blocks_max} blocks")
         if len(data) - position < _INT32.size:
             raise WireError("snappy: a block without its length")
         (length,) = _INT32.unpack_from(data, position)
