@@ -44,20 +44,25 @@ class Tasks:
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
         self._running: set[asyncio.Task[Any]] = set()
+        self._is_over = False
 
     def __bool__(self) -> bool:
         """Whether any task runs."""
         return bool(self._running)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Begin `work`. On the event loop."""
+        """Begin `work`, unless all tasks were cancelled. On the event loop."""
+        if self._is_over:
+            work.close()
+            return
         task = asyncio.get_running_loop().create_task(work)
         # The event loop holds tasks weakly: without this one could vanish half way.
         self._running.add(task)
         task.add_done_callback(self._on_done)
 
     def cancel(self) -> None:
-        """Stop every task at its next await."""
+        """Stop every task at its next await, and begin none any more."""
+        self._is_over = True
         for task in self._running:
             task.cancel()
 

@@ -96,6 +96,19 @@ async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later(
     assert not failures
 
 
+async def test_a_node_that_stops_gives_nothing_to_one_that_joins_meanwhile() -> None:
+    leadership, failures = Leadership(), list[BaseException]()
+    leadership.is_away = False
+    node = node_beside_another(leadership, failures)
+    await node.drain()
+    drained = leadership.evened.copy()
+    await node._on_seen(Watch.version)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert leadership.evened == drained
+    assert not failures
+
+
 async def test_a_catalog_that_goes_away_during_a_take_over_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
