@@ -220,7 +220,13 @@ def main() -> int:
     from benchmarks.isolation_loads import LOADS
 
     parser = argparse.ArgumentParser(description=__doc__, prog="make isolation")
-    parser.add_argument("--only", nargs="+", choices=list(LOADS), help="print some rows alone")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=list(LOADS),
+        metavar="LOAD",
+        help="print some rows alone: a load is named as in the first column of docs/isolation.md",
+    )
     names = parser.parse_args().only
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     rows = []
