@@ -110,7 +110,7 @@ class BrokerConfig(
     )
     max_connections = integer(
         INT32_MAX,
-        minimum=0,
+        minimum=1,
         since="2.4",
         doc="Connections at once; one more is closed at once. A quarter of the files that the"
         " process may have open is kept for logs, whatever this says.",

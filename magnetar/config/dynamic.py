@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings
-from magnetar.config.quotas import OF_LISTENERS
+from magnetar.config.quotas import OF_LISTENERS, ConnectionsConfig, check_addresses
 from magnetar.config.security import LISTENER_PREFIX, SecurityConfig, listener_setting
 from magnetar.config.setting import InvalidValue, Setting, attribute_of
 
@@ -168,6 +168,12 @@ def with_texts(
 ) -> BrokerConfig:
     """Return what `apply_texts` would make of `config`, which stays as it is. InvalidValue."""
     return BrokerConfig(config.static | parse_texts(shared) | parse_texts(own))
+
+
+def check_together(config: BrokerConfig) -> None:
+    """Refuse settings that can change at run time and are impossible together. InvalidValue."""
+    overrides = config.view(ConnectionsConfig).max_connections_per_ip_overrides
+    check_addresses(config.max_connections_per_ip, overrides)
 
 
 def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[str, str]) -> None:

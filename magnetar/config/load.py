@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.dynamic import check_together
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.properties import PropertiesError, parse_properties
 from magnetar.config.providers import (
@@ -143,6 +144,10 @@ def _check_together(config: BrokerConfig, places: dict[str, Given]) -> None:
             f"group.min.session.timeout.ms={config.group_min_session_timeout_ms} is above"
             f" group.max.session.timeout.ms={config.group_max_session_timeout_ms}."
         )
+    try:
+        check_together(config)
+    except InvalidValue as invalid:
+        raise ConfigError(f"{invalid.reason}.") from None
 
 
 def _refusal(item: Given, invalid: InvalidValue, default: str | None) -> str:

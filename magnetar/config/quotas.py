@@ -80,6 +80,15 @@ def parse_overrides(text: str) -> dict[str, int]:
     return counts
 
 
+def check_addresses(per_address_max: int, overrides: str) -> None:
+    """Raise InvalidValue, with a whole sentence, where no address at all may connect."""
+    if per_address_max == 0 and not parse_overrides(overrides):
+        raise InvalidValue(
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides"
+            " property is set"
+        )
+
+
 class ConnectionsConfig(Config):
     """Limits on connections beside `max.connections` and `max.connections.per.ip`."""
 
@@ -95,7 +104,8 @@ class ConnectionsConfig(Config):
 
 #: What may be given for one listener besides its security: `listener.name.LISTENER.NAME`.
 OF_LISTENERS: dict[str, Setting[Any]] = {
-    "max.connections": integer(INT32_MAX, minimum=0, since="2.4", doc="Connections at once."),
+    # Not 0, as in Kafka: no client could take that back, and a restart would not help.
+    "max.connections": integer(INT32_MAX, minimum=1, since="2.4", doc="Connections at once."),
     "max.connection.creation.rate": ConnectionsConfig.settings["max.connection.creation.rate"],
 }
 #: The settings of this file, which a broker has besides its own.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.config.dynamic import (
     apply_texts,
+    check_together,
     find_setting,
     parse_texts,
     refusal_of_names,
@@ -94,6 +95,7 @@ class BrokerConfigs:
                 candidate = with_texts(config, texts, config.own_texts)
             else:
                 candidate = with_texts(config, config.shared_texts, texts)
+            check_together(candidate)
             self.check_change(candidate)
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_REQUEST, invalid.reason) from None

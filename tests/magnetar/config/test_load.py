@@ -393,3 +393,11 @@ def test_a_protocol_of_peers_that_cannot_be(settings: dict[str, str], said: str)
     config = load([Given(*each, "test") for each in settings.items()]).config
     with pytest.raises(ConfigError, match=said):
         protocol_of_peers(config)
+
+
+def test_no_address_may_connect_only_where_some_are_named() -> None:
+    given = [Given("max.connections.per.ip", "0", "test")]
+    with pytest.raises(ConfigError, match="only if max.connections.per.ip.overrides"):
+        load(given)
+    named = Given("max.connections.per.ip.overrides", "10.1.2.3:5", "test")
+    assert load([*given, named]).config.max_connections_per_ip == 0

@@ -26,6 +26,7 @@ Connect = Callable[[Broker], Awaitable[RawClient]]
 SecureConnect = Callable[[Broker], Awaitable[tuple[RawClient, bytes]]]
 AUTHORITY = make(named((COMMON_NAME, "authority")))
 OWN, EVERY = "1", ""
+PER_ADDRESS = "max.connections.per.ip"
 LOCATION = "listener.name.secure.ssl.keystore.location"
 
 
@@ -136,8 +137,16 @@ async def test_a_listeners_limit_of_connections_changes_at_run_time(
     limit = {"listener.name.secure.max.connections": "3"}
     assert await alter(client, EVERY, limit) is ErrorCode.NONE
     assert await is_served((await secure(broker))[0])
+    # With none no client could ever change that again.
+    for name in ("listener.name.secure.max.connections", "max.connections", PER_ADDRESS):
+        assert await alter(client, EVERY, {name: "0"}) is ErrorCode.INVALID_REQUEST
+    named = {PER_ADDRESS: "0", f"{PER_ADDRESS}.overrides": "127.0.0.1:100"}
+    assert await alter(client, EVERY, named) is ErrorCode.NONE
+    assert await is_served((await secure(broker))[0])
+    named = {PER_ADDRESS: "100", f"{PER_ADDRESS}.overrides": ""}
+    assert await alter(client, EVERY, named) is ErrorCode.NONE
     # The whole broker's, and an address'.
-    for name in ("max.connections", "max.connections.per.ip"):
+    for name in ("max.connections", PER_ADDRESS):
         assert await alter(client, EVERY, {name: "1"}) is ErrorCode.NONE
         refused = await connect(broker)
         assert await refused.is_closed()
