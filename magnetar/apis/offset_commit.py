@@ -51,8 +51,7 @@ _TOPIC_IDS_SINCE = 10
 def offset_commit(
     services: Services, request: OffsetCommitRequest, context: RequestContext
 ) -> Message | DelayedResponse:
-    named = sum(len(asked.partitions) for asked in request.topics)
-    services.groups.offsets.check_size(request.group_id, named)
+    services.groups.offsets.check_size(request.group_id, request.topics)
     expires_ms = -1
     # Versions 2 to 4 alone bring a retention time; -1 leaves it to the broker.
     if request.retention_time_ms >= 0:

@@ -64,8 +64,7 @@ _GROUP_NOT_FOUND_SINCE = _TOPIC_IDS_SINCE = 6
 def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Handled:
-    named = sum(len(asked.partitions) for asked in request.topics)
-    services.groups.offsets.check_size(request.group_id, named)
+    services.groups.offsets.check_size(request.group_id, request.topics)
     elsewhere = services.holds_elsewhere
     if elsewhere is None or not elsewhere.is_elsewhere(request.transactional_id):
         return _commit(services, request, context, None)

@@ -75,8 +75,7 @@ class TopicResource:
 
 
 def existing_topic(topics: Topics, name: str) -> Topic:
-    """Return a topic. Raises INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
-    check_name(name)
+    """Return a topic, whose name was checked. Raises UNKNOWN_TOPIC_OR_PARTITION."""
     topic = topics.by_name(name)
     if topic is None:
         raise no_topic(name)
@@ -208,4 +207,5 @@ class ConfigResources:
 
     def topic(self, name: str) -> Topic:
         """Return a topic. Raises INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION."""
+        check_name(name)
         return existing_topic(self._topics, name)

@@ -37,6 +37,8 @@ from magnetar.runtime.turns import Turns
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.messages.offset_commit import OffsetCommitRequestTopic
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
 
 #: Offsets of a deleted topic that are deleted before others may have their turn: about 0.5 ms.
 _DELETED_AT_ONCE = 64
@@ -83,11 +85,16 @@ class GroupOffsets:
         """How long a commit may wait until it is durable."""
         return self._config.offsets_commit_timeout_ms / 1000
 
-    def check_size(self, group_id: str, count: int) -> None:
+    def check_size(
+        self,
+        group_id: str,
+        topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic],
+    ) -> None:
         """Raise INVALID_COMMIT_OFFSET_SIZE where so many offsets fit no batch, whatever they are.
 
         To be asked before they are looked at, which for a hundred thousand takes half a second.
         """
+        count = sum(len(topic.partitions) for topic in topics)
         if count <= _COMMITS_UNCOUNTED:
             return
         bytes_min = count * (_COMMIT_BYTES_MIN + len(group_id))

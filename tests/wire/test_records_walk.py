@@ -228,7 +228,7 @@ def test_what_cannot_be_checked_in_few_steps_is_not_begun() -> None:
     batch = build_batch([record(headers=3000)])
     header = BatchHeader.parse(batch)._replace(record_count=1)
     with pytest.raises(TakesManySteps, match="record 0"):
-        # The headers are rotten: whoever looked at them would find that out.
+        # The headers are rotten: a reader that decoded them would raise.
         check_records(bytes(batch[61:]).replace(b"\x08name", b"\x01name"), header, NO_RULES, 10_000)
 
 

@@ -195,13 +195,21 @@ def test_the_pace_is_kept() -> None:
         pace(0)
 
 
-async def test_a_large_log_has_a_process_for_its_run(
-    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def with_a_dirty_log(
+    start_broker: StartBroker, clock: HandClock
+) -> tuple[Broker, PartitionLog]:
+    """Start a broker with a log in files: offsets 0 to 2, of which 0 is superseded."""
     broker = await start_broker(ON_DISK, clock=clock)
     broker.topics.create("a", configs=COMPACTED)
     log = broker.topics.partition("a", 0)
     await fill(log, [b"x", b"x", b"y"])
+    return broker, log
+
+
+async def test_a_large_log_has_a_process_for_its_run(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, log = await with_a_dirty_log(start_broker, clock)
     started = note_processes(monkeypatch)
     monkeypatch.setattr(cleaning, "PROCESS_BYTES", log.size_bytes + 1)
     assert await broker.cleaner.clean() == 1
@@ -219,10 +227,7 @@ async def test_a_process_that_dies_is_told_once_and_the_next_look_starts_another
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    broker = await start_broker(ON_DISK, clock=clock)
-    broker.topics.create("a", configs=COMPACTED)
-    log = broker.topics.partition("a", 0)
-    await fill(log, [b"x", b"x", b"y"])
+    broker, log = await with_a_dirty_log(start_broker, clock)
     started = note_processes(monkeypatch)
     monkeypatch.setattr(cleaning, "PROCESS_BYTES", 0)
     with monkeypatch.context() as patch:
@@ -240,10 +245,7 @@ async def test_where_no_process_starts_the_thread_cleans(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    broker = await start_broker(ON_DISK, clock=clock)
-    broker.topics.create("a", configs=COMPACTED)
-    log = broker.topics.partition("a", 0)
-    await fill(log, [b"x", b"x", b"y"])
+    broker, log = await with_a_dirty_log(start_broker, clock)
     monkeypatch.setattr(cleaning, "PROCESS_BYTES", 0)
     monkeypatch.setattr(sys, "executable", "/does/not/exist")
     for _ in range(2):
@@ -255,9 +257,7 @@ async def test_where_no_process_starts_the_thread_cleans(
 async def test_a_stop_ends_the_process(
     start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = await start_broker(ON_DISK, clock=clock)
-    broker.topics.create("a", configs=COMPACTED)
-    await fill(broker.topics.partition("a", 0), [b"x", b"x", b"y"])
+    broker, _ = await with_a_dirty_log(start_broker, clock)
     started = note_processes(monkeypatch)
     monkeypatch.setattr(cleaning, "PROCESS_BYTES", 0)
     running = asyncio.ensure_future(broker.cleaner.clean())
