@@ -3,7 +3,8 @@
 The supervisor takes the addresses, holds the data directory, and forks one process for each node.
 It serves no request. A node that dies is started again at once; its listening sockets stay open
 here meanwhile, so clients wait in their queue instead of being refused. One signal stops all nodes
-cleanly, a second one at once. If the supervisor itself is killed, its nodes end at once too.
+cleanly, a second one at once. A node that does not stop in time is told of, and then killed, which
+loses nothing that was acknowledged. If the supervisor itself is killed, its nodes end at once too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ EXIT_FORCED = 130
 #: twice as long.
 _STEADY_S = 5.0
 _BACK_OFF_S = (0.05, 5.0)
+#: How long a stop takes before the nodes that still run are told of, and before they are killed.
+#: A node hands over for 30 s at most, and service managers kill all processes after 60 s.
+_STOP_S = (10.0, 50.0)
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -78,15 +82,20 @@ class Supervisor:
         self,
         nodes: Mapping[int, Callable[[Ties], int]],
         on_ready: Callable[[], None],
+        stop_s: tuple[float, float] = _STOP_S,
     ) -> None:
         """`nodes`: for each id what its process does; it returns the exit code. `on_ready` is
-        called once, when all nodes serve."""
+        called once, when all nodes serve. `stop_s`: when a stop tells of the nodes that still run,
+        and when it kills them."""
         self._bodies = nodes
         self._on_ready = on_ready
         self._workers = [_Worker(node_id) for node_id in nodes]
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
+        self._stop_s = stop_s
         self._is_stopping = False
+        #: What a stop does about nodes that still run, each with its time.
+        self._overdue: list[tuple[float, Callable[[], None]]] = []
         self._was_ready = False
         self._exit_code = 0
 
@@ -106,14 +115,18 @@ class Supervisor:
             self._wait()
             self._reap()
             self._start_due()
+            self._hurry()
         return self._exit_code
 
     # --- what happens
 
     def _wait(self) -> None:
         """Return when something has happened, or a node is due."""
-        due = [worker.due_s for worker in self._workers if worker.due_s is not None]
-        timeout = max(min(due) - time.monotonic(), 0) if due and not self._is_stopping else None
+        if self._is_stopping:
+            due = [due_s for due_s, _ in self._overdue]
+        else:
+            due = [worker.due_s for worker in self._workers if worker.due_s is not None]
+        timeout = max(min(due) - time.monotonic(), 0) if due else None
         for key, _ in self._selector.select(timeout):
             if key.data is None:
                 self._on_signals(os.read(self._wake_read, 4096))
@@ -226,10 +239,36 @@ class Supervisor:
         """Stop every node cleanly; `code` is what the supervisor ends with."""
         self._is_stopping = True
         self._exit_code = code
+        now_s = time.monotonic()
+        told_s, killed_s = self._stop_s
+        self._overdue = [(now_s + told_s, self._tell_slow), (now_s + killed_s, self._kill_slow)]
         for worker in self._workers:
             if worker.pid:
                 with suppress(BrokenPipeError):
                     os.write(worker.orders, b"S")
+
+    def _hurry(self) -> None:
+        """Do what is due about nodes that do not stop."""
+        while self._overdue and self._overdue[0][0] <= time.monotonic():
+            _, act = self._overdue.pop(0)
+            act()
+
+    def _running(self) -> list[int]:
+        return [worker.node_id for worker in self._workers if worker.pid]
+
+    def _tell_slow(self) -> None:
+        _log.warning(
+            "the stop waits for nodes that have not ended yet; a second signal ends them at once",
+            node_ids=self._running(),
+            killed_after_s=self._stop_s[1],
+        )
+
+    def _kill_slow(self) -> None:
+        _log.error(
+            "nodes have not stopped in time, and are killed: nothing that was acknowledged is lost",
+            node_ids=self._running(),
+        )
+        self._kill_all()
 
     def _kill_all(self) -> None:
         for worker in self._workers:

@@ -27,7 +27,7 @@ def ready():
     print("ready", flush=True)
 
 bodies = {number: lambda ties, number=number: body(number, ties) for number in (1, 2)}
-sys.exit(Supervisor(bodies, ready).run())
+sys.exit(Supervisor(bodies, ready, (0.5, 1.5)).run())
 """
 SERVES = "ties.tell_ready(); stops = ties.is_stop(); os.write(1, b'stopped\\n'); return 0"
 HANGS = "ties.tell_ready(); ties.is_stop(); time.sleep(60)"
@@ -140,6 +140,20 @@ def test_a_second_signal_ends_all_at_once(start: Start) -> None:
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (130, "magnetar: stopped at once\n")
     assert all(ends(pid) for pid in pids.values())
+
+
+def test_a_node_that_does_not_stop_is_told_of_and_killed(start: Start) -> None:
+    process = start(SERVES)
+    pids = until_ready(process)
+    os.kill(pids[2], signal.SIGSTOP)
+    process.terminate()
+    output, errors = process.communicate(timeout=20)
+    # As a shell has it: 128, and SIGKILL.
+    assert (process.returncode, output.split()) == (137, ["stopped"])
+    waits, killed = errors.splitlines()
+    assert "waits for nodes" in waits and "[2]" in waits
+    assert "killed" in killed and "[2]" in killed
+    assert ends(pids[2])
 
 
 def test_nodes_hear_that_their_supervisor_is_gone(start: Start) -> None:
