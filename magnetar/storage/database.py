@@ -22,7 +22,7 @@ class CatalogFailure(OSError):
 class CatalogUnavailable(KafkaError):
     """The catalog's server does not answer: what was asked may have happened, and can be retried.
 
-    A catalog in the data directory never raises it.
+    In the data directory: another node holds the catalog for too long, and nothing has happened.
     """
 
     def __init__(self, detail: str) -> None:

@@ -2,6 +2,10 @@
 
 Durable when a transaction returns: WAL, synchronous=FULL; less where the broker's durability
 promises less.
+
+A node that stands still in the middle of a change holds the write lock. Another node waits for the
+lock for five seconds, once. Its later changes do not wait, until one has found the lock free. A
+change without the lock is CatalogUnavailable, and has not happened. Reads never wait.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from threading import RLock
 
 from logstore.disk.durability import Durability
 from magnetar.storage.catalog_schema import MIGRATIONS
-from magnetar.storage.database import CatalogFailure
+from magnetar.storage.database import CatalogFailure, CatalogUnavailable
 from magnetar.storage.private_file import make_private
 
 FILE_NAME = "catalog.sqlite"
@@ -27,8 +31,9 @@ _SYNCHRONOUS = {
     Durability.PAGE_CACHE: "OFF",
     Durability.MEMORY: "OFF",
 }
-#: How long a change waits for the write lock of another process, which holds it for some syncs.
-_LOCK_S = 30.0
+#: How long a change waits for the write lock of another node, on the event loop: more than the
+#: syncs that the lock is held for, less than clients wait for the loop.
+_LOCK_S = 5.0
 
 
 def _wall_ms() -> int:
@@ -51,6 +56,7 @@ class SqliteDatabase:
         in_memory = directory is None or durability is Durability.MEMORY
         self._path = ":memory:" if in_memory or directory is None else str(directory / FILE_NAME)
         self._connection: sqlite3.Connection
+        self._is_locked_out = False
 
     def open(self, new_cluster_id: str) -> None:
         if self._path != ":memory:":
@@ -101,6 +107,7 @@ class SqliteDatabase:
         with self._failing(doing):
             # The lock is taken at once: a transaction that takes it later could fail half-way.
             self._connection.execute("BEGIN IMMEDIATE")
+            self._wait_for_lock(is_locked_out=False)
             try:
                 yield self._connection
             except BaseException:
@@ -116,7 +123,20 @@ class SqliteDatabase:
             with self._lock:
                 yield
         except (sqlite3.Error, OSError) as error:
-            raise CatalogFailure(f"catalog {self._path}: cannot {doing}: {error}") from error
+            said = f"catalog {self._path}: cannot {doing}: {error}"
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+                self._wait_for_lock(is_locked_out=True)
+                raise CatalogUnavailable(
+                    f"{said}: another process is in the middle of a change"
+                ) from error
+            raise CatalogFailure(said) from error
+
+    def _wait_for_lock(self, *, is_locked_out: bool) -> None:
+        """Let the next change wait for the lock only if this one has found it free."""
+        if is_locked_out is not self._is_locked_out:
+            self._is_locked_out = is_locked_out
+            wait_ms = 0 if is_locked_out else round(_LOCK_S * 1000)
+            self._connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
 
     def _migrate(self, new_cluster_id: str) -> None:
         done = int(self._connection.execute("PRAGMA user_version").fetchone()[0])

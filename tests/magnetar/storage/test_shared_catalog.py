@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +12,7 @@ import pytest
 
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import Change, NodeRow, Presence, TopicRow
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.postgres_database import PostgresDatabase
 
@@ -163,3 +165,20 @@ def test_a_deleted_topic_is_gone_with_all_that_belonged_to_it(open_catalog: Open
     first.add_topic(row("a"))
     first.forget_deleted_topics([topic.id])
     assert second.deleted_topics() == set()
+
+
+def test_a_node_that_stands_still_in_a_change_delays_the_others_once(tmp_path: Path) -> None:
+    with (
+        closing(Catalog(tmp_path, is_shared=True)) as still,
+        closing(Catalog(tmp_path, is_shared=True)) as other,
+    ):
+        with still.database.transaction("stand still"):
+            began_s = time.monotonic()
+            for _ in range(20):
+                with pytest.raises(CatalogUnavailable, match="in the middle of a change"):
+                    other.set_resource_configs(4, "", {"log.retention.ms": "9"})
+            # One wait for all: the event loop stands still meanwhile.
+            assert 4 < time.monotonic() - began_s < 9
+            assert other.resource_configs() == {}
+        other.set_resource_configs(4, "", {"log.retention.ms": "9"})
+        assert still.resource_configs() == {(4, ""): {"log.retention.ms": "9"}}
