@@ -65,9 +65,14 @@ _PART_BYTES = 1_996
 _COMMITTING = {
     "synchronous_commit": "on",
     "default_transaction_isolation": "read committed",
-    "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "5000",
 }
+#: Takes away the limits that the database or the role may have: each call has a limit here. Not all
+#: versions of PostgreSQL know all of these.
+_UNLIMITED = """
+SELECT set_config(name, '0', false) FROM unnest(
+    ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout']
+) name WHERE current_setting(name, true) IS NOT NULL"""
 #: Connections for reads of what is not in memory, and for loading.
 _READERS = 4
 
@@ -381,7 +386,7 @@ def _setting(settings: Mapping[str, str]) -> str:
 
     A pooler of sessions (PgBouncer) refuses connections that are asked for with such settings.
     """
-    return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
+    return "; ".join([*(f"SET {name} = '{value}'" for name, value in settings.items()), _UNLIMITED])
 
 
 async def _kept(reader: asyncpg.Connection[Any]) -> None:

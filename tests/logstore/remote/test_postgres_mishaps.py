@@ -202,6 +202,29 @@ async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
     await store.close()
 
 
+async def test_reads_take_as_long_as_they_need_whatever_the_database_has_by_default(
+    postgres_url: str,
+) -> None:
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    admin = await asyncpg.connect(postgres_url)
+    name = postgres_url.rpartition("/")[2]
+    limits = ["statement_timeout", "lock_timeout", "transaction_timeout", "idle_session_timeout"]
+    for limit in limits:
+        await admin.execute(f"ALTER DATABASE {name} SET {limit} = 40")
+    await admin.close()
+    store = PostgresStore(postgres_url)
+    store.begin_as(1, 1)
+    await store.connect()
+    own = store._connection
+    assert own is not None
+    async with store._reading() as reader:
+        for connection in (reader, own):
+            await connection.execute("SELECT pg_sleep(0.1)")
+            assert [await connection.fetchval(f"SHOW {limit}") for limit in limits] == ["0"] * 4
+    await store.close()
+
+
 async def test_what_another_transaction_still_reads_is_vacuumed_once(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
