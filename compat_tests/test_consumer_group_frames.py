@@ -14,6 +14,7 @@ from compat_tests.config_frames import GROUP, SET, alter
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.consumer_group_frames import ConsumerMember
 from compat_tests.group_frames import Code, Member, assignment, subscription
+from compat_tests.waiting import eventually
 
 Enter = Callable[..., ConsumerMember]
 
@@ -236,6 +237,21 @@ def test_a_pattern_that_matches_nothing_does_not_raise_the_epoch(connect: Enter)
     )
     assert (joined.error_code, joined.member_epoch) == (Code.NONE, 1)
     assert member.beat().member_epoch == 1
+
+
+def test_the_topics_of_a_pattern_come_after_those_that_are_named(
+    connect: Enter, topic: MakeTopic, orders: str
+) -> None:
+    matched = topic("matched", 2)
+    member = connect()
+    joined = member.enter_with(orders, subscribed_topic_regex=f"{matched}.*")
+    assert (joined.error_code, joined.member_epoch) == (Code.NONE, 2)
+    assert [each.partitions for each in joined.assignment.topic_partitions] == [(0, 1, 2, 3)]
+    eventually(lambda: member.beat().member_epoch == 3)
+    assert sorted(member.assigned.values()) == [(0, 1), (0, 1, 2, 3)]
+    member.beat(owned=member.assigned)
+    changed = member.beat(subscribed_topic_regex=f"{matched}|none", owned=member.assigned)
+    assert [each.partitions for each in changed.assignment.topic_partitions] == [(0, 1, 2, 3)]
 
 
 def test_a_static_member_that_comes_back_as_a_classic_one_goes_on_with_its_assignment(

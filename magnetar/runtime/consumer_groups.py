@@ -285,7 +285,7 @@ class ConsumerGroups:
 
     async def _match_again(self, shard: RunningGroupShard, group_id: str, soft: SoftState) -> None:
         group = shard.state.consumer_groups.get(group_id)
-        regexes = () if group is None else tuple(group.regexes)
+        regexes = () if group is None else tuple(group.regex_members)
         try:
             found = {regex: await self._resolve(regex) for regex in regexes}
             # Once more: the group may have gone while its patterns were matched.

@@ -68,7 +68,7 @@ def decide_join(
     said = _subscription(request, topics)
     before = _joining_member(draft, request)
     member = _with_news(before, request, said)
-    changed = subscribe(draft, before, member, None, topics, soft.topics_seen)
+    changed = subscribe(draft, before, member, topics, soft.topics_seen)
     draft.add(decide_target(draft.group, topics, limits, now_ms))
     current = draft.group.members.get(member.member_id, member)
     after = reconcile(draft.group, current, said.owned, topics, subscription_changed=changed)

@@ -21,9 +21,13 @@ from coordinator.groups.consumer.requests import (
     HeartbeatRequest,
 )
 from coordinator.groups.consumer.soft_state import SoftState
-from coordinator.groups.consumer.subscription import TopicImage, subscribe
+from coordinator.groups.consumer.subscription import TopicImage, resolve, subscribe
 
 T = TypeVar("T")
+
+#: How soon a member is to come back for what its new pattern matches. Apache Kafka names the whole
+#: interval, which is 5 s (docs/decisions/0080-topics-of-a-pattern-come-second.md).
+_UNTIL_MATCHED_TOPICS_MS = 100
 
 
 def decide_heartbeat(
@@ -42,7 +46,7 @@ def decide_heartbeat(
     before, records = speaking_member(draft.group, request, limits)
     draft.add(records)
     said = _with_news(before, request)
-    changed = subscribe(draft, before, said, request.resolved, topics, soft.topics_seen)
+    changed = subscribe(draft, before, said, topics, soft.topics_seen)
     draft.add(decide_target(draft.group, topics, limits, now_ms))
     is_at_rest = soft.is_at_rest(draft.group, said.member_id)
     if is_at_rest and not draft.records and request.owned is None:
@@ -52,7 +56,12 @@ def decide_heartbeat(
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
     if after != current:
         draft.add([assignment_record(draft.group.group_id, after)])
-    return Decision(records=tuple(draft.records), answer=_answer(request, before, after, limits))
+    answer = _answer(request, before, after, limits)
+    # The last step: the member is given what its new pattern matches with its next heartbeat.
+    if request.resolved is not None and resolve(draft, said.topic_regex, request.resolved, topics):
+        interval_ms = min(answer.heartbeat_interval_ms, _UNTIL_MATCHED_TOPICS_MS)
+        answer = replace(answer, heartbeat_interval_ms=interval_ms)
+    return Decision(records=tuple(draft.records), answer=answer)
 
 
 def _with_news(member: Member, request: HeartbeatRequest) -> Member:

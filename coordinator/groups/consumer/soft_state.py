@@ -136,7 +136,7 @@ class SoftState:
         Where True, the caller matches them, and calls `end_matching` in any case.
         """
         if (
-            not group.regexes
+            not group.regex_members
             or self._regexes_seen == topics_version
             or now_ms < self._regexes_next_ms
             # Slow, or behind slow ones: later changes are looked at with a later heartbeat.

@@ -80,30 +80,42 @@ def subscribe(
     draft: Draft,
     before: Member,
     said: Member,
-    resolved: ResolvedRegex | None,
     topics: TopicImage,
     topics_seen: int | None,
 ) -> bool:
     """Put the member's subscription on record; return whether it reads other topics than before.
 
     The group's epoch rises with that, or where topics that it reads have changed since
-    `topics_seen`. `resolved` is what a regular expression matches that the group does not know yet.
+    `topics_seen`. A regular expression that the group does not know yet adds no topics: its time
+    comes with `resolve`.
     """
-    group_id = draft.group.group_id
     if not said.said_the_same(before):
-        draft.add([subscription_record(group_id, said)])
-    changed = said.topic_names != before.topic_names
-    if said.topic_regex != before.topic_regex:
-        changed = True
+        draft.add([subscription_record(draft.group.group_id, said)])
+    names_changed = said.topic_names != before.topic_names
+    regex_changed = said.topic_regex != before.topic_regex
+    if regex_changed:
         draft.add(unused_regexes(draft.group))
-        if said.topic_regex and said.topic_regex not in draft.group.regexes:
-            draft.add([regex_record(group_id, said.topic_regex, resolved)])
+    changed = names_changed or regex_changed
     # The hash costs O(topics read): only where it may have changed.
     if changed or topics_seen != topics.version:
         # As in Kafka: a pattern that matches nothing yet changes nothing for the group.
         reads = draft.group.names_of(said) or draft.group.names_of(before)
         draft.add(next_epoch(draft.group, topics, changed=changed and bool(reads)))
     return changed
+
+
+def resolve(draft: Draft, regex: str, resolved: ResolvedRegex, topics: TopicImage) -> bool:
+    """Put on record what a new regular expression matches; return whether the epoch rises.
+
+    As in Kafka, a member that subscribes with it is answered first, without these topics.
+    """
+    # Matching took a while: another member may have subscribed with it.
+    if regex in draft.group.regexes:
+        return False
+    draft.add([regex_record(draft.group.group_id, regex, resolved)])
+    raised = next_epoch(draft.group, topics, changed=bool(resolved.topics))
+    draft.add(raised)
+    return bool(raised)
 
 
 def unused_regexes(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
@@ -131,12 +143,15 @@ def next_epoch(
 def decide_regexes(
     group: ConsumerGroup, found: Mapping[str, ResolvedRegex], topics: TopicImage
 ) -> list[ConsumerGroupRecord]:
-    """Return the records of regular expressions that match other topics by now."""
+    """Return the records of regular expressions that match other topics by now.
+
+    One that was never resolved is that of a log whose broker ended just then.
+    """
     draft = Draft(group)
     for regex, resolved in found.items():
         known = group.regexes.get(regex)
         # Matching took a while: the regular expression may be gone.
-        if known is not None and known.topics != resolved.topics:
+        if regex in group.regex_members and (known is None or known.topics != resolved.topics):
             draft.add([regex_record(group.group_id, regex, resolved)])
     if draft.records:
         draft.add(next_epoch(draft.group, topics, changed=False))

@@ -192,7 +192,7 @@ class World:
         return answer_sync(self.group, request, self.topics)
 
     def refresh_regexes(self) -> None:
-        found = {regex: self.topics.resolve(regex) for regex in self.group.regexes}
+        found = {regex: self.topics.resolve(regex) for regex in self.group.regex_members}
         self.append(decide_regexes(self.group, found, self.topics))
 
     # --- the log

@@ -166,17 +166,54 @@ def test_a_topic_nobody_reads_changes_nothing(world: World) -> None:
 
 
 def test_a_regular_expression_reads_what_it_matches(world: World) -> None:
-    world.join("a", topic_regex="ord.*")
-    assert world.assigned("a") == ALL
+    joined = world.join("a", "audit", topic_regex="ord.*")
+    audit = {("audit", 0), ("audit", 1)}
+    assert world.assigned("a") == audit, "the topics of a pattern come second"
+    assert joined.heartbeat_interval_ms < world.limits.heartbeat_interval_ms
+    answer = world.heartbeat("a", joined.member_epoch, owned=world.owned(*audit))
+    assert answer.member_epoch == joined.member_epoch + 1
+    assert answer.heartbeat_interval_ms == world.limits.heartbeat_interval_ms
+    assert world.assigned("a") == audit | ALL
     world.topics.create("ordinals", 1)
     world.refresh_regexes()
-    assert world.heartbeat("a", 2).member_epoch == 3
-    assert world.assigned("a") == ALL | {("ordinals", 0)}
-    world.heartbeat("a", 3, topic_regex="")
-    world.heartbeat("a", 3, owned={})
-    assert world.assigned("a") == set()
+    assert world.heartbeat("a", 3).member_epoch == 4
+    assert world.assigned("a") == audit | ALL | {("ordinals", 0)}
+    world.heartbeat("a", 4, topic_regex="")
+    world.heartbeat("a", 4, owned=world.owned(*audit))
+    assert world.assigned("a") == audit
     assert world.group.regexes == {}, "no member subscribes by a pattern any more"
     world.check_replay()
+
+
+def test_a_second_member_with_the_same_pattern_is_given_its_topics_at_once(world: World) -> None:
+    world.join("a", topic_regex="ord.*")
+    world.join("b", topic_regex="ord.*")
+    assert world.assigned("b") == {("orders", 2), ("orders", 3)}
+    assert world.heartbeat("a", 1).member_epoch == 3
+
+
+def test_another_pattern_takes_its_topics_away_until_it_is_matched(world: World) -> None:
+    world.join("a", topic_regex="ord.*")
+    world.heartbeat("a", 1)
+    world.heartbeat("a", 2, topic_regex=".*s")
+    assert world.assigned("a") == set()
+    world.heartbeat("a", 2, owned={})
+    assert world.assigned("a") == ALL
+    world.check_replay()
+
+
+def test_a_pattern_that_no_record_resolves_is_matched_with_the_next_heartbeat(
+    world: World,
+) -> None:
+    world.join("a", topic_regex="ord.*")
+    regex = world.log.pop(next(i for i, (key, _) in enumerate(world.log) if b"ord.*" in key))
+    assert regex[1] is not None
+    world.shard = world.replayed()
+    assert world.group.regexes == {}
+    assert world.soft.begin_matching(world.group, world.topics.version, world.now_ms)
+    world.refresh_regexes()
+    world.heartbeat("a", 1)
+    assert world.assigned("a") == ALL
 
 
 def test_a_full_request_is_told_the_assignment_again(world: World) -> None:

@@ -327,6 +327,8 @@ async def test_a_classic_join_that_is_refused_leaves_an_empty_consumer_group_as_
 
 async def test_a_pattern_follows_topics_that_come(broker: Broker, client: Any) -> None:
     answer = await beat(client, "a", 0, subscribed_topic_names=None, subscribed_topic_regex="ord.*")
+    assert len(owned(answer)) == 0
+    answer = await beat(client, "a", answer.member_epoch)
     assert len(owned(answer)) == 1
     broker.topics.create("ordinals", 1)
     epoch = 2

@@ -82,7 +82,8 @@ async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
     broker: Broker, client: Any, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "o.*"}
-    joined = await beat(client, "a", 0, **regex)
+    await beat(client, "a", 0, **regex)
+    joined = await beat(client, "a", 1)
     is_quick = asyncio.Event()
     begun = 0
 
