@@ -20,6 +20,7 @@ from magnetar.importing.source import ImportRefused, held
 from magnetar.importing.still_logs import StillLog, parts, size_bytes, still_logs
 from magnetar.storage import catalog_contents
 from magnetar.storage.catalog_contents import Contents
+from magnetar.storage.database import Queries
 from magnetar.storage.placing import node_directories, whole_of
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.sqlite_database import FILE_NAME, SqliteDatabase
@@ -33,6 +34,8 @@ _NOT_EMPTY = (
     "this cluster is not empty: nodes have started, or topics are there. Import into an empty"
     " database, before the first node."
 )
+#: Any number that no other program uses: the session that imports holds it.
+_IMPORT_LOCK = 7_236_514_400_913
 
 
 class Copied(NamedTuple):
@@ -66,17 +69,45 @@ def import_into_cluster(data_dir: Path, url: str, node_id: int, progress: Progre
             with target.transaction("begin an import") as queries:
                 if not catalog_contents.is_empty(queries):
                     raise ImportRefused(_NOT_EMPTY)
+                _keep_others_out(queries)
                 catalog_contents.announce(queries, contents)
             total = sum(map(size_bytes, logs))
             with progress("Importing", total) as on_progress:
                 run_with_store(_fill(url, logs, on_progress))
             with target.transaction("enter everything") as queries:
+                _refuse_another(queries)
                 # A node may have started meanwhile.
                 if not catalog_contents.is_empty(queries):
                     raise ImportRefused(_NOT_EMPTY)
                 catalog_contents.write(queries, contents)
                 catalog_contents.lead_by(queries, contents, node_id)
         return Copied(len(contents.tables[0]), len(logs), total)
+
+
+def _keep_others_out(queries: Queries) -> None:
+    """Let this session alone import: another import would begin by removing what this one brings.
+
+    Raises ImportRefused.
+    """
+    row = queries.execute("SELECT pg_try_advisory_lock(?)", (_IMPORT_LOCK,)).fetchone()
+    if not row[0]:
+        raise ImportRefused(
+            "another import into this cluster is under way. Wait for its end, or stop it first."
+        )
+
+
+def _refuse_another(queries: Queries) -> None:
+    """Raise ImportRefused if another import may have begun: the connection was made again."""
+    row = queries.execute(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        " AND (classid::bigint << 32 | objid::bigint) = ?",
+        (_IMPORT_LOCK,),
+    ).fetchone()
+    if not row[0]:
+        raise ImportRefused(
+            "the connection that kept other imports out was lost. Nothing was imported: give the"
+            " same command again."
+        )
 
 
 def _contents_of(data_dir: Path) -> Contents:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from logstore.directory.data_directory import partition_name
@@ -24,6 +24,7 @@ from logstore.disk.checkpoints import (
     encode_partition_metadata,
 )
 from logstore.disk.durability import Durability
+from logstore.disk.files import lock_file
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_store import LogKey, StoredLog, Wanted
 from logstore.remote.hot_batches import batches_of
@@ -34,7 +35,7 @@ from logstore.remote.remote_ledger import MOVED_ONCE, MOVED_TO
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from magnetar.config.load import ConfigError
 from magnetar.importing.into_cluster import Copied, Progress, run_with_store
-from magnetar.importing.source import ImportRefused
+from magnetar.importing.source import LOCK, ImportRefused
 from magnetar.importing.staging import sync
 from magnetar.importing.still_logs import EXPORTED, encode_exported
 from magnetar.storage import catalog_contents
@@ -60,32 +61,55 @@ def export_from_cluster(
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ImportRefused(f"{directory} is not empty. Name a directory that is not there.")
-    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(url))) as catalog:
+    with closing(_opened(url)) as catalog:
         _refuse_live(catalog)
         epochs, bucket = catalog.node_epochs(), objects_url(catalog)
-    with closing(PostgresDatabase(url)) as database:
-        contents = catalog_contents.read(database).on_one_disk(RESOURCE)
+        contents = catalog_contents.read(catalog.database).on_one_disk(RESOURCE)
     try:
         store = BulkStore(PostgresStore(url), open_bucket(bucket) if bucket else None)
     except ConfigError as unusable:
         raise ImportRefused(str(unusable)) from unusable
     partial = directory.with_name(f"{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    copied = run_with_store(_write_logs(store, contents, partial, progress))
-    _write_catalog(partial, contents)
-    (partial / EXPORTED).write_bytes(encode_exported(contents.epoch))
-    # Nodes that started meanwhile have written what this copy lacks.
-    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(url))) as catalog:
-        if catalog.node_epochs() != epochs:
-            raise ImportRefused("a node has started meanwhile. Stop it, and export again.")
-        _refuse_live(catalog)
-    _sync_all(partial)
-    if directory.exists():
-        directory.rmdir()
-    partial.rename(directory)
+    with _emptied(partial):
+        copied = run_with_store(_write_logs(store, contents, partial, progress))
+        _write_catalog(partial, contents)
+        (partial / EXPORTED).write_bytes(encode_exported(contents.epoch))
+        # Nodes that started meanwhile have written what this copy lacks.
+        with closing(_opened(url)) as catalog:
+            if catalog.node_epochs() != epochs:
+                raise ImportRefused("a node has started meanwhile. Stop it, and export again.")
+            _refuse_live(catalog)
+        _sync_all(partial)
+        if directory.exists():
+            directory.rmdir()
+        partial.rename(directory)
     sync(directory.absolute().parent)
     return copied
+
+
+def _opened(url: str) -> Catalog:
+    return Catalog(None, is_shared=True, database=PostgresDatabase(url, makes_tables=False))
+
+
+@contextmanager
+def _emptied(directory: Path) -> Iterator[None]:
+    """Keep a directory, which has its lock alone at first, from other exports."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        release = lock_file(str(directory / LOCK), create=True)
+    except BlockingIOError:
+        raise ImportRefused(
+            f"another export is writing {directory}. Wait for its end, or name another directory."
+        ) from None
+    try:
+        for path in directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+        yield
+    finally:
+        release()
 
 
 def _refuse_live(catalog: Catalog) -> None:

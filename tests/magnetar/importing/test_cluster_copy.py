@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -18,12 +20,13 @@ from logstore.remote.hot_batches import batches_of
 from logstore.remote.references import Reference
 from logstore.segments.aborted_index import AbortedEntry, decode_entries
 from magnetar.importing import still_logs
-from magnetar.importing.into_cluster import import_into_cluster
+from magnetar.importing.into_cluster import Progress, import_into_cluster
 from magnetar.importing.out_of_cluster import export_from_cluster
 from magnetar.importing.source import ImportRefused
 from magnetar.importing.still_logs import StillLog, parts
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.cluster_objects import agreed_objects
+from magnetar.storage.database import CatalogFailure
 from magnetar.storage.placing import node_directories
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.segment_files import Batch, read_batches, segments
@@ -101,6 +104,17 @@ def test_a_damaged_segment_is_refused(tmp_path: Path) -> None:
 
 
 # --- whole directories
+
+
+def in_thread(progress: Progress) -> Progress:
+    """Return the same progress, of which each step is made in a thread: a loop runs here."""
+
+    @contextmanager
+    def made(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        with progress(label, total) as advance, ThreadPoolExecutor(1) as thread:
+            yield lambda count: thread.submit(advance, count).result()
+
+    return made
 
 
 @pytest.fixture
@@ -210,6 +224,82 @@ async def test_an_export_goes_into_another_cluster_as_it_is(
         catalog.next_broker_epoch()
     with pytest.raises(ImportRefused, match=f"not stopped cleanly.*serve --data-dir {again}"):
         await imported(again, postgres_url)
+
+
+async def test_another_import_does_not_remove_what_the_first_one_brings(
+    stopped: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    shutil.copytree(stopped, tmp_path / "copy")
+    refused: list[str] = []
+
+    @contextmanager
+    def beside(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        def advance(count: int) -> None:
+            with pytest.raises(ImportRefused) as raised:
+                import_into_cluster(tmp_path / "copy", postgres_url, 5, no_progress)
+            refused.append(str(raised.value))
+
+        yield advance
+
+    await asyncio.to_thread(import_into_cluster, stopped, postgres_url, 5, in_thread(beside))
+    assert refused and all("another import" in each for each in refused)
+    target = tmp_path / "target"
+    await asyncio.to_thread(export_from_cluster, postgres_url, target, Bucket, no_progress)
+    assert batches(target) == batches(stopped, *node_directories(stopped))
+
+
+async def test_an_import_that_did_not_keep_others_out_has_imported_nothing(
+    stopped: Path, postgres_url: str
+) -> None:
+    @contextmanager
+    def cut(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        yield lambda count: None
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+                " WHERE application_name = 'magnetar catalog' AND datname = current_database()"
+            )
+
+    with pytest.raises(ImportRefused, match="was lost. Nothing was imported"):
+        await asyncio.to_thread(import_into_cluster, stopped, postgres_url, 5, cut)
+    with closing(Catalog(None, database=PostgresDatabase(postgres_url))) as catalog:
+        assert catalog.topics() == []
+    await imported(stopped, postgres_url)
+
+
+async def test_another_export_does_not_remove_what_the_first_one_writes(
+    stopped: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    await imported(stopped, postgres_url)
+    target, refused = tmp_path / "target", []
+
+    @contextmanager
+    def beside(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        def advance(count: int) -> None:
+            with pytest.raises(ImportRefused, match="another export") as raised:
+                export_from_cluster(postgres_url, target, Bucket, no_progress)
+            refused.append(raised)
+
+        yield advance
+
+    await asyncio.to_thread(export_from_cluster, postgres_url, target, Bucket, in_thread(beside))
+    assert refused and batches(target) == batches(stopped, *node_directories(stopped))
+
+
+@pytest.mark.parametrize("version", [None, 3])
+def test_an_export_neither_makes_a_cluster_nor_changes_its_tables(
+    postgres_url: str, tmp_path: Path, version: int | None
+) -> None:
+    if version is not None:
+        Catalog(None, database=PostgresDatabase(postgres_url)).close()
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute("UPDATE magnetar.schema_version SET version = %s", (version,))
+    with pytest.raises(CatalogFailure, match="has no cluster|an older magnetar"):
+        export_from_cluster(postgres_url, tmp_path / "target", Bucket, no_progress)
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute("SELECT to_regnamespace('magnetar') IS NULL").fetchone()
+        assert found == (version is None,)
+    assert not [*tmp_path.iterdir()]
 
 
 async def test_nodes_that_live_keep_an_export_away(postgres_url: str, tmp_path: Path) -> None:
