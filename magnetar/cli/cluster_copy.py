@@ -26,11 +26,14 @@ def _reports_refusals(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         from magnetar.importing.source import ImportRefused
+        from magnetar.storage.database import CatalogFailure
 
         try:
             command(**arguments)
         except ImportRefused as refusal:
             fail(str(refusal))
+        except CatalogFailure:
+            raise  # Another try would fail in the same way.
         except OSError as failure:
             fail(f"{failure}. Nothing is lost: give the same command again.")
 

@@ -29,23 +29,28 @@ def reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
+        from magnetar.storage.database import CatalogFailure
         from wire.errors import KafkaError
 
         try:
             command(**arguments)
         except ImportError as missing:
             fail(f"{missing.name} is missing: pip install 'magnetar[cluster]'.")
+        except CatalogFailure as failure:
+            fail(str(failure))
         except KafkaError as away:
             fail(away.detail if away.detail.endswith("?") else f"{away.detail}.")
 
     return reports_errors(run)
 
 
-def _open(url: str) -> Catalog:
+def _open(url: str, *, makes_tables: bool = False) -> Catalog:
+    """Return the catalog of a cluster, which is there already unless this makes its tables."""
     from magnetar.storage.catalog import Catalog
     from magnetar.storage.postgres_database import PostgresDatabase
 
-    return Catalog(None, is_shared=True, database=PostgresDatabase(url))
+    database = PostgresDatabase(url, makes_tables=makes_tables)
+    return Catalog(None, is_shared=True, database=database)
 
 
 @click.command("init", short_help="Make the tables of a cluster.")
@@ -55,7 +60,7 @@ def init(url: str) -> None:
     """Create the tables of a cluster in a database, in the schema magnetar, or bring them up to
     date. The first node does this too, unless its role may not create tables.
     """
-    with closing(_open(url)) as catalog:
+    with closing(_open(url, makes_tables=True)) as catalog:
         print(f"cluster {catalog.cluster_id()} is ready")
 
 

@@ -193,6 +193,7 @@ def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> lis
     Raises ConfigError.
     """
     deadline = time.monotonic() + _LEASE_S
+    is_told = False
     while True:
         try:
             return claim(catalog, owner, count, asked)
@@ -201,7 +202,9 @@ def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> lis
                 raise ConfigError(
                     f"--node-id {asked}: {used}. Choose another id, or leave --node-id out."
                 ) from None
-            _log.info("the id is in use: waiting for the end of its lease", reason=str(used))
+            if not is_told:
+                _log.info("the id is in use: waiting for the end of its lease", reason=str(used))
+                is_told = True
             time.sleep(1.0)  # The lease ends within six seconds, if it is not renewed.
 
 

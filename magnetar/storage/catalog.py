@@ -60,8 +60,9 @@ class NameTaken(Exception):
 class IdInUse(Exception):
     """A node of another place has the id, and a lease."""
 
-    def __init__(self, node_id: int) -> None:
-        super().__init__(f"another place has node {node_id}, which lives")
+    def __init__(self, node_id: int, owner: str) -> None:
+        """`owner` is the host and the data directory of the other place."""
+        super().__init__(f"node {node_id} lives at another place, {owner}")
 
 
 class Catalog:
@@ -379,7 +380,8 @@ class Catalog:
                     (node_id, owner),
                 )
                 if not claimed.rowcount:
-                    raise IdInUse(node_id)
+                    held = "SELECT owner FROM nodes WHERE node_id = ?"
+                    raise IdInUse(node_id, *database.execute(held, (node_id,)).fetchone())
 
     def begin_to_leave(self, node_id: int, incarnation: int) -> None:
         """Let no other node give this incarnation anything to lead any more."""

@@ -69,7 +69,7 @@ def check(url: str) -> Iterator[Finding]:
 
 
 def _ask(database: PostgresDatabase, question: str) -> Any:
-    with database.statements("look") as statements:
+    with database.statements("look at the server") as statements:
         return statements.execute(question).fetchone()[0]
 
 
@@ -199,7 +199,7 @@ def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
         yield Finding(
             Verdict.BAD,
             f"nodes {_list(dead)} are gone, and still lead partitions",
-            "Start them, or another node: it takes over what a lease has ended for.",
+            "Start one of them, or another node: it takes these partitions over.",
         )
     yield from _versions(live)
     yield from network_of_peers(live)

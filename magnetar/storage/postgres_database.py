@@ -94,9 +94,13 @@ class _Statements:
 class PostgresDatabase:
     """One connection, made again when it is lost."""
 
-    def __init__(self, url: str) -> None:
-        """`url`: postgresql://, or key=value pairs as libpq has them. Raises CatalogFailure."""
+    def __init__(self, url: str, *, makes_tables: bool = True) -> None:
+        """`url`: postgresql://, or key=value pairs as libpq has them. Raises CatalogFailure.
+
+        `makes_tables`: False refuses a database whose tables are missing, or of another version.
+        """
         self._url = url
+        self._makes_tables = makes_tables
         # Reentrant, since migrations run inside the opening.
         self._lock = RLock()
         self._connection: _BoundedConnection | None = None
@@ -242,6 +246,8 @@ class PostgresDatabase:
         done = self._version(connection)
         if done == len(MIGRATIONS):
             return
+        if not self._makes_tables:
+            raise CatalogFailure(self._unusable(done))
         # Several nodes may start on an empty database at once.
         with self._begun("BEGIN"):
             connection.execute(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})".encode())
@@ -250,10 +256,7 @@ class PostgresDatabase:
             done = self._version(connection)
             # A newer schema may mean anything: a start that guessed would damage it.
             if done > len(MIGRATIONS):
-                raise CatalogFailure(
-                    f"{self.shown} was written by a newer magnetar (schema {done}, this one knows"
-                    f" {len(MIGRATIONS)}). Start that version, or name another database."
-                )
+                raise CatalogFailure(self._unusable(done))
             for script in MIGRATIONS[done:]:
                 connection.execute(script.encode())
             if done == 0:
@@ -264,6 +267,24 @@ class PostgresDatabase:
                     (new_cluster_id, secrets.token_bytes(32)),
                 )
             connection.execute("UPDATE schema_version SET version = %s", (len(MIGRATIONS),))
+
+    def _unusable(self, done: int) -> str:
+        """Say why tables of this version are not used, and what to do."""
+        if done == 0:
+            return (
+                f"{self.shown} has no cluster. Is it the right database? `magnetar cluster init` or"
+                " the first node makes the tables."
+            )
+        if done < len(MIGRATIONS):
+            return (
+                f"{self.shown} was written by an older magnetar (schema {done}, this one has"
+                f" {len(MIGRATIONS)}). Use that version, or stop its nodes, since they cannot start"
+                " again afterwards, and bring the tables up to date by `magnetar cluster init`."
+            )
+        return (
+            f"{self.shown} was written by a newer magnetar (schema {done}, this one knows"
+            f" {len(MIGRATIONS)}). Use that version, or name another database."
+        )
 
     def _version(self, connection: _BoundedConnection) -> int:
         """Return how many steps are made; 0: there are no tables."""

@@ -37,7 +37,7 @@ def test_an_id_that_is_asked_for_is_refused_while_another_place_has_a_lease(
 ) -> None:
     assert claim(catalog, "a", 1, 7) == [7]
     incarnation = started(catalog, 7, "a")
-    with pytest.raises(IdInUse, match="node 7"):
+    with pytest.raises(IdInUse, match="node 7 lives at another place, a"):
         claim(catalog, "b", 1, 7)
     with pytest.raises(IdInUse):
         claim(catalog, "b", 2, 6)
