@@ -182,6 +182,7 @@ def test_a_task_that_takes_longer_than_its_transaction_may_says_so(
     assert run.visible() == []
 
 
+@pytest.mark.timeout(900)  # 20,000 requests, one after another
 def test_more_tasks_than_a_broker_takes_are_told_so(
     own_broker: Broker, topic_on: MakeTopic, nursery: Nursery
 ) -> None:
