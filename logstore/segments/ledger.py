@@ -38,6 +38,8 @@ _Result = TypeVar("_Result")
 
 #: A sector that the disk cannot read, and what file systems answer for a checksum that is wrong.
 UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+#: Another program has deleted or moved a segment's file, or has taken the right to open it.
+GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ESTALE})
 
 
 class LedgerFenced(Exception):
@@ -45,10 +47,14 @@ class LedgerFenced(Exception):
 
 
 class Unreadable(KafkaError):
-    """The disk cannot read a part of a segment. All that is elsewhere can be read and written."""
+    """A part of a segment cannot be read, or is not what was written there.
 
-    def __init__(self, where: str, error: OSError) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{where} cannot be read: {error}")
+    All that is elsewhere can be read and written.
+    """
+
+    def __init__(self, where: str, error: OSError, *, is_damaged: bool) -> None:
+        code = ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.KAFKA_STORAGE_ERROR
+        super().__init__(code, f"{where} cannot be read: {error}")
 
 
 class DamagedLog(StorageFailure):

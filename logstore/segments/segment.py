@@ -111,6 +111,11 @@ class Segment:
         self.size, self.next_offset = size, end_offset
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The offsets that its batches can have: from the first one on, below the second."""
+        return self.base_offset, self.next_offset
+
+    @property
     def latest(self) -> tuple[int, int]:
         """The largest timestamp (-1: none) and the last offset of its batch, as far as known."""
         return self._max_timestamp, self._offset_of_max_timestamp

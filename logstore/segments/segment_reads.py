@@ -7,16 +7,15 @@ in a thread (`perform`), which touches nothing but the plan and the file.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from logstore.disk.files import Buffer
 from logstore.segments.offset_index import OffsetIndex
-from wire.error_code import ErrorCode
-from wire.errors import KafkaError
 from wire.records import BATCH_OVERHEAD, BatchHeader, crc_ok
-from wire.records.header import LENGTH_OVERHEAD, MAGIC, SPAN_BYTES, read_span
+from wire.records.header import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, SPAN_BYTES, read_span
 
 #: Bytes read at once by a scan.
 SCAN_BYTES = 256 * 1024
@@ -25,6 +24,41 @@ SCAN_BYTES = 256 * 1024
 ABSENT = memoryview(b"")
 
 _BATCH_LENGTH_MIN = BATCH_OVERHEAD - LENGTH_OVERHEAD
+
+
+class DamagedBatch(OSError):
+    """A file does not hold the batch that was written there: the disk, or another program, has
+    changed it."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(errno.EBADMSG, problem)
+
+
+def whole(data: Buffer, place: tuple[int, int], offset: int, bounds: tuple[int, int]) -> memoryview:
+    """Return `data`, read from [place[0], place[1]) of a file for `offset`. Raises DamagedBatch."""
+    if len(data) < place[1] - place[0]:
+        raise DamagedBatch(f"the file ends at byte {place[0] + len(data)}, before {place[1]}")
+    if data:
+        _check_batch(data, 0, offset, bounds)
+    return memoryview(data)
+
+
+def _check_batch(data: Buffer, at: int, offset: int, bounds: tuple[int, int]) -> None:
+    """Check that `data` has at `at` the head of a batch that ends past `offset`, within `bounds`.
+
+    Raises DamagedBatch. Looks at no CRC: readers do.
+    """
+    first_offset, end_offset = bounds
+    if at + SPAN_BYTES <= len(data):
+        base_offset, length, delta = read_span(data, at)
+        if (
+            first_offset <= base_offset <= base_offset + delta < end_offset
+            and base_offset + delta >= offset
+            and length >= _BATCH_LENGTH_MIN
+            and data[at + MAGIC_AT] == MAGIC
+        ):
+            return
+    raise DamagedBatch(f"no batch where offset {offset} is")
 
 
 class Readable(Protocol):
@@ -49,22 +83,35 @@ class ReadPlan:
     boundary: int
     #: The log's bytes from `position` on.
     size: int
+    #: The offsets of the file's batches are in [bounds[0], bounds[1]).
+    bounds: tuple[int, int]
 
 
 def plan_read(
     index: OffsetIndex,
     log_size: int,
+    bounds: tuple[int, int],
     offset: int,
     max_bytes: int,
     end_offset: int,
     *,
     at_least_one: bool,
 ) -> ReadPlan:
-    """Return where to read for a fetch at `offset`, from what the index knows."""
+    """Return where to read for a fetch at `offset`, from what the index knows.
+
+    The file has `log_size` bytes of batches, with offsets in [bounds[0], bounds[1]).
+    """
     position = index.lookup(offset)
     boundary = max(index.boundary(position + max_bytes, end_offset), position)
     return ReadPlan(
-        offset, max_bytes, end_offset, at_least_one, position, boundary, log_size - position
+        offset,
+        max_bytes,
+        end_offset,
+        at_least_one,
+        position,
+        boundary,
+        log_size - position,
+        bounds,
     )
 
 
@@ -74,8 +121,8 @@ def perform(
     """Return the whole batches that the plan asks for. None as soon as `read` returns None.
 
     Empty where no batch is wanted, `ABSENT` where the file ends before `plan.offset`. Raises
-    KafkaError (CORRUPT_MESSAGE) where the disk has lost what recovery saw there, or where the
-    file ends within a batch: a client that got half of it would ask for it again for ever.
+    DamagedBatch where the disk has lost what recovery saw there, or where the file ends within a
+    batch: a client that got half of it would ask for it again for ever.
 
     `slack_bytes` are read beyond `max_bytes`, for the batches between the index entry and the one
     wanted. The index interval is the right amount.
@@ -92,11 +139,12 @@ def perform(
         skipped += at
     if place is None:
         if skipped + at < plan.size:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"half a batch before {plan.offset}")
+            raise DamagedBatch(f"half a batch before {plan.offset}")
         return ABSENT
+    _check_batch(data, at, plan.offset, plan.bounds)
     next_offset, size = place
     if size > plan.size - skipped - at:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"half a batch where {plan.offset} is")
+        raise DamagedBatch(f"half a batch where {plan.offset} is")
     if next_offset > plan.end_offset or (size > plan.max_bytes and not plan.at_least_one):
         return memoryview(b"")
     if at + size > len(data) or size > plan.max_bytes:
@@ -119,7 +167,7 @@ def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:
         if base_offset + delta >= offset:
             return at, (base_offset + delta + 1, length + LENGTH_OVERHEAD)
         if length < _BATCH_LENGTH_MIN:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no batch where offset {offset} is")
+            raise DamagedBatch(f"no batch where offset {offset} is")
         at += length + LENGTH_OVERHEAD
     return at, None
 

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from logstore.disk.files import FileSystem, StorageFailure
+from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.ledger import (
+    GONE,
     UNREADABLE,
     DamagedLog,
     SegmentFacts,
@@ -30,12 +31,14 @@ from logstore.segments.segment import Segment
 from logstore.segments.segment_copy import SealedFile
 from logstore.segments.segment_reads import (
     ABSENT,
+    DamagedBatch,
     Readable,
     ReadPlan,
     perform,
     plan_read,
     scan,
     scan_checked,
+    whole,
 )
 from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
 from logstore.segments.timestamps import first_in_file, latest_in_file, latest_record
@@ -164,7 +167,7 @@ class StoredSegments:
                     # Positions in memory: a read of the latest batches needs no index.
                     start, stop = exact
                     data = segment.file.read_now(stop - start, start) if stop > start else _NOTHING
-                    return None if data is None else memoryview(data)
+                    return None if data is None else whole(data, exact, offset, segment.bounds)
                 if segment.offset_index is None:
                     return None
                 if segment is not self.active:
@@ -181,15 +184,15 @@ class StoredSegments:
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
         for segment in self.since(offset):
-            file = segment.file
-            file.pin()
+            file = self._pin(segment)
             try:
                 exact = segment.recent_range(
                     offset, max_bytes, end_offset, at_least_one=at_least_one
                 )
                 if exact is not None:
                     size = exact[1] - exact[0]
-                    return memoryview(await COLD_READS.run(partial(file.read, size, exact[0])))
+                    data = await COLD_READS.run(partial(file.read, size, exact[0]))
+                    return whole(data, exact, offset, segment.bounds)
                 await self._indexes_of(segment)
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
@@ -210,8 +213,9 @@ class StoredSegments:
         assert segment.offset_index is not None, "its indexes are in memory"
         # Behind a batch that is held back the file has a hole.
         size = self._unsynced.whole_size(segment)
+        index, bounds = segment.offset_index, segment.bounds
         return plan_read(
-            segment.offset_index, size, offset, max_bytes, end_offset, at_least_one=at_least_one
+            index, size, bounds, offset, max_bytes, end_offset, at_least_one=at_least_one
         )
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
@@ -354,14 +358,22 @@ class StoredSegments:
     @contextmanager
     def _pinned(self, segment: Segment) -> Iterator[Readable]:
         """Keep a segment's file open, to be read in threads. Raises as `failed_read` does."""
-        file = segment.file
-        file.pin()
+        file = self._pin(segment)
         try:
             yield self._unsynced.file_of(segment)
         except OSError as error:
             raise self.failed_read(error) from error
         finally:
             file.unpin()
+
+    def _pin(self, segment: Segment) -> File:
+        """Return a segment's file, to be unpinned. Raises as `failed_read` does."""
+        try:
+            file = segment.file
+        except OSError as error:
+            raise self.failed_read(error) from error
+        file.pin()
+        return file
 
     async def _indexes_of(self, segment: Segment) -> tuple[OffsetIndex, TimeIndex]:
         """Return a segment's indexes, which a thread reads where they are not in memory."""
@@ -451,16 +463,16 @@ class StoredSegments:
         return self._group_commit.failed(self._directory, error)
 
     def failed_read(self, error: OSError) -> Exception:
-        """Return what a failed read raises: `Unreadable` for a bad sector, else as `failed`.
+        """Return what a failed read raises: `Unreadable` where the file says so, else as `failed`.
 
         What cannot be read was durable, and nothing in memory rests on the read: so the broker
         need not stop. After a failed write or sync it must.
         """
-        if error.errno not in UNREADABLE or self._group_commit.failure is not None:
+        if error.errno not in UNREADABLE | GONE or self._group_commit.failure is not None:
             return self.failed(error)
         if self.on_unreadable is not None:
             self.on_unreadable(error)
-        return Unreadable(self._directory, error)
+        return Unreadable(self._directory, error, is_damaged=isinstance(error, DamagedBatch))
 
     def as_closed(self) -> ClosedSegments | None:
         """Return what the next start need not find out. None: there is nothing, or there are files

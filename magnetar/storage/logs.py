@@ -133,7 +133,7 @@ def as_config_errors() -> Iterator[None]:
 
 
 class UnreadableReads:
-    """The reads that have failed because of a bad sector."""
+    """The reads that have failed because a segment is damaged, gone, or has a bad sector."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -147,7 +147,7 @@ class UnreadableReads:
         if key not in self._told:
             self._told.add(key)
             _log.error(
-                "a segment cannot be read: its readers get KAFKA_STORAGE_ERROR",
+                "a segment cannot be read: its readers are refused",
                 topic=topic,
                 partition=partition,
                 reason=str(error),

@@ -63,6 +63,7 @@ read_span = _SPAN.unpack_from
 #: Bytes of a batch that `read_span` reads.
 SPAN_BYTES = _SPAN.size
 
+MAGIC_AT = 16
 _LENGTH_AT = 8
 _LEADER_EPOCH_AT = 12
 _CRC_AT = 17

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from logstore.disk.descriptors import DiskFile
+from logstore.disk.descriptors import Descriptors, DiskFile
 from logstore.disk.durability import Durability
-from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
+from logstore.disk.files import DiskFiles, File, FileSystem, StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Unreadable
@@ -32,11 +33,11 @@ def filled(files: FileSystem, directory: str) -> tuple[FileLedger, list[bytes]]:
     return ledgers.filled(files, directory, LIMITS, [50] * 40)
 
 
-def reopened(disk: SimulatedDisk) -> FileLedger:
+def reopened(disk: FileSystem, directory: str = "/data/t-0") -> FileLedger:
     group_commit = GroupCommit(
         disk, Durability.FSYNC, on_failure=lambda _: None, executor=SteppedExecutor()
     )
-    ledger = FileLedger(disk, "/data/t-0", group_commit, LIMITS, recovery_point=40, clean=True)
+    ledger = FileLedger(disk, directory, group_commit, LIMITS, recovery_point=40, clean=True)
     open_now(ledger)
     return ledger
 
@@ -200,3 +201,65 @@ async def test_a_moment_is_looked_for_in_a_thread() -> None:
     found = await ledger.batches.max_timestamp(ALL)
     assert found is not None
     assert await ledger.batches.offset_for_timestamp(found.timestamp_ms, 0, ALL) is not None
+
+
+#: What another program does to a file, from byte 300 on.
+HURTS: dict[str, Callable[[File], None]] = {
+    "cut": lambda file: file.truncate(300),
+    "zeros": lambda file: file.write([bytes(file.size() - 300)], 300),
+    "garbage": lambda file: file.write([b"\xa7" * (file.size() - 300)], 300),
+    "batches of other offsets": lambda file: file.write([file.read(file.size(), 0)], 300),
+}
+
+
+@pytest.mark.parametrize("hurt", HURTS)
+@pytest.mark.parametrize("is_active", [True, False])
+async def test_what_another_program_did_to_a_file_is_not_served(hurt: str, is_active: bool) -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("/data")
+    ledger, batches = filled(disk, "/data/t-0")
+    base = ledger.segments.base_offsets[-1] if is_active else 0
+    told: list[OSError] = []
+    ledger.segments.on_unreadable = told.append
+    HURTS[hurt](disk.open(f"/data/t-0/{base:020d}.log"))
+    assert bytes(await ledger.batches.read_cold(base + 1, 1, ALL)) == batches[base + 1]
+    for max_bytes in (1, 10**6):
+        with pytest.raises(Unreadable) as refusal:
+            await ledger.batches.read_cold(base + 3, max_bytes, ALL)
+        assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+        with pytest.raises(Unreadable):
+            found = ledger.batches.read(base + 3, max_bytes, ALL)
+            # The index of a segment that is not the active one is not in memory at first.
+            assert found is None and not is_active
+            await ledger.batches.read_cold(base + 3, max_bytes, ALL)
+    assert len(told) == 4
+    other = 0 if is_active else 39
+    assert bytes(await ledger.batches.read_cold(other, 1, ALL)) == batches[other]
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.EACCES, errno.ESTALE])
+async def test_a_segment_that_cannot_be_opened_fails_its_readers_alone(
+    error: int, files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, batches = filled(files, str(tmp_path / "t-0"))
+    close_cleanly(ledger)
+    again = reopened(files, str(tmp_path / "t-0"))
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    opened = Descriptors.open
+
+    def refused(descriptors: Descriptors, name: str, *, create: bool) -> DiskFile:
+        if name == str(path):
+            raise OSError(error, os.strerror(error), name)
+        return opened(descriptors, name, create=create)
+
+    monkeypatch.setattr(Descriptors, "open", refused)
+    reads: list[Callable[[], Awaitable[object]]] = [
+        lambda: again.batches.read_cold(0, 1, ALL),
+        lambda: again.batches.offset_for_timestamp(0, 0, ALL),
+    ]
+    for read in reads:
+        with pytest.raises(Unreadable) as refusal:
+            await read()
+        assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert bytes(await again.batches.read_cold(39, 1, ALL)) == batches[39]
+    close_cleanly(again)
