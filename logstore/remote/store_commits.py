@@ -227,6 +227,7 @@ class StoreCommits:
         NodeFenced, CommitsLost.
         """
         async with self._recovering:
+            wait_s, told = _RETRY_FIRST_S, ""
             while recoveries == self._recoveries:
                 last = await self._last_landed()
                 try:
@@ -238,7 +239,12 @@ class StoreCommits:
                     else:
                         self._recoveries += 1
                 except (OutcomeUnknown, StoreUnavailable, Fenced) as trouble:
-                    self._on_trouble(str(trouble))
+                    # A store that answers may refuse for long: its disk is full, or is read only.
+                    if str(trouble) != told:
+                        told = str(trouble)
+                        self._on_trouble(told)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, _RETRY_MAX_S)
 
     async def _may_send(self, commit: Commit) -> bool:
         """Return whether what a commit rests on is there, or after a while that it is not yet.

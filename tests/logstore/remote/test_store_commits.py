@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -19,6 +20,7 @@ from logstore.remote.commit_store import (
     LogKey,
     Move,
     NodeFenced,
+    OutcomeUnknown,
     Wanted,
 )
 from logstore.remote.remote_ledger import RemoteSync
@@ -251,6 +253,26 @@ async def test_a_copy_that_lands_between_the_question_and_the_next_try_counts(
     world.store.last_commit = ask_too_early  # type: ignore[method-assign]  # a slow answer
     await world.commit(Mishap.LATE)
     assert (world.stored(), world.number) == ([0], 1)
+
+
+async def test_a_store_that_takes_nothing_is_asked_seldom_and_told_of_once(world: World) -> None:
+    committing = world.store.commit
+    refused: list[Commit] = []
+
+    async def refuse(commit: Commit) -> None:
+        if len(refused) < 7:
+            refused.append(commit)
+            raise OutcomeUnknown("no space left on device")
+        await committing(commit)
+
+    world.store.commit = refuse  # type: ignore[method-assign]  # a full disk
+    began_s = time.monotonic()
+    await world.commit()
+    # 20 ms, twice that, and so on.
+    assert time.monotonic() - began_s > 0.6
+    # By the first try, and by all later ones together.
+    assert world.troubles == ["no space left on device"] * 2
+    assert world.stored() == [0]
 
 
 async def test_a_node_that_others_have_taken_over_is_fenced(world: World) -> None:
