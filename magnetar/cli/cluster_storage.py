@@ -15,11 +15,31 @@ if TYPE_CHECKING:
     from magnetar.storage.catalog import Catalog
     from magnetar.storage.catalog_rows import NodeRow
 
+
+def _checked(context: click.Context, parameter: click.Parameter, url: str) -> str:
+    """Return the URL if it can be one of a database. Raises BadParameter."""
+    try:
+        from magnetar.storage.postgres_database import PostgresDatabase
+
+        # An empty one is libpq's own database: a variable that is not set means no such thing.
+        if url:
+            PostgresDatabase(url)
+            return url
+    except ImportError:
+        return url  # The command says what is missing.
+    except OSError:
+        pass
+    raise click.BadParameter(
+        "this is not a database's URL: write postgresql://USER@HOST:PORT/DATABASE"
+    )
+
+
 storage = click.option(
     "--storage",
     "url",
     metavar="URL",
     required=True,
+    callback=_checked,
     help="The database, as `serve --storage` has it: postgresql://USER@HOST:PORT/DATABASE.",
 )
 
@@ -79,7 +99,8 @@ def status(url: str, as_json: bool) -> None:
         rows = [row for row in catalog.members() if row.incarnation >= 0]
         loss = read_history(catalog.database).loss
     if as_json:
-        return print_json(_told(row, leading.get(row.node_id, 0), cluster_id) for row in rows)
+        of_all = {"cluster_id": cluster_id, "halted": loss or None}
+        return print_json({**of_all, **_told(row, leading.get(row.node_id, 0))} for row in rows)
     print(f"CLUSTER ID  {cluster_id}\n")
     if loss:
         print(f"HALTED      {loss}\n")
@@ -167,9 +188,8 @@ def _shown(row: NodeRow, partitions: int) -> tuple[str, ...]:
     )
 
 
-def _told(row: NodeRow, partitions: int, cluster_id: str) -> dict[str, Any]:
+def _told(row: NodeRow, partitions: int) -> dict[str, Any]:
     return {
-        "cluster_id": cluster_id,
         "node_id": row.node_id,
         "live": row.is_live,
         "start": row.incarnation,

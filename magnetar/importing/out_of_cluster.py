@@ -42,6 +42,7 @@ from magnetar.storage import catalog_contents
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_contents import Contents
 from magnetar.storage.cluster_objects import RESOURCE, objects_url
+from magnetar.storage.history import ClusterHalted, read_history
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.sqlite_database import SqliteDatabase
 
@@ -62,6 +63,9 @@ def export_from_cluster(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ImportRefused(f"{directory} is not empty. Name a directory that is not there.")
     with closing(_opened(url)) as catalog:
+        if loss := read_history(catalog.database).loss:
+            # Nothing would tell of it any more where the copy is served.
+            raise ImportRefused(str(ClusterHalted(loss)))
         _refuse_live(catalog)
         epochs, bucket = catalog.node_epochs(), objects_url(catalog)
         contents = catalog_contents.read(catalog.database).on_one_disk(RESOURCE)

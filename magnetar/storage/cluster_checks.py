@@ -97,6 +97,7 @@ def _settings(database: PostgresDatabase) -> Iterator[Finding]:
         "full_page_writes": ("on", "a page that is torn by a power cut is lost"),
         # Nodes set it themselves, and so does this connection: it tells whether they may.
         "synchronous_commit": ("on", "a commit returns before it is durable"),
+        "default_transaction_read_only": ("off", "nothing can be written, and nodes wait"),
     }
     for name, (good, otherwise) in wanted.items():
         value = _ask(database, f"SELECT current_setting('{name}')")  # noqa: S608  # constants

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from pathlib import Path
+
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
 from magnetar.cli.main import main
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.history import halt
+from magnetar.storage.postgres_database import PostgresDatabase
 from tests.postgresql import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -35,3 +42,26 @@ def test_a_look_brings_no_tables_up_to_date(command: str, postgres_url: str) -> 
     told = cluster(command, "--storage", postgres_url)
     assert told.exit_code == 1
     assert "was written by an older magnetar" in told.stderr
+
+
+def test_a_cluster_that_has_halted_says_so_to_scripts_and_is_not_exported(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        catalog.end_lease(7, catalog.start_node(7))
+        halt(catalog.database, "commit 3 of node 7")
+    told = cluster("status", "--storage", postgres_url, "--json")
+    assert [each["halted"] for each in json.loads(told.stdout)] == ["commit 3 of node 7"]
+    told = cluster("export", str(tmp_path / "target"), "--storage", postgres_url)
+    assert told.exit_code == 1 and "--accept-loss" in told.stderr
+    assert not [*tmp_path.iterdir()]
+    assert cluster("repair", "--storage", postgres_url, "--accept-loss").exit_code == 0
+    told = cluster("status", "--storage", postgres_url, "--json")
+    assert [each["halted"] for each in json.loads(told.stdout)] == [None]
+
+
+@pytest.mark.parametrize("url", ["", "mysql://localhost/x"])
+def test_what_is_no_url_of_a_database_is_a_mistake_of_the_command(url: str) -> None:
+    told = cluster("status", "--storage", url)
+    assert told.exit_code == 2
+    assert "write postgresql://USER@HOST:PORT/DATABASE" in told.stderr

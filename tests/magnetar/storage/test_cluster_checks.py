@@ -52,6 +52,13 @@ def test_a_database_whose_commits_do_not_wait_is_overruled(postgres_url: str) ->
     assert found(postgres_url, "synchronous_commit = on").verdict is Verdict.GOOD
 
 
+def test_a_database_that_takes_no_writes_is_told(postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
+    run(postgres_url, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    told = found(postgres_url, "default_transaction_read_only = on")
+    assert told.verdict is Verdict.BAD and "nodes wait" in told.what
+
+
 def test_a_role_that_may_make_no_tables_is_told(postgres_url: str) -> None:
     name = postgres_url.rpartition("/")[2]
     run(postgres_url, f"CREATE ROLE guest_of_{name} LOGIN")
