@@ -371,10 +371,11 @@ class GroupCommit:
             self._busy = False
             if self._dirty:
                 self._be_patient()
-        elif self.durability is Durability.FSYNC:
+        elif self._file_syncs is not None and self.durability is Durability.FSYNC:
             self._begin()
         else:
-            # Without a wait for the disk the loop would never get to anything else.
+            # Without a wait for the disk the loop would never get to anything else. A commit costs
+            # as much as several records: those whose clients are just being answered ride it too.
             self._executor.call_soon(self._begin)
 
 

@@ -37,7 +37,9 @@ class Line(CommittedLedger):
 class Medium:
     """What was begun and has not ended, the oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Callable[[], None]) -> None:
+        """`turn` is the next turn of the event loop."""
+        self._turn = turn
         self.begun: list[tuple[list[int], Performed, Callable[[], None]]] = []
 
     def perform(
@@ -56,8 +58,13 @@ class Medium:
 
     def make_room(self) -> None:
         self.begun[-1][2]()
+        self._turn()
 
     def end(self, failure: StorageFailure | None = None) -> None:
+        self.end_in_this_turn(failure)
+        self._turn()
+
+    def end_in_this_turn(self, failure: StorageFailure | None = None) -> None:
         self.begun.pop(0)[1](failure)
 
     def close(self) -> None:
@@ -70,8 +77,8 @@ class World:
         choose: Callable[[Iterable[CommittedLedger]], Sequence[CommittedLedger]] | None = None,
     ) -> None:
         self.failures: list[StorageFailure] = []
-        self.medium = Medium()
         self.executor = SteppedExecutor()
+        self.medium = Medium(self.executor.run)
         self.group_commit = GroupCommit(
             None,
             Durability.FSYNC,
@@ -118,6 +125,16 @@ def test_the_next_sync_begins_once_there_is_room_and_all_end_in_order() -> None:
         [(1, None)],
         [(1, None)],
     ]
+
+
+def test_what_clients_send_when_they_are_answered_rides_the_sync_that_was_asked_for() -> None:
+    world = World()
+    world.append(0)
+    world.append(1)
+    world.medium.end_in_this_turn()
+    assert (world.lines[0].told, world.medium.ends) == ([(1, None)], [])
+    world.append(2)
+    assert world.medium.ends == [[1, 1]]
 
 
 def test_nothing_is_idle_while_a_sync_that_made_room_is_under_way() -> None:
