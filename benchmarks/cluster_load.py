@@ -36,6 +36,8 @@ _VALUE = b"x" * 100
 _LARGE = b"x" * 1_000_000
 _LARGE_BYTES_A_SECOND = 10_000_000
 _BURST = 2 * PARTITIONS
+#: The fewest have about one record in each commit.
+_SMALL_CLIENTS = (6, 30, connection_load.CLIENTS)
 _SAMPLE_S = 0.5
 _MINUTES = 30
 
@@ -44,10 +46,12 @@ def measure(kind: str, *, rounds: int, seconds: float) -> dict[Row, float]:
     """Measure a cluster of three nodes of that kind."""
     if kind == "kafka":
         with kafka_cluster() as broker:
-            return _latencies(broker, rounds, "")
+            return _latencies(broker, rounds, "") | _small_clients(broker, seconds)
     with magnetar_cluster() as (broker, database):
         found = _latencies(broker, rounds, "")
-        found |= _small_clients(broker, database, seconds)
+        found |= _small_clients(broker, seconds, database)
+        size = Row("size of the table of nodes", "KB", False)
+        found[size] = database.nodes_size_bytes() / 1e3
         found |= _beside_large(broker, rounds)
     with magnetar_cluster(is_distant=True) as (broker, _):
         found |= _latencies(broker, rounds, f", standby {DISTANCE_MS:g} ms away")
@@ -92,29 +96,36 @@ def _end_txn_ms(client: Producer) -> float:
     return (time.perf_counter() - began_at) * 1000
 
 
-def _small_clients(broker: Broker, database: Database, seconds: float) -> dict[Row, float]:
+def _small_clients(
+    broker: Broker, seconds: float, database: Database | None = None
+) -> dict[Row, float]:
     """Many clients with one record each in flight: rates, and who has to work for it."""
     found: dict[Row, float] = {}
-    for count in (30, connection_load.CLIENTS):
-        commits, cpu_s = database.commits(), database.cpu_seconds()
-        began_at = time.perf_counter()
-        load = connection_load.load_of(broker, count, seconds)
-        took_s = time.perf_counter() - began_at
-        commits = database.commits() - commits
-        # The database worked for the warm-up too.
-        requests = load.rate * took_s
+    counters = () if database is None else (database.commits, database.cpu_seconds)
+    for count in _SMALL_CLIENTS:
+        load = connection_load.load_of(broker, count, seconds, *counters)
         label = f"{count} small clients"
         found |= {
             Row(f"{label}, rate", "per s", True): load.rate,
             Row(f"{label}, p50", "ms", False): quantiles(load.latencies_ms, n=100)[49],
-            Row(f"{label}, commits of 3 nodes", "per s", True): commits / took_s,
             Row(f"{label}, CPU of the nodes for a record", "us", False): load.cpu_us_each,
-            Row(f"{label}, CPU of PostgreSQL for a record", "us", False): (
-                (database.cpu_seconds() - cpu_s) * 1e6 / requests
-            ),
         }
-    found[Row("size of the table of nodes", "KB", False)] = database.nodes_size_bytes() / 1e3
+        if database is not None:
+            found |= _of_commits(label, load)
     return found
+
+
+def _of_commits(label: str, load: connection_load.Load) -> dict[Row, float]:
+    commits, database_s = load.counted
+    records = len(load.latencies_ms)
+    return {
+        Row(f"{label}, CPU of PostgreSQL for a record", "us", False): database_s * 1e6 / records,
+        Row(f"{label}, commits of 3 nodes", "per s", True): commits / load.seconds,
+        Row(f"{label}, records of a commit", "records", True): records / commits,
+        Row(f"{label}, CPU of nodes and PostgreSQL for a commit", "us", False): (
+            (load.cpu_seconds + database_s) * 1e6 / commits
+        ),
+    }
 
 
 def _beside_large(broker: Broker, rounds: int) -> dict[Row, float]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NODES = 3
 DISTANCE_MS = 1.0
-_READY_S = 60.0
+_READY_S = 180.0
 _KAFKA_OPTIONS = ("-server", "-Xms384m", "-Xmx384m", "-XX:+UseG1GC")
 #: As PostgreSQL has them where it was not told otherwise.
 _POSTGRESQL = {"shared_buffers": "128MB", "max_connections": "100"}
@@ -142,8 +142,7 @@ class _KafkaCluster(KafkaBroker):
             assert monotonic() < deadline, [node.output() for node in self._others]
             sleep(0.2)
 
-    def pids(self) -> list[int]:
-        """Return the processes of all nodes."""
+    def node_pids(self) -> list[int]:
         return [self.pid, *(node.pid for node in self._others)]
 
     def kill(self) -> None:

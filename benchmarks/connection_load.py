@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import quantiles
 from typing import NamedTuple
 
@@ -49,6 +49,8 @@ class Load(NamedTuple):
     seconds: float
     cpu_seconds: float
     latencies_ms: list[float]
+    #: How much each of the counters has grown.
+    counted: list[float]
 
     @property
     def rate(self) -> float:
@@ -82,15 +84,26 @@ def latency(broker: Broker, *, seconds: float) -> dict[Row, float]:
     return figures
 
 
-def load_of(broker: Broker, connections: int, seconds: float) -> Load:
-    """Measure so many connections, each at the leader of its partition."""
+def load_of(
+    broker: Broker, connections: int, seconds: float, *counters: Callable[[], float]
+) -> Load:
+    """Measure so many connections, each at the leader of its partition.
+
+    `counters` are read at both ends of what is measured.
+    """
     topic = f"{_TOPIC}-{connections}"
     create_topic(broker.bootstrap, topic, PARTITIONS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_drive(broker, topic, connections, seconds))
+        return runner.run(_drive(broker, topic, connections, seconds, counters))
 
 
-async def _drive(broker: Broker, topic: str, connections: int, seconds: float) -> Load:
+async def _drive(
+    broker: Broker,
+    topic: str,
+    connections: int,
+    seconds: float,
+    counters: Sequence[Callable[[], float]],
+) -> Load:
     loop = asyncio.get_running_loop()
     leaders = _leaders(broker, topic)
     frames = [_frame(topic, partition) for partition in range(PARTITIONS)]
@@ -115,9 +128,12 @@ async def _drive(broker: Broker, topic: str, connections: int, seconds: float) -
         client.send()
     await _during(seconds / _WARM_UP_PARTS, failed)
     took_ms.clear()
+    before = [count() for count in counters]
     cpu_before, began_at = cpu_of_nodes(broker), time.perf_counter()
     await _during(seconds, failed)
-    load = Load(time.perf_counter() - began_at, cpu_of_nodes(broker) - cpu_before, took_ms.copy())
+    took_s, cpu_s = time.perf_counter() - began_at, cpu_of_nodes(broker) - cpu_before
+    counted = [count() - earlier for count, earlier in zip(counters, before, strict=True)]
+    load = Load(took_s, cpu_s, took_ms.copy(), counted)
     for client in opened:
         client.close()
     return load

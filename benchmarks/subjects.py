@@ -61,9 +61,9 @@ def cpu_seconds(pid: int) -> float:
 
 def node_pids(broker: Broker) -> list[int]:
     """Return the processes that serve: the nodes, without their supervisor."""
-    if isinstance(broker, MagnetarBroker) and broker.workers > 1:
-        return broker.node_pids()
-    return [broker.pid]
+    if isinstance(broker, MagnetarBroker) and broker.workers == 1:
+        return [broker.pid]
+    return broker.node_pids()
 
 
 def cpu_of_nodes(broker: Broker) -> float:

@@ -116,6 +116,10 @@ class Broker(ABC):
     @abstractmethod
     def pid(self) -> int: ...
 
+    def node_pids(self) -> list[int]:
+        """Return the processes of its nodes that run now."""
+        return [self.pid]
+
     @abstractmethod
     def start(self) -> None:
         """Start the process and return when it serves."""
