@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -34,6 +35,7 @@ pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of thei
 PATIENCE_S = 120.0
 #: Longer than that: a client that waits so long for an answer fails its test.
 LONG_MS = 300_000
+LEASE_S = 6.0
 #: What a node logs when partitions have come to it.
 LEADS = "partitions are led here now"
 
@@ -259,6 +261,25 @@ def test_clients_of_a_node_that_is_cut_off_go_on_at_the_others(place: Replicated
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
         assert "was taken over" in node.output, node.output
+
+
+def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_taken_over(
+    place: Replicated,
+) -> None:
+    nodes = [*place.cluster.nodes.values()]
+    with writing(place.cluster, "standby-away") as writer:
+        ended = [node.output.count("node ended") for node in nodes]
+        away = [node.output.count("clients are turned away") for node in nodes]
+        place.servers[-1].pause()
+        for node, times in zip(nodes, away, strict=True):
+            await_said(node, "clients are turned away", times)
+        acknowledged = len(writer.acknowledged)
+        # Commits have their effect, and renew the leases that the other nodes see.
+        time.sleep(LEASE_S)
+        assert len(writer.acknowledged) == acknowledged
+        place.servers[-1].resume()
+        writer.await_all()
+        assert [node.output.count("node ended") for node in nodes] == ended
 
 
 def test_a_promoted_synchronous_standby_has_everything(place: Replicated) -> None:

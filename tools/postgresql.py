@@ -128,6 +128,19 @@ class PostgresServer:
             shutil.rmtree(self._copied)
             self._copied = None
 
+    def pause(self) -> None:
+        """Let the server, with all its processes, stand still, as a host that hangs does."""
+        self._send_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a server that was paused go on."""
+        self._send_all(signal.SIGCONT)
+
+    def _send_all(self, number: signal.Signals) -> None:
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for pid in (self.pid, *map(int, children)):
+            os.kill(pid, number)
+
     def wait(self) -> int:
         """Return the exit code once the server has ended."""
         assert self._process is not None

@@ -5,6 +5,7 @@
   and against one with a bucket.
 - The long runs of `tools.soak_run`: transactions, also over nodes, a failing cluster,
   groups, topics, Spark's sink.
+- Mishaps of a cluster that take long: `compat_tests/cluster_mishaps.py`.
 - 100 000 random histories of a consumer group.
 - A cluster whose bucket fails, 200 MB in each partition (`tools.soak_bucket`).
 - The examples in Spark at full size, one of which audits two million records.
@@ -108,6 +109,11 @@ def bucket() -> Outcome:
     return run("bucket", ["tools.soak_bucket", "--megabytes", "200"])
 
 
+def mishaps() -> Outcome:
+    """Clocks, ids, a database that comes and goes: a few minutes."""
+    return run("mishaps", ["pytest", "-q", "-p", "no:randomly", "compat_tests/cluster_mishaps.py"])
+
+
 def spark_example(name: str) -> Outcome:
     """A pipeline of spark_examples at its full size, killed and checked."""
     return run(name, [f"spark_examples.{name}"])
@@ -119,6 +125,7 @@ _ONCE: Mapping[str, Callable[[], Outcome]] = {
     "compat-s3": partial(compat_over_nodes, "postgresql+s3"),
     "histories": group_histories,
     "bucket": bucket,
+    "mishaps": mishaps,
 }
 
 
