@@ -14,6 +14,7 @@ import pytest
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase, shown
+from magnetar.storage.postgres_schema import MIGRATIONS
 from tools.postgresql import PostgresServer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -86,6 +87,33 @@ def test_a_catalog_of_a_newer_version_is_refused(postgres_url: str) -> None:
         connection.execute("UPDATE magnetar.schema_version SET version = 99")
     with pytest.raises(CatalogFailure, match="newer magnetar"):
         open_catalog(postgres_url)
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_tables_of_an_older_version_become_those_of_this_one(
+    postgres_url: str, version: int
+) -> None:
+    def columns() -> list[tuple[object, ...]]:
+        with psycopg.connect(postgres_url) as connection:
+            return connection.execute(
+                "SELECT table_name, column_name, data_type, column_default, is_nullable"
+                " FROM information_schema.columns WHERE table_schema = 'magnetar' ORDER BY 1, 2"
+            ).fetchall()
+
+    open_catalog(postgres_url).close()
+    fresh = columns()
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("DROP SCHEMA magnetar CASCADE; CREATE SCHEMA magnetar")
+        connection.execute("SET search_path = magnetar")
+        connection.execute("CREATE TABLE schema_version (version int NOT NULL)")
+        connection.execute("INSERT INTO schema_version VALUES (%s)", (version,))
+        for script in MIGRATIONS[:version]:
+            connection.execute(script.encode())
+        connection.execute("INSERT INTO cluster VALUES (1, 'kept', -1, 0, 0, 'secret')")
+    with closing(open_catalog(postgres_url)) as catalog:
+        assert catalog.cluster_id() == "kept"
+        assert catalog.start_node(1) == 0
+    assert columns() == fresh
 
 
 def test_what_no_text_can_hold_refuses_the_request_alone(postgres_url: str) -> None:
