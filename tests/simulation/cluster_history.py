@@ -4,8 +4,9 @@ The nodes have no disks. The catalog and the logs are in one simulated database,
 commits are lost, late, and of unknown outcome, and which fails over to a standby. Nodes are killed,
 stay away for longer than their leases, are stopped for longer than that and wake, hand over what
 they lead at their end, and get their share when they are back. Some partitions move to the very
-node that has just decided a transaction of theirs, before they have its markers. The clients are
-those of histories of several nodes, and look for the leaders in the catalog.
+node that has just decided a transaction of theirs, before they have its markers. Some fail-overs
+come between a commit and one of another node that rests on it, and the first of these nodes dies.
+The clients are those of histories of several nodes, and look for the leaders in the catalog.
 
     python -m tests.simulation.run --cluster --seeds 0-999
 """
@@ -22,6 +23,7 @@ from typing import Any
 
 from coordinator.transactions.commit_plan import MarkerWork
 from coordinator.transactions.metadata import TopicPartition
+from logstore.remote.commit_store import Basis
 from magnetar.broker import Broker
 from tests.simulation.clients.idempotent_producer import IdempotentProducer
 from tests.simulation.clients.reader import Reader
@@ -37,6 +39,8 @@ from wire.error_code import ErrorCode
 RAGE_S = 20.0
 #: How often what a decision is owed goes to the node that has decided, before it gets its markers.
 _FOLLOWED_PROBABILITY = 0.2
+#: How often a commit loses what it rests on, with the node that would write that again.
+_BASIS_LOST_PROBABILITY = 0.25
 #: Longer than a lease, and than the second that a node takes to look.
 _AWAY_S = 9.0
 
@@ -49,15 +53,18 @@ class ClusterNemesis:
     network: Network
     storage: SharedStorage
     random: Random
+    is_raging: bool = False
 
     async def rage(self, seconds: float) -> None:
         """Disturb for that long; at the end the node is up."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + seconds
+        self.is_raging = True
         while loop.time() < end_s:
             await asyncio.sleep(self.random.choice((0.1, 0.5, 1.0, 3.0)))
             await self.revive()
             await self._strike()
+        self.is_raging = False
         await self.revive()
 
     async def _strike(self) -> None:
@@ -133,14 +140,18 @@ class _Cluster(SeveralNodes):
             )
             for node_id in ids
         }
-        self.nemeses = [
-            ClusterNemesis(machine, self.network, self.storage, self.random_of(f"nemesis {each}"))
+        nemeses = {
+            each: ClusterNemesis(
+                machine, self.network, self.storage, self.random_of(f"nemesis {each}")
+            )
             for each, machine in self.machines.items()
-        ]
+        }
+        self.nemeses = [*nemeses.values()]
         self.routes = CatalogRoutes(self.storage.read, self.storage.writes)
         random = self.random_of("decided")
         for node_id, machine in self.machines.items():
             machine.on_decided = partial(self._decided, random, node_id)
+        self.storage.logs.on_basis = partial(self._rested_on, self.random_of("rested on"), nemeses)
 
     def _decided(self, random: Random, node_id: int, owed: Sequence[MarkerWork]) -> None:
         """Move a partition to the node that has just decided a transaction of it, now and then."""
@@ -149,6 +160,13 @@ class _Cluster(SeveralNodes):
             leader = self.routes.leader(*partition)
             if leader is not None and leader != node_id:
                 self.machines[leader].hand_over(partition, node_id)
+
+    def _rested_on(self, random: Random, nemeses: dict[int, ClusterNemesis], basis: Basis) -> None:
+        """Fail over between a commit and one of another node that rests on it, now and then."""
+        nemesis = nemeses[basis.node_id]
+        if nemesis.is_raging and random.random() < _BASIS_LOST_PROBABILITY:
+            self.storage.logs.fail_over()
+            nemesis.machine.kill()
 
     def address_of(self, node_id: int) -> str:
         return self.machines[node_id].address

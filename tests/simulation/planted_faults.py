@@ -411,10 +411,6 @@ UNFOUND = {
         "a second defence: a snapshot names the last abort, and one that the index does not know"
         " has the whole log replayed"
     ),
-    "basis-not-asked-for": (
-        "a fail-over in the milliseconds between two commits of two nodes, and in the same the"
-        " death of the first of these; `test_store_commits` has it"
-    ),
     "decision-not-awaited": (
         "storage without a journal, power that goes between the syncs of two files, and a client"
         " that dies before it asks for its end again"

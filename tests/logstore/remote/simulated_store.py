@@ -84,6 +84,8 @@ class SimulatedDatabase:
         #: How often the room of what was removed was made free.
         self.reclaimed = 0
         self._removed_bytes = 0
+        #: Is told of each basis in the moment before a commit that rests on it.
+        self.on_basis: Callable[[Basis], None] = _ignore
         # How to take back what no standby has yet, the newest last.
         self._undo: list[Callable[[], None]] = []
 
@@ -115,6 +117,8 @@ class SimulatedDatabase:
 
     def commit(self, node_id: int, incarnation: int, commit: Commit) -> bool:
         """Do what the fenced statement does; return whether it had effect."""
+        for basis in commit.rests_on:
+            self.on_basis(basis)
         node = self.nodes.get(node_id)
         if node is None or (node.incarnation, node.number) != (incarnation, commit.previous):
             return False
@@ -264,6 +268,10 @@ class SimulatedDatabase:
     def keys(self) -> set[LogKey]:
         """Return the logs of which anything is stored."""
         return set(self._logs)
+
+
+def _ignore(_: Basis) -> None:
+    """Nothing happens."""
 
 
 def _size(chunks: Iterable[Chunk]) -> int:
