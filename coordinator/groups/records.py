@@ -16,12 +16,12 @@ from coordinator.groups.consumer.records import ConsumerGroupRecord
 from coordinator.groups.offsets.committed import (
     OffsetKey,
     OffsetRecord,
+    decode_offset,
     encode_offset,
-    from_value,
 )
 from wire.errors import WireError
 from wire.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
-from wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from wire.internal.offset_commit import OffsetCommitKey
 from wire.internal.versioned import decode_versioned, encode_versioned, peek_version
 
 Buffer = bytes | bytearray | memoryview
@@ -64,23 +64,25 @@ def _encode_offset_key(place: OffsetKey) -> bytes:
     return _with_type(_OFFSET_KEY, message.encode(0))
 
 
+# Until compaction the log has many commits for each.
+@lru_cache(maxsize=128)
+def _decode_offset_key(key: bytes) -> OffsetKey:
+    # These keys have no version besides their type.
+    place = OffsetCommitKey.decode(memoryview(key)[2:], 0)
+    return OffsetKey(place.group, place.topic, place.partition)
+
+
 def decode(key: Buffer | None, value: Buffer | None) -> ShardRecord | None:
     """Return the record; None for a type that is not served. Raises WireError for damaged bytes."""
     # Compaction drops records without keys, so such a record is damage.
     if key is None:
         raise WireError("a record of __consumer_offsets without a key")
     kind = peek_version(key)
-    # These keys have no version besides their type.
-    rest = memoryview(key)[2:]
     if kind in _OFFSET_KEYS:
-        place = OffsetCommitKey.decode(rest, 0)
-        offset = None if value is None else decode_versioned(OffsetCommitValue, value)
-        return OffsetRecord(
-            OffsetKey(place.group, place.topic, place.partition),
-            None if offset is None else from_value(offset),
-        )
+        committed = None if value is None else decode_offset(value)
+        return OffsetRecord(_decode_offset_key(bytes(key)), committed)
     if kind == _GROUP_KEY:
-        group_id = GroupMetadataKey.decode(rest, 0).group
+        group_id = GroupMetadataKey.decode(memoryview(key)[2:], 0).group
         group = None if value is None else decode_versioned(GroupMetadataValue, value)
         if group is not None:
             classic.check_members(group)

@@ -15,13 +15,14 @@ from coordinator.groups.offsets.committed import (
     CommittedOffset,
     OffsetKey,
     OffsetRecord,
+    decode_offset,
     encode_offset,
 )
 from coordinator.groups.records import GroupRecord, decode, encode
 from wire.errors import WireError
 from wire.internal.group_metadata import GroupMetadataValue, MemberMetadata
 from wire.internal.offset_commit import OffsetCommitValue
-from wire.internal.versioned import encode_versioned
+from wire.internal.versioned import decode_versioned, encode_versioned
 
 #: Taken from the log of a broker after a commit by kafka-python: offset 5, epoch 3, "meta".
 OFFSET_KEY = bytes.fromhex("0001 00026731 000174 00000000")
@@ -119,3 +120,36 @@ def test_a_group_that_has_a_member_twice_is_damage(members: list[MemberMetadata]
     value = encode_versioned(GroupMetadataValue(protocol_type="consumer", members=members), 3)
     with pytest.raises(WireError, match="names a member twice"):
         decode(GROUP_KEY, value)
+
+
+@given(
+    st.integers(0, 4),
+    st.integers(-1, 2**63 - 1),
+    st.text(max_size=150),
+    st.sampled_from([NO_TOPIC_ID, UUID(int=7), UUID(int=2**127 + 3)]),
+    st.data(),
+)
+def test_an_offset_is_read_as_the_decoder_of_all_versions_reads_it(
+    version: int, offset: int, metadata: str, topic_id: UUID, data: st.DataObject
+) -> None:
+    written = OffsetCommitValue(
+        offset=offset, leader_epoch=3, metadata=metadata, commit_timestamp=5, topic_id=topic_id
+    )
+    value = bytearray(encode_versioned(written, version))
+    # Whole, or with a byte changed, cut off, or too many.
+    change = data.draw(st.sampled_from(["none", "byte", "end", "more"]))
+    if change == "byte":
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    elif change == "end":
+        del value[data.draw(st.integers(0, len(value) - 1)) :]
+    elif change == "more":
+        value += data.draw(st.binary(min_size=1, max_size=40))
+    try:
+        read = decode_versioned(OffsetCommitValue, value)
+    except WireError:
+        with pytest.raises(WireError):
+            decode_offset(value)
+    else:
+        found = decode_offset(value)
+        assert found[:4] == (read.offset, read.leader_epoch, read.metadata, read.commit_timestamp)
+        assert found[4:] == (read.expire_timestamp, read.topic_id)
