@@ -11,6 +11,10 @@ from collections.abc import Sequence
 
 from wire.error_code import ErrorCode
 
+#: A longer detail loses its middle: it quotes what a client chose, and a message on the wire has
+#: 32767 bytes at most, four for a character.
+DETAIL_CHARACTERS_MAX = 2000
+
 
 class WireError(ValueError):
     """Bytes that are no well-formed message, header or record batch."""
@@ -24,6 +28,9 @@ class KafkaError(Exception):
     """An expected refusal: `code` is for the client, `detail` for the log and the error message."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        if len(detail) > DETAIL_CHARACTERS_MAX:
+            half = DETAIL_CHARACTERS_MAX // 2
+            detail = f"{detail[:half]} ... {detail[-half:]}"
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
         self.code = code
         self.detail = detail

@@ -44,6 +44,7 @@ async def alter_configs(
         services.config_resources,
         services.turns,
         asked,
+        context.host,
         replaces=True,
         validate_only=request.validate_only,
     )

@@ -42,6 +42,7 @@ async def incremental_alter_configs(
         services.config_resources,
         services.turns,
         asked,
+        context.host,
         replaces=False,
         validate_only=request.validate_only,
     )

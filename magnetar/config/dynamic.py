@@ -170,10 +170,13 @@ def with_texts(
     return BrokerConfig(config.static | parse_texts(shared) | parse_texts(own))
 
 
-def check_together(config: BrokerConfig) -> None:
-    """Refuse settings that can change at run time and are impossible together. InvalidValue."""
+def check_together(config: BrokerConfig, client_host: str | None = None) -> None:
+    """Refuse settings that can change at run time and are impossible together. InvalidValue.
+
+    `client_host`: the address of the client that changes them; None: no client does.
+    """
     overrides = config.view(ConnectionsConfig).max_connections_per_ip_overrides
-    check_addresses(config.max_connections_per_ip, overrides)
+    check_addresses(config.max_connections_per_ip, overrides, client_host)
 
 
 def apply_texts(config: BrokerConfig, shared: Mapping[str, str], own: Mapping[str, str]) -> None:

@@ -80,9 +80,20 @@ def parse_overrides(text: str) -> dict[str, int]:
     return counts
 
 
-def check_addresses(per_address_max: int, overrides: str) -> None:
-    """Raise InvalidValue, with a whole sentence, where no address at all may connect."""
-    if per_address_max == 0 and not parse_overrides(overrides):
+def check_addresses(per_address_max: int, overrides: str, client_host: str | None) -> None:
+    """Raise InvalidValue, with a whole sentence, where no address at all may connect.
+
+    Or where the client that makes the change may not: it could not take the change back, and a
+    restart would not help. None: no client does.
+    """
+    of_hosts = parse_overrides(overrides)
+    if client_host is not None and of_hosts.get(client_host, per_address_max) <= 0 < len(of_hosts):
+        raise InvalidValue(
+            f"with max.connections.per.ip={per_address_max} and"
+            f" max.connections.per.ip.overrides={overrides} no client at {client_host}, which"
+            " makes this change, could connect any more. Make it from another address"
+        )
+    if per_address_max == 0 and not of_hosts:
         raise InvalidValue(
             "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides"
             " property is set"

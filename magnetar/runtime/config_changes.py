@@ -69,14 +69,16 @@ async def alter(
     resources: ConfigResources,
     turns: Turns,
     asked: Sequence[ResourceChanges],
+    client_host: str,
     *,
     replaces: bool,
     validate_only: bool,
 ) -> list[Outcome]:
     """Carry out what is asked of each resource, all of it or nothing; durable when it returns.
 
-    `replaces`: configs that are not named are forgotten. Returns the outcome of each, in order:
-    what `check_changes` and the resource refuse, INVALID_REQUEST where one is named twice.
+    `client_host`: the address of the client that asks. `replaces`: configs that are not named are
+    forgotten. Returns the outcome of each, in order: what `check_changes` and the resource refuse,
+    INVALID_REQUEST where one is named twice.
     """
     named = Counter(each[:2] for each in asked)
     outcomes = []
@@ -88,7 +90,9 @@ async def alter(
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
                 )
-            await _alter_one(resources, each, replaces=replaces, validate_only=validate_only)
+            await _alter_one(
+                resources, each, client_host, replaces=replaces, validate_only=validate_only
+            )
         except KafkaError as refusal:
             code, message = refusal.code, refusal.detail
         outcomes.append(Outcome(code, message, each.resource_type, each.resource_name))
@@ -96,7 +100,12 @@ async def alter(
 
 
 async def _alter_one(
-    resources: ConfigResources, asked: ResourceChanges, *, replaces: bool, validate_only: bool
+    resources: ConfigResources,
+    asked: ResourceChanges,
+    client_host: str,
+    *,
+    replaces: bool,
+    validate_only: bool,
 ) -> None:
     resource_type, resource_name, changes = asked
     check_changes(changes)
@@ -104,7 +113,7 @@ async def _alter_one(
     if resource_type == ResourceType.BROKER_LOGGER and not replaces:
         alter_levels(resources.node_id, resource_name, changes, validate_only=validate_only)
         return
-    resource = resources.find(resource_type, resource_name)
+    resource = resources.find(resource_type, resource_name, client_host)
     texts = changed({} if replaces else resource.texts, changes, resource.listed)
     named = [change.name for change in changes if change.operation != Operation.DELETE]
     # Before the store, and of all changes: a resource takes all of them or none.

@@ -85,9 +85,10 @@ def existing_topic(topics: Topics, name: str) -> Topic:
 class BrokerResource:
     """The configs set at run time for this broker, or for every broker."""
 
-    def __init__(self, topics: Topics, configs: BrokerConfigs, name: str) -> None:
+    def __init__(self, topics: Topics, configs: BrokerConfigs, name: str, client_host: str) -> None:
         """Raises INVALID_REQUEST for the name of another broker."""
         configs.check_name(name)
+        self._client_host = client_host
         self._topics = topics
         self._configs = configs
         self._name = name
@@ -100,7 +101,7 @@ class BrokerResource:
         return setting.render(setting.default) or ""
 
     def check(self, names: Sequence[str], texts: Mapping[str, str]) -> None:
-        self._configs.check(self._name, list(names), texts)
+        self._configs.check(self._name, list(names), texts, self._client_host)
 
     async def store(self, texts: Mapping[str, str]) -> None:
         self._configs.replace(self._name, texts)
@@ -188,8 +189,8 @@ class ConfigResources:
         self.stored = stored
         self.node_id = config.node_id
 
-    def find(self, resource_type: int, name: str) -> Resource:
-        """Return one resource.
+    def find(self, resource_type: int, name: str, client_host: str) -> Resource:
+        """Return one resource, for the client at that address.
 
         Raises INVALID_REQUEST where the type cannot have configs, and what
         `BrokerConfigs.check_name` raises.
@@ -198,7 +199,7 @@ class ConfigResources:
             case ResourceType.TOPIC:
                 return TopicResource(self._topics, self._config, name)
             case ResourceType.BROKER:
-                return BrokerResource(self._topics, self.broker, name)
+                return BrokerResource(self._topics, self.broker, name, client_host)
             case ResourceType.CLIENT_METRICS:
                 return ClientMetricsResource(self.stored, name)
             case ResourceType.GROUP:

@@ -81,10 +81,12 @@ class BrokerConfigs:
                 f"Unexpected broker id, expected {node_id}, but received {name}",
             )
 
-    def check(self, name: str, changed: list[str], texts: Mapping[str, str]) -> None:
+    def check(
+        self, name: str, changed: list[str], texts: Mapping[str, str], client_host: str
+    ) -> None:
         """Raise INVALID_REQUEST unless these settings can be changed, and to these texts.
 
-        `name` is this broker's id, or EVERY_BROKER.
+        `name` is this broker's id, or EVERY_BROKER. `client_host` is the address of the client.
         """
         reason = refusal_of_names(changed, for_every_broker=name == EVERY_BROKER)
         if reason is not None:
@@ -95,7 +97,7 @@ class BrokerConfigs:
                 candidate = with_texts(config, texts, config.own_texts)
             else:
                 candidate = with_texts(config, config.shared_texts, texts)
-            check_together(candidate)
+            check_together(candidate, client_host)
             self.check_change(candidate)
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_REQUEST, invalid.reason) from None

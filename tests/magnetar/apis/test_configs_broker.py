@@ -190,6 +190,8 @@ async def test_a_stored_config_that_nobody_understands_is_left_out(
         ([("num.io.threads", SET, "many")], ErrorCode.INVALID_REQUEST),
         ([("num.io.threads", SET, "0")], ErrorCode.INVALID_REQUEST),
         ([("log.cleaner.min.cleanable.ratio", SET, "NaN")], ErrorCode.INVALID_REQUEST),
+        # A refusal that quotes the value, twice even, must still fit into a response.
+        ([("max.connections.per.ip.overrides", SET, "x" * 32_000)], ErrorCode.INVALID_REQUEST),
         (
             [("message.max.bytes", SET, "7"), ("num.partitions", SET, "7")],
             ErrorCode.INVALID_REQUEST,

@@ -143,6 +143,12 @@ async def test_a_listeners_limit_of_connections_changes_at_run_time(
     named = {PER_ADDRESS: "0", f"{PER_ADDRESS}.overrides": "127.0.0.1:100"}
     assert await alter(client, EVERY, named) is ErrorCode.NONE
     assert await is_served((await secure(broker))[0])
+    # The client that asks for this could not take it back.
+    for overrides in ("127.0.0.1:0", "10.1.2.3:5, 127.0.0.1:-1", "10.1.2.3:5"):
+        named = {PER_ADDRESS: "0", f"{PER_ADDRESS}.overrides": overrides}
+        assert await alter(client, EVERY, named) is ErrorCode.INVALID_REQUEST
+    named = {PER_ADDRESS: "100", f"{PER_ADDRESS}.overrides": "10.1.2.3:0"}
+    assert await alter(client, EVERY, named) is ErrorCode.NONE
     named = {PER_ADDRESS: "100", f"{PER_ADDRESS}.overrides": ""}
     assert await alter(client, EVERY, named) is ErrorCode.NONE
     # The whole broker's, and an address'.
