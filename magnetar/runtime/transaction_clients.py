@@ -12,7 +12,7 @@ from typing import NamedTuple
 from coordinator.transactions.shard import TransactionIndex
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
-from magnetar.logging import get_logger
+from magnetar.logging import get_logger, shown
 from magnetar.runtime.request_context import RequestContext
 
 #: How often the log says that the limit is reached.
@@ -40,7 +40,9 @@ class TransactionClients:
 
     def note(self, transactional_id: str, context: RequestContext) -> None:
         """Remember who sent a request that the coordinator has accepted for this id."""
-        self._clients[transactional_id] = context.client_id, context.client_address
+        # Cut: a client may call itself by 32 KB, and by others for each id of a week.
+        client_id = context.client_id and shown(context.client_id)
+        self._clients[transactional_id] = client_id, context.client_address
 
     def of(self, transactional_id: str) -> TransactionClient:
         """Return who spoke last for the id; None in both fields where no client is known."""

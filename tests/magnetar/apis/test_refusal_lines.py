@@ -10,10 +10,12 @@ import pytest
 
 from magnetar.apis import refusals
 from magnetar.broker import Broker
+from magnetar.logging import SHOWN_CHARACTERS_MAX
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -130,3 +132,12 @@ async def test_a_refused_client_is_not_taken_for_who_speaks_for_the_id(
     assert await fenced.produce(12) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert await fenced.end(commit=True) == ErrorCode.PRODUCER_FENCED
     assert broker.transactions.clients.of("tx") == speaks
+
+
+async def test_of_a_long_client_id_no_more_is_kept_than_a_line_shows(
+    broker: Broker, client: RawClient
+) -> None:
+    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+    client.send(request, 4, client_id="x" * 32_000)
+    assert InitProducerIdResponse.decode((await client.receive())[1][1:], 4).error_code == 0
+    assert broker.transactions.clients.of("tx").client_id == "x" * SHOWN_CHARACTERS_MAX
