@@ -116,7 +116,7 @@ def fetched(script: Script, orders: Topic) -> None:
             fetch(version, _fetching(orders, index), _fetching(orders))
         for topic in (ABSENT, MISNAMED):
             fetch(version, _fetching(topic), _fetching(orders))
-        for epoch in (0, 9):
+        for epoch in (-2, 0, 9):
             fetch(version, _fetching(orders, current_leader_epoch=epoch))
             fetch(version, _fetching(orders, last_fetched_epoch=epoch))
         fetch(version, _fetching(orders, partition_max_bytes=0))
@@ -194,7 +194,8 @@ def _fetching(topic: Topic, index: int = 0, offset: int = 0, **fields: int) -> F
 def offsets_found(script: Script, orders: Topic) -> None:
     asked: list[tuple[Topic, list[tuple[int, int, int]]]] = [
         *((orders, [(index, time, -1)]) for index in (0, 1) for time in (*range(-7, 1), 5, 6)),
-        *((orders, [(0, -1, epoch)]) for epoch in (0, 9)),
+        *((orders, [(0, -1, epoch)]) for epoch in (-2, 0, 9)),
+        *((topic, []) for topic in (orders, ABSENT)),
         (orders, [(9, -1, -1), (0, -2, -1)]),
         *((topic, [(0, -1, -1)]) for topic in (ABSENT, MISNAMED)),
         *((topic, [(9, time, -1)]) for topic in (orders, ABSENT) for time in (-3, -7)),
@@ -220,7 +221,7 @@ def offsets_found(script: Script, orders: Topic) -> None:
 def ends_of_epochs(script: Script, orders: Topic) -> None:
     for version in range(2, 5):
         for topic, index in ((orders, 0), (orders, 1), (orders, 9), (ABSENT, 0)):
-            for current_epoch, epoch in product((-1, 0, 9), repeat=2):
+            for current_epoch, epoch in product((-2, -1, 0, 9), repeat=2):
                 asked = {
                     "partition": index,
                     "current_leader_epoch": current_epoch,

@@ -78,11 +78,11 @@ class LeaderEpochs:
     def end_offset_for(self, leader_epoch: int, end_offset: int) -> tuple[int, int]:
         """Return the largest epoch not above `leader_epoch`, and where it ended (exclusive).
 
-        (-1, -1) for an epoch in which nothing was written yet. For an epoch before all that are
-        known: that epoch and the start of the first known one. `end_offset` is where the newest
-        epoch ends.
+        (-1, -1) for an epoch in which nothing was written yet, and for -1. For an epoch before all
+        that are known: that epoch and the start of the first known one. `end_offset` is where the
+        newest epoch ends.
         """
-        if not self.epochs or leader_epoch < 0 or leader_epoch > self.epochs[-1]:
+        if not self.epochs or leader_epoch == UNDEFINED or leader_epoch > self.epochs[-1]:
             return UNDEFINED, UNDEFINED
         if leader_epoch == self.epochs[-1]:
             return leader_epoch, end_offset

@@ -206,9 +206,10 @@ def _begin_read(
     asked = session.asked[key]
     try:
         log = _find(services, context, key)
-        check_leader_epoch(log, asked.current_leader_epoch)
+        # As in Kafka: here, unlike in other requests, any negative epoch asks for no check.
+        check_leader_epoch(log, max(asked.current_leader_epoch, UNKNOWN_EPOCH))
         read = PartitionRead(log, asked.fetch_offset, asked.partition_max_bytes)
-        if asked.last_fetched_epoch != UNKNOWN_EPOCH:
+        if asked.last_fetched_epoch > UNKNOWN_EPOCH:
             read.diverging = _divergence(log, asked)
     except KafkaError as refusal:
         return PartitionRead.refused(refusal)

@@ -83,11 +83,14 @@ async def list_offsets(
 
 
 def _by_topic(request: ListOffsetsRequest) -> dict[str, dict[int, list[ListOffsetsPartition]]]:
-    """Return what is asked of each partition: more than one thing if the client is mistaken."""
+    """Return what is asked of each partition: more than one thing if the client is mistaken.
+
+    A topic without partitions is not answered, as in Kafka.
+    """
     found: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
     for topic in request.topics:
-        partitions = found.setdefault(topic.name, {})
         for asked in topic.partitions:
+            partitions = found.setdefault(topic.name, {})
             partitions.setdefault(asked.partition_index, []).append(asked)
     return found
 

@@ -17,6 +17,7 @@ def test_an_epoch_ends_where_the_next_begins() -> None:
 def test_an_epoch_that_nobody_has_written_in_is_undefined() -> None:
     assert LeaderEpochs([(0, 0)]).end_offset_for(1, 50) == (-1, -1)
     assert LeaderEpochs([(0, 0)]).end_offset_for(-1, 50) == (-1, -1)
+    assert LeaderEpochs([(0, 0)]).end_offset_for(-2, 50) == (-2, 0)
     assert LeaderEpochs().end_offset_for(0, 50) == (-1, -1)
 
 
