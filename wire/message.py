@@ -109,6 +109,18 @@ class Struct(metaclass=StructType):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def parts_of(struct: Struct) -> list[object]:
+    """Return what the fields of `struct` hold: the elements of its arrays, and its structs."""
+    parts: list[object] = []
+    for name in type(struct)._declared:
+        value = getattr(struct, name)
+        if isinstance(value, list):
+            parts += value
+        elif isinstance(value, Struct):
+            parts.append(value)
+    return parts
+
+
 def _shown(value: object) -> str:
     if isinstance(value, memoryview | bytearray):
         return f"<{len(value)} bytes>"

@@ -33,7 +33,7 @@ async def create_acls(
     require(services, context, Operation.ALTER, Resource.CLUSTER)
     results: list[AclCreationResult] = []
     valid: list[Acl] = []
-    for creation in request.creations:
+    async for creation in services.turns.each(request.creations):
         result = AclCreationResult(error_message=None)
         results.append(result)
         with refused_in(result):

@@ -43,12 +43,12 @@ async def create_partitions(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     # Before any topic grows: a request for too many partitions is refused as a whole.
-    _check_total(services, request.topics)
+    await _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     # As in Kafka: a topic named twice is refused once, and others of the request grow.
     distinct = {topic.name: topic for topic in request.topics}
     results = []
-    for name, asked in distinct.items():
+    async for name, asked in services.turns.each(distinct.items()):
         result = CreatePartitionsTopicResult(name=name, error_message=None)
         with refused_in(result):
             if named[name] > 1:
@@ -67,10 +67,10 @@ async def create_partitions(
     return CreatePartitionsResponse(results=results)
 
 
-def _check_total(services: Services, asked: list[CreatePartitionsTopic]) -> None:
+async def _check_total(services: Services, asked: list[CreatePartitionsTopic]) -> None:
     """Refuse a request for too many partitions. Raises as `check_total`."""
     total = 0
-    for growth in asked:
+    async for growth in services.turns.each(asked):
         topic = services.topics.by_name(growth.name)
         # A topic that does not exist is refused later, alone.
         if topic is not None:

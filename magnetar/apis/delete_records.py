@@ -48,12 +48,13 @@ async def delete_records(
     services: Services, request: DeleteRecordsRequest, context: RequestContext
 ) -> DeleteRecordsResponse:
     offsets: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
-        for each in topic.partitions:
-            offsets.setdefault(topic.name, {})[each.partition_index] = each.offset
+    in_turns = services.turns.each
+    async for topic in in_turns(request.topics):
+        async for piece in services.turns.pieces(topic.partitions):
+            for each in piece:
+                offsets.setdefault(topic.name, {})[each.partition_index] = each.offset
     response = DeleteRecordsResponse()
     starts: list[_Start] = []
-    in_turns = services.turns.each
     async for name, partitions in in_turns(offsets.items()):
         result = DeleteRecordsTopicResult(name=name)
         response.topics.append(result)

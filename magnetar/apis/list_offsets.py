@@ -60,7 +60,8 @@ async def list_offsets(
     isolation = isolation_of(request)
     topics = []
     each = services.turns.each
-    async for name, asked in each(_by_topic(request).items()):
+    by_topic = await _by_topic(services, request)
+    async for name, asked in each(by_topic.items()):
         partitions = []
         # As in Kafka: those that are named twice come last, and once. The two could ask for
         # different offsets.
@@ -82,16 +83,19 @@ async def list_offsets(
     return ListOffsetsResponse(topics=topics)
 
 
-def _by_topic(request: ListOffsetsRequest) -> dict[str, dict[int, list[ListOffsetsPartition]]]:
+async def _by_topic(
+    services: Services, request: ListOffsetsRequest
+) -> dict[str, dict[int, list[ListOffsetsPartition]]]:
     """Return what is asked of each partition: more than one thing if the client is mistaken.
 
     A topic without partitions is not answered, as in Kafka.
     """
     found: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
+    async for topic in services.turns.each(request.topics):
+        async for piece in services.turns.pieces(topic.partitions):
             partitions = found.setdefault(topic.name, {})
-            partitions.setdefault(asked.partition_index, []).append(asked)
+            for asked in piece:
+                partitions.setdefault(asked.partition_index, []).append(asked)
     return found
 
 

@@ -401,8 +401,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _go_on(self, exchange: Exchange, rest: Rest) -> None:
         dispatcher = self._dispatcher
         go_on = dispatcher.go_on_large if exchange.is_large else dispatcher.go_on
-        await go_on(exchange, rest)
-        self._answered(exchange)
+        await go_on(exchange, rest, self._answered)
 
     def _answered(self, exchange: Exchange) -> None:
         """Account for an answer that was waited for, and send it as soon as may be; or wait again.

@@ -37,6 +37,7 @@ from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
 from magnetar.server.latency import SUM_NS, Durations, no_durations
 from magnetar.server.metering import metered
+from magnetar.server.releasing import release
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, TooManyElements, WireError
 from wire.message import Buffer, Message
@@ -146,6 +147,7 @@ class Exchange:
         "answer",
         "began_ns",
         "context",
+        "held",
         "is_large",
         "overlaps",
         "request",
@@ -154,7 +156,7 @@ class Exchange:
         "waits_for",
     )
 
-    #: What the frame decodes to; of a large request, set once it is decoded.
+    #: What the frame decodes to; of a large request, set once it is decoded, until it is answered.
     request: Message
 
     def __init__(self, route: Route, context: RequestContext, size_bytes: int) -> None:
@@ -165,6 +167,8 @@ class Exchange:
         self.size_bytes = size_bytes
         #: Whether the request has so many elements that a thread decodes it.
         self.is_large = False
+        #: The large messages of a request that is answered: to be released.
+        self.held: list[Message] = []
         #: Whether others may start while the request waits: it has done its work by then.
         self.overlaps = route.overlaps
         self.answer: Answer | None = None
@@ -272,16 +276,36 @@ class Dispatcher:
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 
-    async def go_on_large(self, exchange: Exchange, rest: Rest) -> None:
+    async def go_on_large(
+        self, exchange: Exchange, rest: Rest, answered: Callable[[Exchange], None]
+    ) -> None:
         """Do as `go_on`, for a request that a thread decodes."""
         with self._collector.put_off():
-            await self.go_on(exchange, rest)
+            await self._run_rest(exchange, rest)
+            answered(exchange)
+            if exchange.answer is not None:
+                exchange.held.append(exchange.request)
+                del exchange.request
+                await self._release(exchange)
 
-    async def go_on(self, exchange: Exchange, rest: Rest) -> None:
-        """Run the handler from its first wait on. Raises WireError.
+    async def go_on(
+        self, exchange: Exchange, rest: Rest, answered: Callable[[Exchange], None]
+    ) -> None:
+        """Run the handler from its first wait on, and call `answered`. Raises WireError.
 
-        The exchange has its answer, or waits for a `DelayedResponse`.
+        The exchange has its answer then, or waits for a `DelayedResponse`. What is large of one
+        that has its answer is freed after that.
         """
+        await self._run_rest(exchange, rest)
+        answered(exchange)
+        if exchange.held:
+            await self._release(exchange)
+
+    async def _release(self, exchange: Exchange) -> None:
+        await LARGE_MESSAGES.run(partial(release, exchange.held))
+
+    async def _run_rest(self, exchange: Exchange, rest: Rest) -> None:
+        """Run the handler from its first wait on. Raises WireError."""
         try:
             handled = await rest.resume()
             if isinstance(handled, DelayedResponse):
@@ -290,6 +314,7 @@ class Dispatcher:
             try:
                 exchange.answer = _encode(exchange, handled, ELEMENTS_AT_ONCE)
             except TooManyElements:
+                exchange.held.append(handled)
                 with self._turns.aside():
                     encode = partial(_encode, exchange, handled)
                     exchange.answer = await LARGE_MESSAGES.run(encode)
