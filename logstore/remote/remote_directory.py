@@ -117,7 +117,7 @@ class RemoteDirectory:
             working.cancel()
             ending.cancel()
 
-    def proof(self) -> Callable[[], bool]:
+    def proof(self) -> Callable[[], bool | None]:
         """As `StoreCommits.proof`."""
         return self._commits.proof()
 

@@ -115,10 +115,20 @@ class StoreCommits:
         while (left_ms := self._lease_until_ms - self._now_ms()) > 0:
             await asyncio.sleep(left_ms / 1000)
 
-    def proof(self) -> Callable[[], bool]:
-        """Return what tells whether a commit is proven that was sent after this call."""
-        asked_at_ms = self._now_ms()
-        return lambda: self.renewed_at_ms > asked_at_ms
+    def proof(self) -> Callable[[], bool | None]:
+        """Return what tells whether a commit is proven that was sent after this call.
+
+        It tells None once the outcome of commits had to be found out since: these may be on another
+        server, which lacks what was seen before.
+        """
+        asked_at_ms, recoveries = self._now_ms(), self._recoveries
+
+        def is_proven() -> bool | None:
+            if recoveries != self._recoveries or self._recovering.locked():
+                return None
+            return self.renewed_at_ms > asked_at_ms
+
+        return is_proven
 
     @property
     def unproven(self) -> int | None:

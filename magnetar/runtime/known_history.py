@@ -28,7 +28,7 @@ class KnownHistory:
         self._path = None if directory is None else directory / FILE
         self._sure = None if self._path is None else _read(self._path)
         #: The last look, and what tells whether it is sure.
-        self._looked: tuple[History, Callable[[], bool]] | None = None
+        self._looked: tuple[History, Callable[[], bool | None]] | None = None
         self._is_kept = True
 
     def check(self, now: History) -> None:
@@ -41,17 +41,19 @@ class KnownHistory:
                 " standby that was behind, or was restored from a backup"
             )
 
-    def see(self, now: History, proof: Callable[[], bool]) -> None:
+    def see(self, now: History, proof: Callable[[], bool | None]) -> None:
         """Take in a look at the database. `proof` tells whether a commit has returned since.
+
+        None: the database may be another one since, so that look is given up.
 
         Raises as `check`.
         """
         self.check(now)
-        if self._looked is None:
+        is_proven = None if self._looked is None else self._looked[1]()
+        if self._looked is not None and is_proven:
+            self._sure, self._is_kept = self._looked[0], False
+        if is_proven is not False:
             self._looked = now, proof
-        elif self._looked[1]():
-            self._sure, self._looked = self._looked[0], (now, proof)
-            self._is_kept = False
 
     def keep(self) -> None:
         """Write down what is sure, unless the disk refuses. In a thread."""

@@ -107,7 +107,7 @@ class LookedAt(NamedTuple):
 
     known: KnownHistory
     #: As `Logs.proof`.
-    proof: Callable[[], Callable[[], bool]]
+    proof: Callable[[], Callable[[], bool | None]]
 
 
 class MemberWatch:

@@ -311,7 +311,7 @@ class Logs:
         await work
         return True
 
-    def proof(self) -> Callable[[], bool]:
+    def proof(self) -> Callable[[], bool | None]:
         """Return what tells whether a commit has returned that began after this call."""
         return lambda: True
 

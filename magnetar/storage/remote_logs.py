@@ -106,7 +106,7 @@ class RemoteLogs(Logs):
     async def in_time(self, work: Coroutine[None, None, object], bound_s: float = 5.0) -> bool:
         return await self._remote.in_time(work, bound_s)
 
-    def proof(self) -> Callable[[], bool]:
+    def proof(self) -> Callable[[], bool | None]:
         return self._remote.proof()
 
     def basis(self) -> Basis | None:

@@ -72,3 +72,14 @@ def test_a_hint_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 def test_a_halted_cluster_is_told_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ClusterHalted, match=r"a week(.|\n)*--accept-loss"):
         KnownHistory(tmp_path).see(EARLY._replace(loss="a week"), no)
+
+
+def test_what_was_seen_before_a_fail_over_is_never_sure(tmp_path: Path) -> None:
+    known = KnownHistory(tmp_path)
+    known.see(LATE, lambda: None)
+    known.see(EARLY, yes)
+    known.see(EARLY, yes)
+    known.check(EARLY)
+    assert not (tmp_path / FILE).exists()
+    known.keep()
+    assert (tmp_path / FILE).exists(), "what was seen after it is"
