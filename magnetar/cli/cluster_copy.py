@@ -23,21 +23,21 @@ _directory = click.argument(
 
 
 def _reports_refusals(command: Callable[..., None]) -> Callable[..., None]:
+    # Inside: of the catalog, another try would fail in the same way.
+    reported = reports_catalog(command)
+
     @functools.wraps(command)
     def run(**arguments: Any) -> None:
         from magnetar.importing.source import ImportRefused
-        from magnetar.storage.database import CatalogFailure
 
         try:
-            command(**arguments)
+            reported(**arguments)
         except ImportRefused as refusal:
             fail(str(refusal))
-        except CatalogFailure:
-            raise  # Another try would fail in the same way.
         except OSError as failure:
             fail(f"{failure}. Nothing is lost: give the same command again.")
 
-    return reports_catalog(run)
+    return run
 
 
 @click.command("import", short_help="Take over a stopped broker's data directory.")
