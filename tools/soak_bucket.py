@@ -210,18 +210,20 @@ class Soak:
         reader.assign([TopicPartition(topic, partition, 0)])
         found: list[bytes] = []
         latest: dict[bytes, bytes] = {}
-        deadline = time.monotonic() + _PATIENCE_S
         end = reader.get_watermark_offsets(TopicPartition(topic, partition), _PATIENCE_S)[1]
-        offset = 0
+        offset, deadline = 0, time.monotonic() + _PATIENCE_S
         while offset < end and time.monotonic() < deadline:
             message = reader.poll(1.0)
             if message is not None and message.error() is None:
+                deadline = time.monotonic() + _PATIENCE_S
                 digest = hashlib.sha256(message.value() or b"").digest()
                 found.append(digest)
                 latest[message.key() or b""] = digest
                 offset = (message.offset() or 0) + 1
         reader.close()
-        if topic == "keys":
+        if offset < end:
+            yield f"{topic}-{partition}: nothing came from offset {offset} on, of {end}"
+        elif topic == "keys":
             wanted = {b"%d" % (number % 50): digest for number, digest in enumerate(sent)}
             if latest != wanted:
                 yield f"keys: {len(latest)} keys, not the last values of {len(wanted)}"
