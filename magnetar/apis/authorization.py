@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from inspect import iscoroutinefunction
 from logging import DEBUG
 from types import CoroutineType
 from typing import Any, NamedTuple
@@ -186,7 +187,10 @@ def config_target(resource: Any) -> Target:
 
 
 def guarded(handler: Handler, refuse: Refuse, needs: Sequence[Need]) -> Handler:
-    """Return `handler` behind its needs, for a broker with an authorizer."""
+    """Return `handler` behind its needs, for a broker with an authorizer.
+
+    Before a handler with turns, long lists are looked at in turns too.
+    """
 
     def handle(services: Services, request: Any, context: RequestContext) -> Any:
         refusals: list[Message] = []
@@ -194,17 +198,28 @@ def guarded(handler: Handler, refuse: Refuse, needs: Sequence[Need]) -> Handler:
             if isinstance(need, Whole):
                 _require_whole(services, request, context, need)
                 continue
-            if _may_all(services, request, context, need):
-                continue
-            request, refused = _split(services, request, context, need)
-            for alone, error in refused:
-                refusal = refuse(alone, context.version, error)
-                assert refusal is not None, "an API without an answer names nothing in a list"
-                refusals.append(refusal)
+            things = _things(request, need)
+            if not _may_all(services, things, context, need):
+                split = _Split(services, context, need)
+                split.add(things)
+                request = split.end(request, refuse, refusals)
         handled = handler(services, request, context)
         return _joined(handled, refusals) if refusals else handled
 
-    return handle
+    async def handle_in_turns(services: Services, request: Any, context: RequestContext) -> Any:
+        refusals: list[Message] = []
+        for need in needs:
+            if isinstance(need, Whole):
+                _require_whole(services, request, context, need)
+                continue
+            split = _Split(services, context, need)
+            async for things in services.turns.pieces(_things(request, need)):
+                split.add(things)
+            request = split.end(request, refuse, refusals)
+        handled = await handler(services, request, context)
+        return _joined(handled, refusals) if refusals else handled
+
+    return handle_in_turns if iscoroutinefunction(handler) else handle
 
 
 def _require_whole(services: Services, request: Any, context: RequestContext, need: Whole) -> None:
@@ -217,37 +232,64 @@ def _require_whole(services: Services, request: Any, context: RequestContext, ne
         require(services, context, need.operations[0], need.resource, name)
 
 
-def _split(
-    services: Services, request: Any, context: RequestContext, need: Each
-) -> tuple[Any, list[tuple[Any, KafkaError]]]:
-    """Return the request without what is denied, and what is denied with its error, by kind."""
-    if need.or_cluster and may(services, context, need.or_cluster, Resource.CLUSTER):
-        return request, []
-    allowed = []
-    by_kind: dict[Resource, tuple[str, list[Any]]] = {}
-    for thing in getattr(request, need.field) or ():
-        target = _target(services, need, thing)
-        if target is None or may(services, context, need.operation, *target):
-            allowed.append(thing)
-        else:
-            by_kind.setdefault(target[0], (target[1], []))[1].append(thing)
-    refused = []
-    for resource, (name, things) in by_kind.items():
-        # One line for all of them: a request may name more than a log should hold.
-        log_denied(services, context, need.operation, resource, name, denied_count=len(things))
-        error = denied(need.operation, resource, name)
-        refused.append((_with_list(request, need.field, things), error))
-    return _with_list(request, need.field, allowed) if refused else request, refused
+def _things(request: Any, need: Each) -> Sequence[Any]:
+    return getattr(request, need.field) or ()
 
 
-def _may_all(services: Services, request: Any, context: RequestContext, need: Each) -> bool:
-    """Return whether nothing of a list is denied: the usual case, looked at with few calls."""
+class _Split:
+    """Divides a list into what is allowed and what is denied, a piece at a time."""
+
+    __slots__ = ("_allowed", "_context", "_kinds", "_need", "_services")
+
+    def __init__(self, services: Services, context: RequestContext, need: Each) -> None:
+        self._services = services
+        self._context = context
+        self._need = need
+        self._allowed: list[Any] = []
+        #: What is denied, by its kind of resource, and the first name of each kind.
+        self._kinds: dict[Resource, tuple[str, list[Any]]] = {}
+
+    def add(self, things: Sequence[Any]) -> None:
+        """Look at the next things of the list."""
+        services, context, need = self._services, self._context, self._need
+        may_otherwise = need.or_cluster
+        if _may_all(services, things, context, need) or (
+            may_otherwise and may(services, context, may_otherwise, Resource.CLUSTER)
+        ):
+            self._allowed += things
+            return
+        for thing in things:
+            target = _target(services, need, thing)
+            if target is None or may(services, context, need.operation, *target):
+                self._allowed.append(thing)
+            else:
+                self._kinds.setdefault(target[0], (target[1], []))[1].append(thing)
+
+    def end(self, request: Any, refuse: Refuse, refusals: list[Message]) -> Any:
+        """Return the request without what is denied; add the refusal of each kind of that."""
+        services, context, need = self._services, self._context, self._need
+        if not self._kinds:
+            return request
+        for resource, (name, things) in self._kinds.items():
+            # One line for all of them: a request may name more than a log should hold.
+            log_denied(services, context, need.operation, resource, name, denied_count=len(things))
+            error = denied(need.operation, resource, name)
+            refusal = refuse(_with_list(request, need.field, things), context.version, error)
+            assert refusal is not None, "an API without an answer names nothing in a list"
+            refusals.append(refusal)
+        return _with_list(request, need.field, self._allowed)
+
+
+def _may_all(
+    services: Services, things: Sequence[Any], context: RequestContext, need: Each
+) -> bool:
+    """Return whether none of these is denied: the usual case, looked at with few calls."""
     assert services.acls is not None, "needs are put before a handler with an authorizer"
     if _log.level <= DEBUG:
         # Each grant has its line.
         return False
     allows, principal, host = services.acls.authorizer.allows, context.principal, context.host
-    for thing in getattr(request, need.field) or ():
+    for thing in things:
         target = _target(services, need, thing)
         if target is not None and not allows(principal, host, need.operation, *target):
             return False

@@ -6,6 +6,11 @@ configuration, 130 stopped at once by a second signal. Those of the others are i
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
+from typing import NoReturn
+
 import click
 
 from magnetar import __version__
@@ -158,6 +163,9 @@ def serve(
     log_level: str,
     log_format: str,
 ) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Until the broker heeds them itself.
+        signal.signal(number, _stopped_early)
     # Imported here: the other commands and --help do without the broker's configuration.
     from magnetar.cli.serve import Flags, run
 
@@ -175,6 +183,14 @@ def serve(
         allow_async_storage,
     )
     raise SystemExit(run(flags))
+
+
+def _stopped_early(number: int, frame: object) -> NoReturn:
+    """Stop a start: there is nothing yet that a clean stop would keep."""
+    with suppress(OSError):
+        # Whatever the signal has interrupted may be printing.
+        os.write(1, b"magnetar: stopped during its start\n")
+    raise SystemExit(0)
 
 
 @click.command("completion", short_help="Print completions for bash, zsh or fish.")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 
 from magnetar.broker import Broker
 from magnetar.runtime import turns
-from tests.magnetar.conftest import RawClient
+from magnetar.storage.acls import STANDARD_AUTHORIZER
+from tests.magnetar.conftest import RawClient, StartBroker
 from wire.message import Message
 from wire.messages import (
     add_partitions_to_txn,
@@ -303,27 +306,48 @@ LONG: list[tuple[Message, int]] = [
 ]
 
 
+@pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each turn that was given up. Every turn is over after one of the things."""
+    given_up: list[None] = []
+    give_up = turns.Turns.give_up
+
+    async def counted(self: turns.Turns) -> None:
+        given_up.append(None)
+        await give_up(self)
+
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns.Turns, "give_up", counted)
+    return given_up
+
+
 @pytest.mark.parametrize(
     ("request_", "version"), LONG, ids=lambda each: getattr(type(each), "__name__", each)
 )
 async def test_a_long_list_is_gone_through_in_turns(
-    broker: Broker,
-    client: RawClient,
-    monkeypatch: pytest.MonkeyPatch,
-    request_: Message,
-    version: int,
+    client: RawClient, given_up: list[None], request_: Message, version: int
 ) -> None:
-    given_up = 0
-    give_up = turns.Turns.give_up
-
-    async def counted(self: turns.Turns) -> None:
-        nonlocal given_up
-        given_up += 1
-        await give_up(self)
-
-    # Every turn is over after one of the things.
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
-    monkeypatch.setattr(turns.Turns, "give_up", counted)
     client.send(request_, version)
     await client.receive()
-    assert given_up >= COUNT // 100
+    assert len(given_up) >= COUNT // 100
+
+
+async def test_what_a_client_may_not_do_is_looked_up_in_turns(
+    start_broker: StartBroker,
+    connect: Callable[[Broker], Awaitable[RawClient]],
+    given_up: list[None],
+) -> None:
+    broker = await start_broker({"authorizer.class.name": STANDARD_AUTHORIZER})
+    client = await connect(broker)
+    topics = [
+        list_offsets.ListOffsetsTopic(
+            name=f"secret-{number}", partitions=[list_offsets.ListOffsetsPartition()]
+        )
+        for number in range(MANY)
+    ]
+    request = list_offsets.ListOffsetsRequest(topics=topics)
+    response = await client.ask(request, 7, list_offsets.ListOffsetsResponse)
+    assert {each.partitions[0].error_code for each in response.topics} == {29}
+    assert len(response.topics) == MANY
+    # The handler has nothing left to do.
+    assert len(given_up) >= MANY // 1000

@@ -52,6 +52,22 @@ def test_ready_means_clients_can_connect_and_sigterm_is_a_clean_stop(tmp_path: P
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+def test_a_start_that_is_told_to_stop_ends_cleanly(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    os.mkfifo(config)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "magnetar", "serve", "--config", str(config)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    # Open once the broker waits for its configuration.
+    with config.open("w"):
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, "magnetar: stopped during its start\n")
+
+
 def test_a_killed_broker_starts_again_on_its_data(tmp_path: Path) -> None:
     broker = start_broker(tmp_path)
     with broker:
