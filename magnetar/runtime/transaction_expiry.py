@@ -113,8 +113,9 @@ class TransactionExpiry:
         self._is_paused = False
         self._alarm.set(self._deadlines.next_ms(), self._clock.steady_ms())
 
-    def cancel(self) -> None:
-        """Nothing expires any more."""
+    def stop(self) -> None:
+        """Decide nothing any more, also where the ends that are under way change an id."""
+        self.pause()
         self._alarm.cancel()
 
     def expire_due(self) -> None:

@@ -121,7 +121,7 @@ class Transactions:
 
     async def stop(self) -> None:
         """End what is under way. What it leaves undone the next start finds due."""
-        self.store.expiry.cancel()
+        self.store.expiry.stop()
         await self.store.commits.stop()
 
     # --- questions
