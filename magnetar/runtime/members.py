@@ -160,10 +160,13 @@ class MemberWatch:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _look(self) -> None:
+        asked = self._looked_at.proof()
         try:
             rows, history = await _LOOKS.run(self._read)
             self._note_answer()
-            await self._act_on(rows, history)
+            # What was read before a fail-over is not what commits to the new server prove.
+            self._compare(history, is_usable=asked() is not None)
+            await self._act_on(rows, history.changes)
         except CatalogUnavailable as away:
             if not self._is_away:
                 _log.warning("the catalog does not answer; asked again", reason=str(away))
@@ -174,20 +177,29 @@ class MemberWatch:
             self._answers_since_s = _now_s()
         self._is_away = False
 
-    async def _act_on(self, rows: list[NodeRow], history: History) -> None:
-        """Compare what the catalog says with what is known, and obey it.
+    def _compare(self, history: History, *, is_usable: bool) -> None:
+        """Compare how far the database has come with what is known. Raises CommitsLost.
+
+        `is_usable`: whether it may become known itself.
+        """
+        known, proof = self._looked_at
+        if is_usable:
+            known.see(history, proof())
+        else:
+            known.check(history)
+
+    async def _act_on(self, rows: list[NodeRow], changes: int) -> None:
+        """Obey what the catalog says.
 
         Raises CommitsLost, NodeFenced; CatalogUnavailable where it does not answer any more.
         """
-        known, proof = self._looked_at
-        known.see(history, proof())
         self._members.see(rows)
         own = next((row for row in rows if row.node_id == self._node_id), None)
         if own is None or own.incarnation < self._incarnation:
             raise CommitsLost(f"the database has forgotten this start of node {self._node_id}")
         if own.incarnation > self._incarnation:
             raise NodeFenced(f"node {self._node_id} was taken over, or started a second time")
-        await self._on_seen(history.changes)
+        await self._on_seen(changes)
 
     def _read(self) -> tuple[list[NodeRow], History]:
         """Read the nodes, and how far the database has come. In a thread."""

@@ -92,7 +92,7 @@ class NodesInOne:
         for commit in broker.transactions.store.commits.under_way.values():
             commit.abandon()
         await broker.healing.stop()
-        broker.transactions.store.expiry.cancel()
+        broker.transactions.store.expiry.stop()
         broker.retention.stop()
         broker.flushing.stop()
         await broker.cleaner.stop()

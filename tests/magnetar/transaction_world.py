@@ -293,7 +293,7 @@ class World:
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
         await asyncio.sleep(0)
-        self.coordinator.store.expiry.cancel()
+        self.coordinator.store.expiry.stop()
         for commit in self.coordinator.store.commits.under_way.values():
             commit.abandon()
         if (timer := self.coordinator.store.commits._timer) is not None:

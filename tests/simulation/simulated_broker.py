@@ -200,7 +200,7 @@ class World:
             for remedy, count in broker.healing.counts.items():
                 self.healed[remedy.value] = self.healed.get(remedy.value, 0) + count
         if hasattr(broker, "transactions"):
-            broker.transactions.store.expiry.cancel()
+            broker.transactions.store.expiry.stop()
             for commit in broker.transactions.store.commits.under_way.values():
                 commit.abandon()
             if (timer := broker.transactions.store.commits._timer) is not None:

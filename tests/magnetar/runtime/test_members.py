@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from magnetar.runtime.members import LookedAt, Members, MemberWatch
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS, NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.history import History
 
 
 def presence(port: int) -> Presence:
@@ -33,11 +35,17 @@ class Looks:
         self.failed: list[BaseException] = []
         self._seen = asyncio.Event()
         own = (1, self.incarnation)
-        looked_at = LookedAt(KnownHistory(directory), lambda: lambda: True)
+        #: How often commits went to another server, and whether they do so in each look.
+        self.recoveries, self.fails_over = 0, False
+        looked_at = LookedAt(KnownHistory(directory), self._proof)
         self.watch = MemberWatch(
             lambda: self._open(directory), own, self.members, looked_at, self._on_seen
         )
         self.watch.start(self._fail)
+
+    def _proof(self) -> Callable[[], bool | None]:
+        recoveries = self.recoveries
+        return lambda: True if recoveries == self.recoveries else None
 
     def _open(self, directory: Path) -> Catalog:
         looks = self
@@ -46,6 +54,7 @@ class Looks:
             def members(self) -> list[NodeRow]:
                 if looks.is_away:
                     raise CatalogUnavailable("away")
+                looks.recoveries += looks.fails_over
                 return super().members()
 
         return Watched(directory, is_shared=True)
@@ -68,6 +77,28 @@ class Looks:
     async def stop(self) -> None:
         await self.watch.stop()
         self.catalog.close()
+
+
+async def test_what_is_read_while_the_database_fails_over_is_not_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_in: list[History] = []
+    see = KnownHistory.see
+
+    def spied(self: KnownHistory, now: History, proof: Callable[[], bool | None]) -> None:
+        taken_in.append(now)
+        see(self, now, proof)
+
+    monkeypatch.setattr(KnownHistory, "see", spied)
+    world = Looks(tmp_path, monkeypatch)
+    world.fails_over = True
+    await world.look()
+    assert not taken_in
+    world.fails_over = False
+    await world.look()
+    await world.look()
+    assert taken_in
+    await world.stop()
 
 
 async def test_nodes_are_reached_while_they_have_a_lease(
