@@ -57,11 +57,6 @@ class Collector:
 
     def _resume(self) -> None:
         self._timer = None
-        # All that was made meanwhile is young, and the next collection of the young would look at
-        # it: a tenth of a second, where a request is still under way. These two calls make it old
-        # in no time, so that it waits for a collection of everything.
-        gc.freeze()
-        gc.unfreeze()
         gc.enable()
         now_s = self._loop.time()
         self._may_be_off_from_s = now_s + (now_s - self._off_at_s)
