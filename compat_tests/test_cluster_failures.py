@@ -274,7 +274,8 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
         for node, times in zip(nodes, away, strict=True):
             await_said(node, "clients are turned away", times)
         acknowledged = len(writer.acknowledged)
-        # Commits have their effect, and renew the leases that the other nodes see.
+        # Longer than a lease: one that was not renewed would end, and its node be taken over. But
+        # commits have their effect, and renew the leases that the other nodes see.
         time.sleep(LEASE_S)
         assert len(writer.acknowledged) == acknowledged
         place.servers[-1].resume()

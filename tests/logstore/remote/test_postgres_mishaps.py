@@ -182,19 +182,25 @@ async def test_what_moved_away_leaves_room_for_what_comes(postgres_url: str) -> 
     await admin.close()
 
 
+async def store_over(url: str, *settings: str) -> PostgresStore:
+    """Connect as node 1 to a database that has these settings by default."""
+    await make_tables(url)
+    await start_node(url, 1, 1)
+    admin = await asyncpg.connect(url)
+    name = url.rpartition("/")[2]
+    for setting in settings:
+        await admin.execute(f"ALTER DATABASE {name} SET {setting}")
+    await admin.close()
+    store = PostgresStore(url)
+    store.begin_as(1, 1)
+    await store.connect()
+    return store
+
+
 async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
     postgres_url: str,
 ) -> None:
-    await make_tables(postgres_url)
-    await start_node(postgres_url, 1, 1)
-    admin = await asyncpg.connect(postgres_url)
-    for setting in ("synchronous_commit = off", "statement_timeout = 1"):
-        name = postgres_url.rpartition("/")[2]
-        await admin.execute(f"ALTER DATABASE {name} SET {setting}")
-    await admin.close()
-    store = PostgresStore(postgres_url)
-    store.begin_as(1, 1)
-    await store.connect()
+    store = await store_over(postgres_url, "synchronous_commit = off", "statement_timeout = 1")
     connection = store._connection
     assert connection is not None
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
@@ -205,17 +211,8 @@ async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
 async def test_reads_take_as_long_as_they_need_whatever_the_database_has_by_default(
     postgres_url: str,
 ) -> None:
-    await make_tables(postgres_url)
-    await start_node(postgres_url, 1, 1)
-    admin = await asyncpg.connect(postgres_url)
-    name = postgres_url.rpartition("/")[2]
     limits = ["statement_timeout", "lock_timeout", "transaction_timeout", "idle_session_timeout"]
-    for limit in limits:
-        await admin.execute(f"ALTER DATABASE {name} SET {limit} = 40")
-    await admin.close()
-    store = PostgresStore(postgres_url)
-    store.begin_as(1, 1)
-    await store.connect()
+    store = await store_over(postgres_url, *(f"{limit} = 40" for limit in limits))
     own = store._connection
     assert own is not None
     async with store._reading() as reader:
