@@ -38,6 +38,27 @@ def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0)
         reader.close()
 
 
+def positions(
+    reader: Consumer, partitions: list[TopicPartition], timeout_s: float = TIMEOUT_S
+) -> list[TopicPartition]:
+    """Return where the reader's group goes on: at 0 where it has committed nothing.
+
+    Offsets only. librdkafka that looks for a beginning may go there after a `seek` (see
+    docs/clients.md). Raises KafkaException, also where one partition alone is refused.
+    """
+    found = reader.committed(partitions, timeout_s) if partitions else []
+    for position in found:
+        if position.error is not None:
+            raise KafkaException(position.error)
+        position.offset = max(position.offset, 0)
+    return found
+
+
+def begin_at_positions(reader: Consumer, partitions: list[TopicPartition]) -> None:
+    """Begin there. For `on_assign`."""
+    reader.assign(positions(reader, partitions))
+
+
 def check_the_next_member_goes_on(
     bootstrap: str, group: str, topic: str, join: Callable[[], Consumer]
 ) -> None:

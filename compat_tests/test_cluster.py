@@ -30,6 +30,7 @@ from compat_tests import tool_box
 from compat_tests.brokers import MAGNETAR
 from compat_tests.clusters import Cluster, Node, running_cluster
 from compat_tests.confluent_client import consumer, producer
+from compat_tests.offsets import begin_at_positions, positions
 from compat_tests.secured import Certificates, write_certificates
 from compat_tests.waiting import eventually
 from tools.postgresql import enterable_directory
@@ -126,7 +127,7 @@ class Copier(threading.Thread):
             isolation_level="read_committed",
             session_timeout_ms=45_000,
         )
-        reader.subscribe([self._source])
+        reader.subscribe([self._source], on_assign=begin_at_positions)
         writer = producer(self._cluster.bootstrap, transactional_id=f"{self._source}-copier")
         writer.init_transactions(PATIENCE_S)
         deadline = time.monotonic() + 2 * PATIENCE_S
@@ -149,8 +150,7 @@ class Copier(threading.Thread):
                     raise
                 writer.abort_transaction(PATIENCE_S)
                 # What was aborted is read again.
-                for each in reader.committed(reader.assignment(), PATIENCE_S):
-                    each.offset = max(each.offset, 0)
+                for each in positions(reader, reader.assignment(), PATIENCE_S):
                     reader.seek(each)
         reader.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka import TopicPartition as AioKafkaPartition
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.errors import CommitFailedError
 from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
@@ -116,6 +116,21 @@ def test_kafka_python_commits_refused_offsets_with_its_next_transaction(
     writer.close()
     assert committed_offset(broker.bootstrap, group, source, 1) == 3
     assert committed_offset(broker.bootstrap, group, source, 0) == 5
+
+
+def test_librdkafka_goes_to_a_beginning_that_it_looked_for_before_a_seek(
+    broker: Broker, topic: MakeTopic
+) -> None:
+    """As docs/clients.md says, with either broker: no answer of theirs takes the reader back."""
+    source = topic("source")
+    confluent_client.send(confluent_client.producer(broker.bootstrap), source, PAIRS)
+    reader = confluent_client.consumer(broker.bootstrap)
+    reader.list_topics(source, TIMEOUT_S)
+    reader.assign([TopicPartition(source, 0, OFFSET_BEGINNING)])
+    reader.seek(TopicPartition(source, 0, 3))
+    messages = [reader.poll(TIMEOUT_S) for _ in range(7)]
+    reader.close()
+    assert [None if each is None else each.offset() for each in messages] == [3, 4, 0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
