@@ -102,7 +102,10 @@ class FileSystem(Protocol):
         """Delete a file's name. Open files remain readable."""
 
     def free_bytes(self) -> int:
-        """Return how many bytes this process may still add to files. Does not wait."""
+        """Return how many bytes this process may still add to files. Does not wait.
+
+        Raises StorageFailure where the root is deleted: what is written goes with the process.
+        """
 
     def close(self) -> None:
         """Give back what this object holds; nothing is called after it."""
@@ -140,6 +143,7 @@ class DiskFiles:
     def __init__(self, root: str, *, open_max: int = sys.maxsize) -> None:
         """`open_max`: how many descriptors the files may have at once."""
         os.makedirs(root, exist_ok=True)
+        self._path = root
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
         #: Why `sync_all` does not work here; None: it does.
         self.sync_all_obstacle = obstacle(root, self._root)
@@ -197,7 +201,8 @@ class DiskFiles:
                 raise
 
     def free_bytes(self) -> int:
-        """Return how many bytes this process may still add to files. Does not wait."""
+        if not os.fstat(self._root).st_nlink:
+            raise StorageFailure(f"{self._path} was deleted, and all that was in it")
         facts = os.fstatvfs(self._root)
         return facts.f_bavail * facts.f_frsize
 

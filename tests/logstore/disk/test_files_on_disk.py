@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, StorageFailure
 
 
 @pytest.fixture
@@ -159,3 +159,14 @@ def test_a_lock_keeps_others_out_until_it_is_released(files: DiskFiles, tmp_path
         files.lock(str(tmp_path / ".lock"))
     release()
     files.lock(str(tmp_path / ".lock"))()
+
+
+def test_there_is_no_room_in_a_deleted_directory(tmp_path: Path) -> None:
+    disk = DiskFiles(str(tmp_path / "data"))
+    assert disk.free_bytes() > 0
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert disk.free_bytes() > 0
+    (tmp_path / "moved").rmdir()
+    with pytest.raises(StorageFailure, match="deleted"):
+        disk.free_bytes()
+    disk.close()
