@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,29 +71,31 @@ def repair(directory: Path, dry_run: bool, as_json: bool) -> None:
         return
     from magnetar.checking.run import NotCheckable, is_note, repair_directory
 
+    reading = _Reading(directory)
     try:
-        left = repair_directory(
-            directory, _progress(directory), lambda finding: _show(finding, as_json)
-        )
+        left = repair_directory(directory, reading, lambda finding: _show(finding, as_json))
     except NotCheckable as refusal:
         raise click.UsageError(str(refusal)) from None
     for finding in left:
         _show(finding, as_json)
     if not all(map(is_note, left)):
         fail(f"{len(left)} findings are left: see magnetar check")
+    reading.tell("left", left, as_json)
 
 
 def _run_check(directory: Path, as_json: bool) -> None:
     from magnetar.checking.run import NotCheckable, check_directory, is_note
 
-    is_wrong = False
+    reading = _Reading(directory)
+    findings = []
     try:
-        for finding in check_directory(directory, _progress(directory)):
+        for finding in check_directory(directory, reading):
             _show(finding, as_json)
-            is_wrong |= not is_note(finding)
+            findings.append(finding)
     except NotCheckable as refusal:
         raise click.UsageError(str(refusal)) from None
-    if is_wrong:
+    reading.tell("found", findings, as_json)
+    if not all(map(is_note, findings)):
         raise SystemExit(EXIT_FAILURE)
 
 
@@ -111,21 +114,32 @@ def _show(finding: Finding, as_json: bool) -> None:
         print(f"{severity.value} {path}: {problem}\n    repair: {remedy.value}")
 
 
-def _progress(directory: Path) -> Callable[[int], None]:
-    """Return what tells a person at a terminal how much was read."""
-    if not sys.stderr.isatty():
-        return lambda count: None
-    total = sum(each.stat().st_size for each in directory.rglob("*") if each.is_file())
-    read = told = 0
+class _Reading:
+    """How much was read. A person at a terminal sees it grow."""
 
-    def on_read(count: int) -> None:
-        nonlocal read, told
-        read += count
-        if read - told >= _PROGRESS_BYTES:
-            told = read
+    def __init__(self, directory: Path) -> None:
+        self._is_shown = sys.stderr.isatty()
+        self._total = 0
+        if self._is_shown:
+            self._total = sum(
+                each.stat().st_size for each in directory.rglob("*") if each.is_file()
+            )
+        self._read = self._told = 0
+
+    def __call__(self, count: int) -> None:
+        self._read += count
+        if self._is_shown and self._read - self._told >= _PROGRESS_BYTES:
+            self._told = self._read
             # Index files are allocated before they are filled, and some files are read twice.
-            share = min(read / max(total, 1), 1)
+            share = min(self._read / max(self._total, 1), 1)
             bar = "#" * round(_BAR * share)
-            print(f"\r[{bar:-<{_BAR}}] {size(read)} ", end="", file=sys.stderr, flush=True)
+            print(f"\r[{bar:-<{_BAR}}] {size(self._read)} ", end="", file=sys.stderr, flush=True)
 
-    return on_read
+    def tell(self, word: str, findings: Sequence[Finding], as_json: bool) -> None:
+        """Say that all was read, and how many findings there are."""
+        if as_json:
+            return
+        counts = Counter(finding.severity.value for finding in findings)
+        told = ", ".join(f"{number} x {name}" for name, number in counts.items())
+        start = "\r" if self._told else ""
+        print(f"{start}{size(self._read)} read; {word}: {told or 'nothing'}", file=sys.stderr)

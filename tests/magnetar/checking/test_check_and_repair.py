@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -148,7 +149,11 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
         assert result.exit_code == 2
         assert "in use by another process" in result.stderr
     release()
-    assert run("check", data).exit_code == 0
+    for name, word in (("check", "found"), ("repair", "left")):
+        result = run(name, data)
+        assert result.exit_code == 0
+        assert not result.stdout
+        assert re.fullmatch(rf"[1-9][0-9.]* [kM]B read; {word}: nothing\n", result.stderr)
 
 
 def test_a_directory_of_other_files_is_left_alone(tmp_path: Path) -> None:
