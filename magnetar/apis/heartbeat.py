@@ -18,7 +18,7 @@ from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 @handles(
     HeartbeatRequest, versions="0-4", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
 )
-async def heartbeat(
+def heartbeat(
     services: Services, request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse:
     services.groups.heartbeat(

@@ -12,6 +12,7 @@ operations.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -43,12 +44,15 @@ class DelayedResponses:
 
     def begin(self, response: DelayedResponse, on_end: Callable[[], None]) -> None:
         """Wait for the response's syncs; call `on_end` once, when they or its time are over."""
-        response.ends_at_s = self._loop.time() + response.timeout_s
         response.on_end = on_end
         response.delayed = self
-        self.waiting[response] = None
         if response.is_over:
             self.end_soon(response)
+        if response.timeout_s == math.inf:
+            # An idle fetch, which has a timer of its own: each look would pass thousands of them.
+            return
+        response.ends_at_s = self._loop.time() + response.timeout_s
+        self.waiting[response] = None
         if self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
@@ -89,7 +93,8 @@ class DelayedResponse:
         make: Callable[[bool], Message | None],
         on_cancel: Callable[[], None] | None = None,
     ) -> None:
-        """`make(is_late)` returns the response, or None where none is to be sent.
+        """`timeout_s` may be infinite. `make(is_late)` returns the response, or None where none is
+        to be sent.
 
         It looks at itself at what has become durable: a sync that failed need not fail the request.
         `on_cancel` is called when the client has gone before the end of the wait.

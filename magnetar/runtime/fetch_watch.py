@@ -44,11 +44,13 @@ class FetchWatch:
         """Whether there is no partition at all."""
         return not self.due and not self._subscriptions
 
-    def take(self, owner: object) -> None:
-        """Give the watch to another fetch, and wake the one that has it."""
+    def take(self, owner: object, wake: Callable[[], None] | None = None) -> None:
+        """Give the watch to another fetch, which waits if it has a `wake`; wake the former one."""
         self.owner = owner
         self.moved.clear()
-        self._rouse()
+        former, self.wake = self.wake, wake
+        if former is not None:
+            former()
 
     def end(self, owner: object) -> None:
         """The fetch is over. Its records must not be held any longer."""
@@ -71,7 +73,9 @@ class FetchWatch:
         del self._subscriptions[key]
         self.due[key] = None
         self.moved[key] = None
-        self._rouse()
+        wake, self.wake = self.wake, None
+        if wake is not None:
+            wake()
 
     def renew(self, key: PartitionKey) -> None:
         """Read the partition anew: what is asked of it has changed."""
@@ -99,11 +103,6 @@ class FetchWatch:
         self._subscriptions.clear()
         self.due.clear()
         self.take(None)
-
-    def _rouse(self) -> None:
-        wake, self.wake = self.wake, None
-        if wake is not None:
-            wake()
 
 
 class _Subscription:

@@ -328,30 +328,32 @@ class IdleFetch:
         self._go_on = go_on
         self._answer_nothing = answer_nothing
         self._task: asyncio.Task[Message] | None = None
-        watch.take(self)
-        watch.wake = self._on_moved
-        timers.add(ends_at_s, self._on_late)
+        watch.take(self, self._on_moved)
+        timers.add(ends_at_s, self.response.end)
 
     def _on_moved(self) -> None:
-        self._timers.discard(self._ends_at_s, self._on_late)
+        self._discard_timer()
         self._task = asyncio.get_running_loop().create_task(self._go_on())
         self._task.add_done_callback(self._end)
 
-    def _on_late(self) -> None:
-        self._watch.end(self)
-        self._end()
-
-    def _end(self, _: object = None) -> None:
-        response, self.response = self.response, None
-        if response is not None:
-            response.end()
+    def _end(self, _: object) -> None:
+        if self.response is not None:
+            self.response.end()
 
     def _make(self, is_late: bool) -> Message:
-        return self._answer_nothing() if self._task is None else self._task.result()
+        self.response = None
+        if self._task is not None:
+            return self._task.result()
+        self._watch.end(self)
+        return self._answer_nothing()
 
     def _stop(self) -> None:
         self._watch.end(self)
-        self._timers.discard(self._ends_at_s, self._on_late)
+        self._discard_timer()
         self.response = None
         if self._task is not None:
             self._task.cancel()
+
+    def _discard_timer(self) -> None:
+        if self.response is not None:
+            self._timers.discard(self._ends_at_s, self.response.end)
