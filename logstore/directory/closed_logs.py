@@ -57,19 +57,42 @@ class Stamps(NamedTuple):
     active_ns: int
 
 
-def unchanged_logs(files: FileSystem, path: str, data: bytes) -> dict[Key, ClosedLog]:
-    """Return the logs in the directory `path` that are still as `data`, its file, says. Blocks."""
+class Left(NamedTuple):
+    """What lies there of the logs that a clean stop has left."""
+
+    #: Those that are still as they were.
+    unchanged: dict[Key, ClosedLog]
+    #: Of others, the `.log` files that are gone or shorter, unless the last one is: to open such a
+    #: log finds that out.
+    missing: dict[Key, list[str]]
+
+
+def left_logs(files: FileSystem, path: str, data: bytes) -> Left:
+    """Compare the logs in the directory `path` with `data`, its file. Blocks."""
+    left = Left({}, {})
     try:
         logs = decode_closed_logs(data)
     except CorruptClosedLogs:
-        return {}
+        return left
     written_ns = files.facts(f"{path}/{CLOSED_LOGS}").changed_ns
-    return {
-        key: log
-        for key, (stamps, log) in logs.items()
-        if max(stamps) < written_ns
-        and stamps == stamps_of(files, f"{path}/{partition_name(*key)}", log.ledger.segments)
-    }
+    for key, (stamps, log) in logs.items():
+        directory, segments = f"{path}/{partition_name(*key)}", log.ledger.segments
+        stamps_now = stamps_of(files, directory, segments)
+        if max(stamps) < written_ns and stamps == stamps_now:
+            left.unchanged[key] = log
+        elif stamps_now is not None:
+            missing = [each for each in segments if not _lies_in(files, directory, *each)]
+            if missing:
+                left.missing[key] = [f"{base:020d}{LOG_SUFFIX}" for base, _ in missing]
+    return left
+
+
+def _lies_in(files: FileSystem, directory: str, base_offset: int, size_bytes: int) -> bool:
+    try:
+        facts = files.facts(segment_path(directory, base_offset, LOG_SUFFIX))
+    except FileNotFoundError:
+        return False
+    return facts.size_bytes >= size_bytes
 
 
 def stamps_of(files: FileSystem, directory: str, segments: list[tuple[int, int]]) -> Stamps | None:

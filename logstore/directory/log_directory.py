@@ -27,8 +27,8 @@ from uuid import UUID
 from logstore.directory.closed_logs import (
     CLOSED_LOGS,
     encode_closed_logs,
+    left_logs,
     stamps_of,
-    unchanged_logs,
 )
 from logstore.directory.damage import Damage, tell_damage
 from logstore.directory.data_directory import (
@@ -118,6 +118,8 @@ class LogDirectory:
         self._offsets = LogOffsets(self._data.top)
         #: The logs that are as the last clean stop left them and not opened yet.
         self._closed: dict[Key, ClosedLog] = {}
+        #: The `.log` files that another program has deleted or cut since then.
+        self.missing_segments: dict[Key, list[str]] = {}
         self._call_later, self._aside = call_later, aside
         self._on_damage, self._on_unreadable, self._on_stray = on_damage, on_unreadable, on_stray
         self._on_replayed = on_replayed
@@ -140,7 +142,8 @@ class LogDirectory:
         self.has_lost_starts = self._offsets.read()
         if self.was_clean:
             closed = self._data.top.read(CLOSED_LOGS)
-            self._closed = {} if closed is None else unchanged_logs(files, self.path, closed)
+            if closed is not None:
+                self._closed, self.missing_segments = left_logs(files, self.path, closed)
         # From here on a stop is not clean, until `close` marks it so again.
         self._data.top.delete(CLEAN_SHUTDOWN)
         self._data.top.delete(CLOSED_LOGS)

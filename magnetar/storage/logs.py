@@ -18,12 +18,9 @@ from uuid import UUID
 
 from coordinator.producer_ids import PRODUCER_IDS_END
 from coordinator.transactions.commit_plan import Storage
-from logstore.directory.damage import Damage
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
 from logstore.directory.foreign_logs import UsedNumbers
-from logstore.directory.journal_replay import Replayed
 from logstore.directory.log_directory import LogDirectory
-from logstore.disk.checkpoints import LOG_START_OFFSETS
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, FileSystem, StorageFailure
 from logstore.disk.room import Room
@@ -39,7 +36,7 @@ from magnetar.config.disk import DiskConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.topic import TopicConfig
 from magnetar.logging import get_logger
-from magnetar.storage import open_files
+from magnetar.storage import disk_reports, open_files
 from magnetar.storage.topic_names import INTERNAL
 from wire.records import Compression, TimestampType
 
@@ -227,7 +224,7 @@ class Logs:
         room = Room(
             partial(int, sys.maxsize) if durability is Durability.MEMORY else files.free_bytes,
             config.view(DiskConfig).log_dir_reserve_bytes,
-            _tell_room,
+            disk_reports.tell_room,
         )
         group_commit.on_full = room.ran_out
         unreadable = UnreadableReads()
@@ -238,17 +235,13 @@ class Logs:
                 group_commit,
                 LogConfig(),
                 steady_ms=clock.steady_ms,
-                on_damage=_tell_damage,
+                on_damage=disk_reports.tell_damage,
                 on_unreadable=unreadable.note,
-                on_stray=_tell_stray,
-                on_replayed=_tell_replayed,
+                on_stray=disk_reports.tell_stray,
+                on_replayed=disk_reports.tell_replayed,
                 accepts_journal_damage=config.journal_damage_accept,
             )
-        if directory.has_lost_starts:
-            _log.error(
-                "it is lost where logs start: records that were deleted may be there again",
-                file=LOG_START_OFFSETS,
-            )
+        disk_reports.tell_entered(directory)
         return cls(
             config,
             group_commit,
@@ -446,54 +439,3 @@ def _operating_system_files(path: str, durability: Durability) -> DiskFiles:
             reason=files.sync_all_obstacle,
         )
     return files
-
-
-def _tell_replayed(replayed: Replayed) -> None:
-    """Log what a start has taken from the journal, and what it has passed over."""
-    if replayed.written:
-        _log.info("journal replayed", entries=replayed.written)
-    if replayed.damaged_at:
-        _log.error("damaged records of the journal passed over", at=list(replayed.damaged_at))
-    for path in replayed.foreign:
-        _log.warning("journal passed over: another broker has written there since", file=path)
-
-    for name in replayed.unknown:
-        topic, _, partition = name.rpartition("-")
-        # Of a topic that was deleted before, or of this one, whose file a disk has lost.
-        _log.warning(
-            "a partition has no topic id: the entries of the journal under its name are left out",
-            topic=topic,
-            partition=int(partition),
-            file=f"{name}/partition.metadata",
-        )
-
-
-def _tell_room(is_full: bool, free_bytes: int) -> None:
-    """Log that the disk has become full, or has room again."""
-    if is_full:
-        _log.error(
-            "the disk is full: clients' records are refused until there is room",
-            free_bytes=free_bytes,
-            setting="log.dir.reserve.bytes",
-        )
-    else:
-        _log.info("the disk has room again: clients' records are taken", free_bytes=free_bytes)
-
-
-def _tell_stray(key: tuple[str, int]) -> None:
-    """Log that the data of a partition was set aside: by its id it is another topic's."""
-    _log.error(
-        "data set aside in a directory that ends in -stray: it has the id of another topic",
-        topic=key[0],
-        partition=key[1],
-    )
-
-
-def _tell_damage(damage: Damage) -> None:
-    """Log the damage of a log."""
-    fields = damage._asdict()
-    # Records cut off by a crash were never acknowledged; records that were durable were.
-    if damage.lost_offsets:
-        _log.error("acknowledged records are gone: the disk has lost them", **fields)
-    else:
-        _log.warning("log cut off behind its last valid batch", **fields)

@@ -105,7 +105,7 @@ FAULTS = (
     # A disk that fails.
     Fault(
         "cut-untold",
-        "magnetar.storage.logs:_tell_damage",
+        "magnetar.storage.disk_reports:tell_damage",
         "What a damaged log has lost is told to no operator.",
         faulty.ignored,
         family=AILING,

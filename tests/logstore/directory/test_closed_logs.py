@@ -180,12 +180,21 @@ def test_a_log_goes_on_as_if_it_had_never_been_closed() -> None:
 
 def test_what_somebody_else_has_changed_is_found_out() -> None:
     disk, before = stopped(count=5)
-    assert Process(disk.kill(Random(1))).directory._closed
     last = [name for name in disk.list("/data/topic-0") if name.endswith(".log")][-1]
     file = disk.open(f"/data/topic-0/{last}")
     file.truncate(file.size() - 10)
-    log = Process(disk).open()
-    assert log.log_end_offset < before.log_end_offset
+    process = Process(disk)
+    assert process.directory.missing_segments == {}, "it is told once"
+    assert process.open().log_end_offset < before.log_end_offset
+
+
+def test_segments_that_are_gone_are_named() -> None:
+    disk, _ = stopped(count=30)
+    names = [name for name in disk.list("/data/topic-0") if name.endswith(".log")]
+    disk.unlink(f"/data/topic-0/{names[0]}")
+    process = Process(disk)
+    assert process.directory.missing_segments == {("topic", 0): [names[0]]}
+    assert process.open().log_start_offset == int(names[1].removesuffix(".log"))
 
 
 def test_a_name_that_has_come_or_gone_makes_the_start_look() -> None:
