@@ -26,6 +26,11 @@ from compat_tests.admin import create_topic
 from wire.message import Buffer, Message
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from wire.messages.delete_topics import DeleteTopicsRequest
 from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -59,7 +64,7 @@ from wire.resource_type import ResourceType
 MEGABYTE = 1 << 20
 _TOPIC = "load"
 _MANY = 10_000
-_COMMIT, _CREATE, _JOIN, _METADATA, _PRODUCE = 8, 7, 5, 9, 9
+_COMMIT, _CREATE, _GROW, _JOIN, _METADATA, _PRODUCE = 8, 7, 3, 5, 9, 9
 _NO_PRODUCER = Identity("", -1, -1)
 
 
@@ -113,19 +118,24 @@ def pipelines_of_many_clients(stage: Stage) -> None:
 
 
 def metadata(stage: Stage) -> None:
-    create_topic(stage.bootstrap, _TOPIC, _MANY)
+    _create_many(stage)
     with stage.measured():
         stage.pipeline(MetadataRequest(topics=None), _METADATA, 20)
 
 
 def create_partitions(stage: Stage) -> None:
-    topic = CreatableTopic(name=_TOPIC, num_partitions=_MANY, replication_factor=1)
+    # Two requests: one may make no more than 10,000 topics and partitions together.
+    topics = [
+        CreatableTopic(name=name, num_partitions=_MANY // 2, replication_factor=1)
+        for name in ("first", "second")
+    ]
     with stage.measured():
-        stage.pipeline(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), _CREATE, 1)
+        for topic in topics:
+            stage.pipeline(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), _CREATE, 1)
 
 
 def fetch_partitions(stage: Stage) -> None:
-    create_topic(stage.bootstrap, _TOPIC, _MANY)
+    _create_many(stage)
     wanted = [FetchPartition(partition=index, partition_max_bytes=1) for index in range(_MANY)]
     topic = FetchTopic(topic=_TOPIC, partitions=wanted)
     with stage.measured():
@@ -317,7 +327,7 @@ def connections_that_come_and_go(stage: Stage) -> None:
 
 
 def readers_that_never_read(stage: Stage) -> None:
-    create_topic(stage.bootstrap, _TOPIC, _MANY)
+    _create_many(stage)
     connections = [stage.connect() for _ in range(100)]
     data = framed(MetadataRequest(topics=None), _METADATA) * 5
     with stage.measured():
@@ -404,6 +414,15 @@ def _commit(group_id: str, topics: Iterable[str], partitions: int) -> Message:
     ]
     named = [OffsetCommitRequestTopic(name=topic, partitions=places) for topic in topics]
     return OffsetCommitRequest(group_id=group_id, topics=named)
+
+
+def _create_many(stage: Stage) -> None:
+    """Create the topic of the loads with _MANY partitions: more than one request may create."""
+    create_topic(stage.bootstrap, _TOPIC, _MANY // 2)
+    growth = CreatePartitionsTopic(name=_TOPIC, count=_MANY, assignments=None)
+    request = CreatePartitionsRequest(topics=[growth], timeout_ms=60_000)
+    answer = stage.connect().call(request, CreatePartitionsResponse, _GROW)
+    assert answer.results[0].error_code == 0, answer.results[0]
 
 
 def _commit_offsets(stage: Stage, *, groups: int, topics: int, partitions: int) -> list[str]:

@@ -4,14 +4,15 @@ Versions 0-2.  2: flexible.
 
 A config of a topic, a group, the broker or a client metrics subscription that the request does not
 name falls back to what it inherits. The changes are durable when they are answered, and obeyed from
-the next batch on; each resource stands alone. Levels of loggers are changed by
-IncrementalAlterConfigs alone.
+the next batch on; each resource stands alone. A request of more than 10,000 configs is refused as a
+whole. Levels of loggers are changed by IncrementalAlterConfigs alone.
 """
 
 from __future__ import annotations
 
 from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.registry import handles
+from magnetar.apis.request_changes import check_changes
 from magnetar.config.changes import Change, Operation
 from magnetar.runtime.config_changes import alter, changes_of
 from magnetar.runtime.request_context import RequestContext
@@ -33,6 +34,7 @@ from wire.messages.alter_configs import (
 async def alter_configs(
     services: Services, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
+    check_changes(sum(len(each.configs) or 1 for each in request.resources))
     asked = await changes_of(
         services.turns,
         request.resources,

@@ -3,7 +3,8 @@
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
 Needs ALTER on the cluster. SECURITY_DISABLED for each of them without an authorizer. An ACL that
-exists already is success.
+exists already is success. A request of more than 10,000 ACLs is refused as a whole. One of more
+than 256 is stored in parts, each of them at once: others have their turn in between.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from magnetar.apis.authorization import require
 from magnetar.apis.describe_acls import acls_of
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
+from magnetar.apis.request_changes import check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Acl, InvalidAcl, Operation, Resource, make_acl
@@ -31,6 +33,7 @@ async def create_acls(
 ) -> CreateAclsResponse:
     acls = acls_of(services)
     require(services, context, Operation.ALTER, Resource.CLUSTER)
+    check_changes(len(request.creations))
     results: list[AclCreationResult] = []
     valid: list[Acl] = []
     async for creation in services.turns.each(request.creations):
@@ -38,7 +41,10 @@ async def create_acls(
         results.append(result)
         with refused_in(result):
             valid.append(_acl(creation))
-    acls.add(valid)
+    # Before the first part: all of them are refused, or none.
+    acls.check_room(valid)
+    async for part in services.turns.pieces(valid):
+        acls.add(part)
     return CreateAclsResponse(results=results)
 
 

@@ -2,10 +2,11 @@
 
 Versions 0-3.  2: flexible.  3: THROTTLING_QUOTA_EXCEEDED (KIP-599).
 
-The count that a request names is the topic's new whole count, and must be an increase. Each topic
-stands alone, and its new partitions can be written to when it is answered. Replicas on brokers that
-do not exist are INVALID_REPLICA_ASSIGNMENT. The coordinators' topics cannot grow: Kafka lets them,
-and loses groups and transactions by it.
+The count that a request names is the topic's new whole count, and must be an increase. A request
+for more than 10,000 topics, or new partitions, is refused as a whole. Each topic stands alone, and
+its new partitions can be written to when it is answered. Replicas on brokers that do not exist are
+INVALID_REPLICA_ASSIGNMENT. The coordinators' topics cannot grow: Kafka lets them, and loses groups
+and transactions by it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter
 from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
+from magnetar.apis.request_changes import check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -42,7 +44,8 @@ _STRICT_SINCE = 3
 async def create_partitions(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    # Before any topic grows: a request for too many partitions is refused as a whole.
+    # Before any topic grows: a request for too much is refused as a whole.
+    check_changes(len(request.topics))
     await _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     # As in Kafka: a topic named twice is refused once, and others of the request grow.

@@ -3,10 +3,11 @@
 Versions 2-7.  4: -1 stands for the broker's defaults.  5: flexible; the response has the settings
 of the created topic (KIP-525).  6: THROTTLING_QUOTA_EXCEEDED.  7: the response has its topic id.
 
-Each topic stands alone and is durable when it is answered. A cluster has as many replicas as it has
-nodes, which live or have lived. Where all data is on one disk there is one, as in a Kafka of one
-broker. More are INVALID_REPLICATION_FACTOR; replicas on brokers that do not exist, or that are all
-gone, are INVALID_REPLICA_ASSIGNMENT.
+A request may make 10,000 partitions, and 10,000 topics, partitions and configs in all: one for more
+is refused as a whole. Each topic stands alone and is durable when it is answered. A cluster has as
+many replicas as it has nodes, which live or have lived. Where all data is on one disk there is one,
+as in a Kafka of one broker. More are INVALID_REPLICATION_FACTOR; replicas on brokers that do not
+exist, or that are all gone, are INVALID_REPLICA_ASSIGNMENT.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections import Counter
 from magnetar.apis.authorization import Each, may
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
+from magnetar.apis.request_changes import check_changes
 from magnetar.config.described import describe_setting
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.request_context import RequestContext
@@ -48,7 +50,7 @@ _STRICT_SINCE = 6
 async def create_topics(
     services: Services, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    # Before any topic is created: a request for too many partitions is refused as a whole.
+    # Before any topic is created: a request for too much is refused as a whole.
     await _check_total(services, request.topics)
     named = Counter(topic.name for topic in request.topics)
     # As in Kafka: a topic named twice is refused once, and others of the request are created.
@@ -75,9 +77,10 @@ def _hide_configs(result: CreatableTopicResult) -> None:
 
 
 async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
-    """Refuse a request for too many partitions. Raises as `check_total`."""
-    total = 0
+    """Refuse a request for too much. Raises as `check_total` and `check_changes`."""
+    total = config_count = 0
     async for topic in services.turns.each(asked):
+        config_count += len(topic.configs)
         # What the request would make, where its counts are valid; `new_row` looks at them.
         if topic.assignments:
             total += len(topic.assignments)
@@ -87,6 +90,7 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
             # A negative count is refused later, alone. Until then it must not make room for others.
             total += max(topic.num_partitions, 0)
     check_total(total)
+    check_changes(len(asked) + total + config_count)
 
 
 async def _create(

@@ -2,7 +2,10 @@
 
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
-Needs ALTER on the cluster. SECURITY_DISABLED for each filter without an authorizer.
+Needs ALTER on the cluster. SECURITY_DISABLED for each filter without an authorizer. A request of
+more than 10,000 filters is POLICY_VIOLATION, one that finds more than 10,000 ACLs INVALID_REQUEST:
+nothing is removed. More than 256 ACLs are removed in parts, each of them at once: others have their
+turn in between.
 """
 
 from __future__ import annotations
@@ -11,9 +14,12 @@ from magnetar.apis.authorization import require
 from magnetar.apis.describe_acls import acls_of, filter_of
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
+from magnetar.apis.request_changes import CHANGES_MAX, check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.security.acls import Acl, Operation, Resource
+from magnetar.security.acls import Acl, Operation, Pattern, Resource
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.delete_acls import (
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
@@ -28,18 +34,32 @@ async def delete_acls(
 ) -> DeleteAclsResponse:
     acls = acls_of(services)
     require(services, context, Operation.ALTER, Resource.CLUSTER)
+    check_changes(len(request.filters))
+    # Most filters name a resource: few rules are about each.
+    every = acls.all()
+    by_name: dict[str, list[Acl]] = {}
+    async for acl in services.turns.each(every):
+        by_name.setdefault(acl.name, []).append(acl)
     results: list[DeleteAclsFilterResult] = []
     removed: list[Acl] = []
-    for asked in request.filters:
+    async for asked in services.turns.each(request.filters):
         result = DeleteAclsFilterResult(error_message=None)
         results.append(result)
         with refused_in(result):
             wanted = filter_of(asked)
-            every = services.turns.each(acls.all())
-            matching = [acl async for acl in every if wanted.matches(acl)]
-            result.matching_acls = list(map(_matching, matching))
-            removed += matching
-    acls.remove(removed)
+            is_about_one = wanted.name is not None and wanted.pattern != Pattern.MATCH
+            about = by_name.get(wanted.name or "", []) if is_about_one else every
+            async for acl in services.turns.each(about):
+                if wanted.matches(acl):
+                    result.matching_acls.append(_matching(acl))
+                    removed.append(acl)
+        if len(removed) > CHANGES_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation.",
+            )
+    async for part in services.turns.pieces(removed):
+        acls.remove(part)
     return DeleteAclsResponse(filter_results=results)
 
 

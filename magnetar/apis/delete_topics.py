@@ -4,10 +4,10 @@ Versions 1-6.  3: TOPIC_DELETION_DISABLED where delete.topic.enable is off (befo
 INVALID_REQUEST).  4: flexible.  5: error messages,
 THROTTLING_QUOTA_EXCEEDED (KIP-599).  6: topic ids (KIP-516).
 
-A topic is gone when the request is answered, and fetches that wait for its data are answered at
-once. The coordinators' topics cannot be deleted: Kafka lets them be, and loses its offsets by it.
-Nor can the topic of the progress of Spark's queries, whose offsets would go with it: each query
-could then write its history again.
+A request of more than 10,000 topics is refused as a whole. A topic is gone when it is answered, and
+fetches that wait for its data are answered at once. The coordinators' topics cannot be deleted:
+Kafka lets them be, and loses its offsets by it. Nor can the topic of the progress of Spark's
+queries, whose offsets would go with it: each query could then write its history again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from coordinator.groups.offsets.store import PROGRESS_TOPIC
 from magnetar.apis.authorization import may, require
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
+from magnetar.apis.request_changes import check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -43,6 +44,7 @@ async def delete_topics(
     services: Services, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
     _check_enabled(services, context.version)
+    check_changes(len(request.topic_names) + len(request.topics))
     # Up to version 5 topics are a list of names, from version 6 on a list of structs.
     named: Counter[tuple[str | None, UUID]] = Counter()
     async for names in services.turns.pieces(request.topic_names):

@@ -5,13 +5,15 @@ Versions 0-1.  1: flexible.
 Sets and deletes configs of topics, groups, the broker and client metrics subscriptions, appends to
 lists and subtracts from them, and sets levels of loggers. The changes are durable when they are
 answered (levels last as long as the broker runs), and obeyed from the next batch on. Each resource
-stands alone: all of its changes are made, or none.
+stands alone: all of its changes are made, or none. A request of more than 10,000 changes is refused
+as a whole.
 """
 
 from __future__ import annotations
 
 from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.registry import handles
+from magnetar.apis.request_changes import check_changes
 from magnetar.config.changes import Change
 from magnetar.runtime.config_changes import alter, changes_of
 from magnetar.runtime.request_context import RequestContext
@@ -33,6 +35,7 @@ from wire.messages.incremental_alter_configs import (
 async def incremental_alter_configs(
     services: Services, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
+    check_changes(sum(len(each.configs) or 1 for each in request.resources))
     asked = await changes_of(
         services.turns,
         request.resources,

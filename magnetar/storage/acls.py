@@ -38,11 +38,18 @@ class Acls:
             allow_everyone=settings.allow_everyone_if_no_acl_found,
         )
 
-    def add(self, acls: Collection[Acl]) -> None:
-        """Add rules, durably and all at once. Raises POLICY_VIOLATION for too many."""
-        new = [acl for acl in dict.fromkeys(acls) if acl not in self._acls]
-        if len(self._acls) + len(new) > ACLS_MAX:
+    def check_room(self, acls: Collection[Acl]) -> None:
+        """Raise POLICY_VIOLATION where the rules would be too many with these."""
+        # The new ones are counted only where it matters: that takes long for many.
+        if len(self._acls) + len(acls) <= ACLS_MAX:
+            return
+        if len(self._acls) + sum(acl not in self._acls for acl in set(acls)) > ACLS_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {ACLS_MAX} ACLs, no more can.")
+
+    def add(self, acls: Collection[Acl]) -> None:
+        """Add rules, durably and all at once. Raises as `check_room`."""
+        self.check_room(acls)
+        new = [acl for acl in dict.fromkeys(acls) if acl not in self._acls]
         # The catalog first: memory never says what the disk might not have.
         self._catalog.add_acls(new)
         self._acls.update(dict.fromkeys(new))

@@ -222,11 +222,13 @@ class Catalog:
             return database.execute(found + ' WHERE "user" = ?', (user,)).fetchall()
 
     def set_scram_credentials(
-        self, user: str, changes: Mapping[str, tuple[bytes, int, bytes, bytes] | None]
+        self, credentials: Mapping[str, Mapping[str, tuple[bytes, int, bytes, bytes] | None]]
     ) -> None:
-        """Set a user's credentials by mechanism, and remove those that are None."""
-        with self._change("set SCRAM credentials", Change("scram", user)) as database:
-            write_difference(database, differences.SCRAM_CREDENTIALS, (user,), changes)
+        """Set credentials of these users by mechanism, and remove those that are None."""
+        changed = [Change("scram", user) for user in credentials]
+        with self._change("set SCRAM credentials", *changed) as database:
+            for user, changes in credentials.items():
+                write_difference(database, differences.SCRAM_CREDENTIALS, (user,), changes)
 
     def acls(self) -> list[AclRow]:
         """Return every access control list."""

@@ -68,8 +68,16 @@ class ClientQuotas:
         }
         self.on_change()
 
-    def check(self, entity: Entity, changes: Iterable[Change]) -> dict[str, float]:
-        """Return the entity's quotas after `changes`. Raises INVALID_REQUEST, POLICY_VIOLATION."""
+    def check(
+        self,
+        entity: Entity,
+        changes: Iterable[Change],
+        beside: Mapping[Entity, Mapping[str, float]] | None = None,
+    ) -> dict[str, float]:
+        """Return the entity's quotas after `changes`. Raises INVALID_REQUEST, POLICY_VIOLATION.
+
+        `beside`: what others become at the same time.
+        """
         allowed = _allowed(entity)
         quotas = dict(self._quotas.get(entity, {}))
         for key, value in changes:
@@ -78,11 +86,19 @@ class ClientQuotas:
             else:
                 _check_value(allowed, key, value)
                 quotas[key] = value
-        if quotas and entity not in self._quotas and len(self._quotas) >= ENTITIES_MAX:
+        if quotas and entity not in self._quotas:
+            self._check_room(beside or {})
+        return quotas
+
+    def _check_room(self, beside: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Raise POLICY_VIOLATION unless one more entity can have quotas, `beside` these."""
+        if len(self._quotas) + len(beside) < ENTITIES_MAX:
+            return
+        new = sum(bool(quotas) and each not in self._quotas for each, quotas in beside.items())
+        if len(self._quotas) + new >= ENTITIES_MAX:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"{ENTITIES_MAX} entities have quotas, no more can."
             )
-        return quotas
 
     def replace(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
         """Store what `check` returned for these entities, durably, for all of them or none."""

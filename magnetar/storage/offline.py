@@ -50,7 +50,8 @@ def set_password(
                 salt = secrets.token_bytes(_SALT_BYTES)
                 salted = salted_password(mechanism, password, salt, iterations)
                 kept[mechanism] = credential(mechanism, salt, iterations, salted)
-            users.replace(user, kept)
+            users.check_room(user, beside=())
+            users.replace({user: kept})
         finally:
             catalog.close()
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from magnetar.security.scram import USUAL_SHAPE, SaltShape, ScramCredential, decoy, shape_of
 from magnetar.storage.catalog import Catalog
@@ -67,19 +67,27 @@ class ScramCredentials:
         """Return the names of all users, sorted."""
         return sorted(self._users)
 
-    def replace(self, user: str, credentials: Credentials) -> None:
-        """Replace a user's credentials, durably; without any the user is forgotten.
-
-        Raises POLICY_VIOLATION for one user too many.
-        """
-        if credentials and user not in self._users and len(self._users) >= USERS_MAX:
+    def check_room(self, user: str, beside: Collection[str]) -> None:
+        """Raise POLICY_VIOLATION for one user too many, `beside` others that get credentials."""
+        if user in self._users or len(self._users) + len(beside) < USERS_MAX:
+            return
+        if len(self._users) + sum(each not in self._users for each in beside) >= USERS_MAX:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION, f"{USERS_MAX} users have credentials, no more can."
             )
+
+    def replace(self, credentials: Mapping[str, Credentials]) -> None:
+        """Replace the credentials of these users, durably, for all of them or none.
+
+        A user without any is forgotten. `check_room` is asked before, for each of the others.
+        """
         # The catalog first: memory never says what the disk might not have.
-        self._catalog.set_scram_credentials(user, difference(self.of(user), credentials))
-        if credentials:
-            self._users[user] = dict(credentials)
-            self._note_shapes(credentials)
-        else:
-            self._users.pop(user, None)
+        self._catalog.set_scram_credentials(
+            {user: difference(self.of(user), each) for user, each in credentials.items()}
+        )
+        for user, each in credentials.items():
+            if each:
+                self._users[user] = dict(each)
+                self._note_shapes(each)
+            else:
+                self._users.pop(user, None)

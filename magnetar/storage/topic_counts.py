@@ -91,9 +91,7 @@ def check_total(partition_count: int) -> None:
     # All other changes of topics wait until they are made.
     if partition_count > PARTITIONS_MAX:
         raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"{partition_count} partitions are more than the {PARTITIONS_MAX} a request may"
-            " create.",
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
 
 

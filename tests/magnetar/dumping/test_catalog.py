@@ -16,7 +16,8 @@ STORED_KEY, SERVER_KEY = b"stored key", b"server key"
 
 def test_a_dump_shows_users_and_configs_and_no_secret(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
-    catalog.set_scram_credentials("ada", {"SCRAM-SHA-256": (b"salt", 4096, STORED_KEY, SERVER_KEY)})
+    kept = {"SCRAM-SHA-256": (b"salt", 4096, STORED_KEY, SERVER_KEY)}
+    catalog.set_scram_credentials({"ada": kept})
     location, password = (
         f"listener.name.tls.ssl.keystore.{each}" for each in ("location", "password")
     )

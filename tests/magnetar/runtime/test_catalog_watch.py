@@ -58,7 +58,7 @@ async def test_everything_is_read_again_where_too_much_was_missed(
     catalog.remove_topics([gone])
     for name in ("b", "c"):
         catalog.add_topic(row(name))
-    catalog.set_scram_credentials("ada", {"SCRAM-SHA-256": (b"s", 4096, b"k", b"k")})
+    catalog.set_scram_credentials({"ada": {"SCRAM-SHA-256": (b"s", 4096, b"k", b"k")}})
     catalog.set_client_quotas({'[["client-id", "c"]]': {"producer_byte_rate": 5.0}})
     assert catalog.changes_since(node.watch.version if node.watch else 0)[1] is None
     await node.nodes.see_changes()
@@ -125,7 +125,7 @@ async def test_changes_at_the_same_moment_of_different_values_of_one_thing_all_l
     for node, mechanism in ((first, "SCRAM-SHA-256"), (second, "SCRAM-SHA-512")):
         users = node.authentication.credentials
         kept = ScramCredential(b"salt", 4096, b"stored", b"server")
-        users.replace("ada", {**users.of("ada"), mechanism: kept})
+        users.replace({"ada": {**users.of("ada"), mechanism: kept}})
     for node in (first, second):
         await node.nodes.see_changes()
         assert node.topics.ensure("a").configs == {"retention.ms": "50", "segment.ms": "50"}

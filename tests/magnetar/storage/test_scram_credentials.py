@@ -18,14 +18,14 @@ def test_a_user_that_does_not_exist_looks_like_one_that_does() -> None:
     assert shape_of(users.decoy("stranger", MECHANISM)) == USUAL_SHAPE
     made = [kept(b"1k9z" * 6 + b"00", 8192), kept(bytes(range(200, 232)), 4096)]
     for number, credential in enumerate(made):
-        users.replace(f"user-{number}", {MECHANISM: credential})
+        users.replace({f"user-{number}": {MECHANISM: credential}})
     shapes = {shape_of(users.decoy(f"stranger-{number}", MECHANISM)) for number in range(50)}
     assert shapes == set(map(shape_of, made))
 
 
 def test_a_decoy_is_always_the_same() -> None:
     users = ScramCredentials(Catalog(None))
-    users.replace("ada", {MECHANISM: kept(b"salt", 4096)})
+    users.replace({"ada": {MECHANISM: kept(b"salt", 4096)}})
     assert users.decoy("eve", MECHANISM) == users.decoy("eve", MECHANISM)
     assert users.decoy("eve", MECHANISM) != users.decoy("bob", MECHANISM)
     assert users.decoy("eve", MECHANISM) != users.decoy("eve", "SCRAM-SHA-512")

@@ -75,13 +75,13 @@ def test_a_node_writes_what_it_changes_and_nothing_of_a_topic_that_is_gone(
         assert node.set_topic_configs(topic.id, {name: "1"})
         node.set_resource_configs(4, "", {name: "1"})
         node.set_client_quotas({"ada": {name: 1.0}})
-        node.set_scram_credentials("ada", {name: credential})
+        node.set_scram_credentials({"ada": {name: credential}})
     both = {"x": "1", "y": "1"}
     assert first.topic(topic.id) == topic._replace(configs=both)
     assert first.resource_configs() == {(4, ""): both}
     assert first.client_quotas() == {"ada": {"x": 1.0, "y": 1.0}}
     assert [each[1] for each in first.scram_credentials("ada")] == ["x", "y"]
-    second.set_scram_credentials("ada", {"x": None})
+    second.set_scram_credentials({"ada": {"x": None}})
     assert [each[1] for each in first.scram_credentials("ada")] == ["y"]
     first.remove_topics([topic.id])
     assert not second.set_topic_configs(topic.id, {"x": "2"})
@@ -91,7 +91,8 @@ def test_a_node_writes_what_it_changes_and_nothing_of_a_topic_that_is_gone(
 def test_users_acls_and_tokens_are_shared(open_catalog: Open) -> None:
     first, second = open_catalog(), open_catalog()
     for user in ("ada", "bob"):
-        first.set_scram_credentials(user, {"SCRAM-SHA-256": (b"\0salt", 4096, b"k", b"\xff")})
+        kept = {"SCRAM-SHA-256": (b"\0salt", 4096, b"k", b"\xff")}
+        first.set_scram_credentials({user: kept})
     assert second.scram_credentials("ada") == [
         ("ada", "SCRAM-SHA-256", b"\0salt", 4096, b"k", b"\xff")
     ]
