@@ -319,12 +319,18 @@ class Dispatcher:
                     encode = partial(_encode, exchange, handled)
                     exchange.answer = await LARGE_MESSAGES.run(encode)
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
-            refusal = self._refusal_for(exchange, error)
-            if refusal is not None and exchange.is_large:
-                # It names as much as the request does.
-                exchange.answer = await LARGE_MESSAGES.run(partial(_refusal, exchange, refusal))
-            else:
-                exchange.answer = _refusal(exchange, refusal)
+            await self._refuse_rest(exchange, error)
+
+    async def _refuse_rest(self, exchange: Exchange, error: Exception) -> None:
+        """Answer a request whose handler has failed after its first wait. Raises WireError."""
+        # Apart from the frame that caught the error, which the error's traceback holds. A variable
+        # for the error there would be a cycle, and keep the request until a full collection.
+        refusal = self._refusal_for(exchange, error)
+        if refusal is not None and exchange.is_large:
+            # It names as much as the request does.
+            exchange.answer = await LARGE_MESSAGES.run(partial(_refusal, exchange, refusal))
+        else:
+            exchange.answer = _refusal(exchange, refusal)
 
     def close(self) -> None:
         """Leave the process as it was: no request is begun any more."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import time
 from typing import Any, cast
 
 from magnetar.server.releasing import PIECE, pieces
+from tests.magnetar.conftest import RawClient
 from wire.message import Message
+from wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from wire.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
@@ -64,3 +73,25 @@ def test_what_others_refer_to_stays_as_it_is() -> None:
     del whole
     assert steps(held) == [0] * len(range(0, 1 + 3 + 3 * PIECE, PIECE))
     assert [len(topic.partitions) for topic in kept] == [PIECE] * 3
+
+
+async def test_a_large_request_that_is_refused_is_freed(client: RawClient) -> None:
+    """No cycle keeps it until a full collection, which would hold the event loop for long."""
+    names = [f"{number}" for number in range(20_000)]
+    client.send(DeleteTopicsRequest(topics=[DeleteTopicState(name=name) for name in names]), 6)
+    gc.collect()
+    gc.disable()
+    try:
+        await client.receive()
+        deadline = time.monotonic() + 10
+        while structs() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert structs() == 0
+    finally:
+        gc.enable()
+
+
+def structs() -> int:
+    """Return how many parts of the request, and of its answer, there are."""
+    kinds = (DeleteTopicState, DeletableTopicResult)
+    return sum(type(each) in kinds for each in gc.get_objects())
