@@ -26,9 +26,9 @@ from wire.records import (
     BatchHeader,
     Marker,
     Record,
-    end_of_batches,
     iterate_records,
     parse_marker,
+    whole_batches,
 )
 
 _EMPTY = memoryview(b"")
@@ -240,9 +240,11 @@ class LogReader:
     def _slice(self, offset: int, records: memoryview, isolation: Isolation) -> Slice:
         aborted: list[AbortedTransaction] | None = None
         if isolation is Isolation.READ_COMMITTED:
-            index = self._state.transactions.aborted
-            has_any = bool(records) and index.any_from(offset)
-            aborted = index.overlapping(offset, end_of_batches(records)) if has_any else []
+            index, aborted = self._state.transactions.aborted, []
+            if records and index.any_from(offset):
+                size_bytes, end_offset = self._whole_batches(offset, records)
+                records = records[:size_bytes]
+                aborted = index.overlapping(offset, end_offset)
         return Slice(
             records,
             self.high_watermark,
@@ -250,6 +252,13 @@ class LogReader:
             self._ledger.start_offset,
             aborted,
         )
+
+    def _whole_batches(self, offset: int, records: memoryview) -> tuple[int, int]:
+        try:
+            return whole_batches(records)
+        except WireError as error:
+            problem = f"{self._topic}-{self._partition} at offset {offset}: {error}"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, problem) from None
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED

@@ -141,5 +141,5 @@ class _Reading:
             return
         counts = Counter(finding.severity.value for finding in findings)
         told = ", ".join(f"{number} x {name}" for name, number in counts.items())
-        start = "\r" if self._told else ""
+        start = "\r\x1b[K" if self._told else ""  # In place of the bar.
         print(f"{start}{size(self._read)} read; {word}: {told or 'nothing'}", file=sys.stderr)

@@ -24,9 +24,9 @@ from magnetar.runtime.response_memory import HeldResponse
 from magnetar.runtime.shared_timers import SharedTimers
 from magnetar.runtime.turns import Turns
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
+from wire.errors import KafkaError, WireError
 from wire.message import Message
-from wire.records import end_of_batches
+from wire.records import whole_batches
 
 #: No fetch waits longer, whatever it asks for: a response without records is valid at any time.
 WAIT_MS_MAX = 300_000
@@ -123,7 +123,11 @@ class PartitionRead:
         result = self.result
         if result is None or not self.size_bytes:
             return self.is_kept_out
-        return end_of_batches(result.records) < result.bound(isolation)
+        try:
+            _, end_offset = whole_batches(result.records)
+        except WireError:
+            return True  # A disk has changed it: the reader finds that out, and waits for no more.
+        return end_offset < result.bound(isolation)
 
     def unread_bytes(self, isolation: Isolation) -> int:
         """Return the bytes that became visible since the last read, or before the first one.

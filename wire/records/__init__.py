@@ -17,12 +17,12 @@ from wire.records.header import (
     Compression,
     TimestampType,
     crc_ok,
-    end_of_batches,
     iterate_batches,
     next_sequence,
     place,
     placed,
     set_log_append_time,
+    whole_batches,
 )
 from wire.records.record import (
     Record,
@@ -56,7 +56,7 @@ __all__ = [
     "build_marker",
     "check_max_timestamp",
     "crc_ok",
-    "end_of_batches",
+    "whole_batches",
     "iterate_batches",
     "iterate_records",
     "next_sequence",

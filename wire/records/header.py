@@ -218,18 +218,24 @@ def placed(
     return tuple.__new__(BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[3:]))
 
 
-def end_of_batches(records: Buffer) -> int:
-    """Return the offset after the last of these batches, of which there is at least one.
+def whole_batches(records: Buffer) -> tuple[int, int]:
+    """Return the size in bytes of the whole batches that `records` begins with, and the offset
+    after them.
 
-    Expects whole batches and nothing else, as a ledger returns them.
+    That is all of what a ledger returns, unless a disk or another program has changed a batch
+    behind the first one. Raises WireError where the first one is not whole.
     """
     position, size = 0, len(records)
-    base_offset = delta = 0
-    while position < size:
+    whole_bytes = end_offset = 0
+    while position + SPAN_BYTES <= size:
         base_offset, length, delta = read_span(records, position)
         position += LENGTH_OVERHEAD + length
-    assert position == size > 0, "these are not whole batches"
-    return base_offset + delta + 1
+        if length < _BATCH_LENGTH_MIN or delta < 0 or position > size:
+            break
+        whole_bytes, end_offset = position, base_offset + delta + 1
+    if not whole_bytes:
+        raise WireError("not one whole batch")
+    return whole_bytes, end_offset
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:

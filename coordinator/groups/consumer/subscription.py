@@ -145,14 +145,18 @@ def decide_regexes(
 ) -> list[ConsumerGroupRecord]:
     """Return the records of regular expressions that match other topics by now.
 
-    One that was never resolved is that of a log whose broker ended just then.
+    The epoch rises with them, as in Kafka, also where the group reads these topics already: other
+    members read them. One that was never resolved is that of a log whose broker ended just then,
+    or whose records were too large.
     """
     draft = Draft(group)
+    changed = False
     for regex, resolved in found.items():
         known = group.regexes.get(regex)
         # Matching took a while: the regular expression may be gone.
         if regex in group.regex_members and (known is None or known.topics != resolved.topics):
             draft.add([regex_record(group.group_id, regex, resolved)])
+            changed |= known is not None or bool(resolved.topics)
     if draft.records:
-        draft.add(next_epoch(draft.group, topics, changed=False))
+        draft.add(next_epoch(draft.group, topics, changed=changed))
     return draft.records

@@ -216,6 +216,20 @@ def test_a_pattern_that_no_record_resolves_is_matched_with_the_next_heartbeat(
     assert world.assigned("a") == ALL
 
 
+def test_a_new_topic_is_shared_between_who_names_it_and_who_matches_it(world: World) -> None:
+    world.join("a", "fresh")
+    world.join("b", topic_regex="fr.*")
+    world.topics.create("fresh", 4)
+    world.heartbeat("a", 2)
+    world.refresh_regexes()
+    for _ in range(3):
+        for each in ("a", "b"):
+            member = world.member(each)
+            world.heartbeat(each, member.epoch, owned=member.assigned)
+    assert len(world.assigned("a")) == len(world.assigned("b")) == 2
+    world.check_replay()
+
+
 def test_a_full_request_is_told_the_assignment_again(world: World) -> None:
     joined = world.join("a", "orders")
     full = world.heartbeat(

@@ -19,6 +19,7 @@ from tests.logstore.directory.test_log_directory import NOW_MS, TOPIC_ID, Opened
 from tests.logstore.partitions import delete_records
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records import whole_batches
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
 ABORTED = b"aborted"
@@ -100,4 +101,22 @@ async def test_what_is_deleted_is_out_of_range(
     with pytest.raises(KafkaError) as refusal:
         await read_beside(log, monkeypatch, delete_all)
     assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    await opened.stop()
+
+
+@pytest.mark.parametrize("damage", [bytes(60), b"\xa7" * 60, b"\xff\xff\xff\xf4"])
+async def test_behind_a_damaged_batch_nothing_is_read(tmp_path: Path, damage: bytes) -> None:
+    opened = Opened(tmp_path)
+    log = await filled(opened)
+    whole = await log.reader.read_cold(0, 1 << 20, Isolation.READ_COMMITTED)
+    position, _ = whole_batches(whole.records[:-1])
+    with Path(tmp_path, "topic-0", f"{0:020d}.log").open("r+b") as file:
+        file.seek(position if len(damage) > 4 else position + 8)
+        file.write(damage)
+    found = await log.reader.read_cold(0, 1 << 20, Isolation.READ_COMMITTED)
+    assert found.records == whole.records[:position] and found.aborted == [(1, 0)]
+    _, end_offset = whole_batches(found.records)
+    with pytest.raises(KafkaError) as refusal:
+        await log.reader.read_cold(end_offset, 1 << 20, Isolation.READ_COMMITTED)
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
     await opened.stop()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logstore.partition.reader import Isolation
+from logstore.partition.reader import Isolation, Slice
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from magnetar.runtime.fetching import Fetch, IdleFetch, PartitionRead
@@ -258,3 +258,9 @@ async def test_a_refused_fetch_leaves_no_work_to_the_garbage_collection() -> Non
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_read_whose_first_batch_is_damaged_waits_for_no_more() -> None:
+    read = PartitionRead(None, 0, 1000)
+    read.result, read.size_bytes = Slice(memoryview(bytes(100)), 0, 0, 0, None), 100
+    assert read.is_cut_short(Isolation.READ_UNCOMMITTED)
