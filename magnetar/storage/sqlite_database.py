@@ -71,18 +71,22 @@ class SqliteDatabase:
             self._connection = sqlite3.connect(
                 self._path, timeout=_LOCK_S, isolation_level=None, check_same_thread=False
             )
-            try:
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._durability]}")
-                # Off by default in SQLite: the configs of a deleted topic would stay behind.
-                self._connection.execute("PRAGMA foreign_keys = ON")
-                self._migrate(new_cluster_id)
-                now_ms = self._now_ms
-                self._connection.create_function("lease_now", 0, now_ms)
-                self._connection.create_function("lease_end", 0, lambda: now_ms() + LEASE_MS)
-            except BaseException:
-                self._connection.close()
-                raise
+        try:
+            with self._failing("open"):
+                self._set_up(new_cluster_id)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _set_up(self, new_cluster_id: str) -> None:
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._durability]}")
+        # Off by default in SQLite: the configs of a deleted topic would stay behind.
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._migrate(new_cluster_id)
+        now_ms = self._now_ms
+        self._connection.create_function("lease_now", 0, now_ms)
+        self._connection.create_function("lease_end", 0, lambda: now_ms() + LEASE_MS)
 
     def close(self) -> None:
         with self._failing("close"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -10,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+from magnetar.storage import sqlite_database
 from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import Change, NodeRow, Presence, TopicRow
 from magnetar.storage.database import CatalogUnavailable
@@ -183,3 +185,15 @@ def test_a_node_that_stands_still_in_a_change_delays_the_others_once(tmp_path: P
             assert other.resource_configs() == {}
         other.set_resource_configs(4, "", {"log.retention.ms": "9"})
         assert still.resource_configs() == {(4, ""): {"log.retention.ms": "9"}}
+
+
+def test_a_catalog_that_another_process_has_locked_is_unavailable_to_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_database, "_LOCK_S", 0.05)
+    with closing(sqlite3.connect(tmp_path / sqlite_database.FILE_NAME)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(CatalogUnavailable, match="cannot open: database is locked"):
+            Catalog(tmp_path)
+        other.rollback()
+    Catalog(tmp_path).close()
