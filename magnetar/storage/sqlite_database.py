@@ -4,8 +4,8 @@ Durable when a transaction returns: WAL, synchronous=FULL; less where the broker
 promises less.
 
 A node that stands still in the middle of a change holds the write lock. Another node waits for the
-lock for five seconds, once. Its later changes do not wait, until one has found the lock free. A
-change without the lock is CatalogUnavailable, and has not happened. Reads never wait.
+lock for five seconds, once. Its later changes wait for a tenth of a second, until one has found the
+lock free. A change without the lock is CatalogUnavailable, and has not happened. Reads never wait.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _SYNCHRONOUS = {
 #: How long a change waits for the write lock of another node, on the event loop: more than the
 #: syncs that the lock is held for, less than clients wait for the loop.
 _LOCK_S = 5.0
+#: The same after a change that waited in vain: enough among nodes that work, whose changes take
+#: milliseconds, and little for the loop while a node stands still.
+_LOCKED_OUT_S = 0.1
 
 
 def _wall_ms() -> int:
@@ -128,7 +131,7 @@ class SqliteDatabase:
                 yield
         except (sqlite3.Error, OSError) as error:
             said = f"catalog {self._path}: cannot {doing}: {error}"
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            if _is_busy(error):
                 self._wait_for_lock(is_locked_out=True)
                 raise CatalogUnavailable(
                     f"{said}: another process is in the middle of a change"
@@ -136,11 +139,11 @@ class SqliteDatabase:
             raise CatalogFailure(said) from error
 
     def _wait_for_lock(self, *, is_locked_out: bool) -> None:
-        """Let the next change wait for the lock only if this one has found it free."""
+        """Let the next change wait for the lock, for long only if this one has found it free."""
         if is_locked_out is not self._is_locked_out:
             self._is_locked_out = is_locked_out
-            wait_ms = 0 if is_locked_out else round(_LOCK_S * 1000)
-            self._connection.execute(f"PRAGMA busy_timeout = {wait_ms}")
+            wait_s = _LOCKED_OUT_S if is_locked_out else _LOCK_S
+            self._connection.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
 
     def _migrate(self, new_cluster_id: str) -> None:
         done = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
@@ -160,3 +163,10 @@ class SqliteDatabase:
                     database.execute("INSERT INTO cluster VALUES (1, ?, -1, 0)", (new_cluster_id,))
                 # In the same transaction: after a crash a step is made whole, or once more.
                 database.execute(f"PRAGMA user_version = {version}")
+
+
+def _is_busy(error: Exception) -> bool:
+    # An extended code has the primary one in its lowest byte: another process may also be in the
+    # middle of a recovery, or may have changed what is about to be changed.
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & 0xFF == sqlite3.SQLITE_BUSY

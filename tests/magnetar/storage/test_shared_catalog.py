@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 import pytest
@@ -197,3 +199,44 @@ def test_a_catalog_that_another_process_has_locked_is_unavailable_to_a_start(
             Catalog(tmp_path)
         other.rollback()
     Catalog(tmp_path).close()
+
+
+def test_a_node_that_was_locked_out_waits_for_a_short_change_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_database, "_LOCK_S", 0.05)
+    with (
+        closing(Catalog(tmp_path, is_shared=True)) as still,
+        closing(Catalog(tmp_path, is_shared=True)) as other,
+    ):
+        with still.database.transaction("stand still"), pytest.raises(CatalogUnavailable):
+            other.set_resource_configs(4, "", {"log.retention.ms": "8"})
+        is_begun = Event()
+
+        def change() -> None:
+            with still.database.transaction("work"):
+                is_begun.set()
+                time.sleep(0.01)
+
+        with ThreadPoolExecutor(1) as threads:
+            changing = threads.submit(change)
+            is_begun.wait()
+            other.set_resource_configs(4, "", {"log.retention.ms": "9"})
+            changing.result()
+        assert other.resource_configs() == {(4, ""): {"log.retention.ms": "9"}}
+
+
+def test_every_kind_of_busy_is_told_as_such(tmp_path: Path) -> None:
+    with (
+        closing(Catalog(tmp_path, is_shared=True)) as first,
+        closing(Catalog(tmp_path, is_shared=True)) as second,
+    ):
+        # The code is SQLITE_BUSY_SNAPSHOT here: what is to be changed has changed since.
+        with (
+            pytest.raises(CatalogUnavailable, match="in the middle of a change"),
+            first.database.snapshot("look") as database,
+        ):
+            database.execute("SELECT * FROM cluster").fetchall()
+            second.set_resource_configs(4, "", {"log.retention.ms": "9"})
+            database.execute("DELETE FROM resource_configs")
+        assert first.resource_configs() == {(4, ""): {"log.retention.ms": "9"}}
