@@ -201,10 +201,20 @@ class DiskFiles:
                 raise
 
     def free_bytes(self) -> int:
-        if not os.fstat(self._root).st_nlink:
+        if self._is_deleted():
             raise StorageFailure(f"{self._path} was deleted, and all that was in it")
         facts = os.fstatvfs(self._root)
         return facts.f_bavail * facts.f_frsize
+
+    def _is_deleted(self) -> bool:
+        root = os.fstat(self._root)
+        if root.st_nlink:
+            return False
+        # Some file systems count no links of a directory: there its name tells.
+        try:
+            return not os.path.samestat(root, os.stat(self._path))
+        except OSError:
+            return True
 
     def lock(self, path: str) -> Callable[[], None]:
         return lock_file(path, create=True)

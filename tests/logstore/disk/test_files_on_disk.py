@@ -170,3 +170,26 @@ def test_there_is_no_room_in_a_deleted_directory(tmp_path: Path) -> None:
     with pytest.raises(StorageFailure, match="deleted"):
         disk.free_bytes()
     disk.close()
+
+
+def test_a_file_system_that_counts_no_links_of_directories_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fstat = os.fstat
+
+    def without_links(descriptor: int) -> os.stat_result:
+        # st_nlink is the fourth field.
+        found = list(fstat(descriptor))
+        return os.stat_result((*found[:3], 0, *found[4:]))
+
+    monkeypatch.setattr(os, "fstat", without_links)
+    path = tmp_path / "data"
+    disk = DiskFiles(str(path))
+    assert disk.free_bytes() > 0
+    path.rmdir()
+    for _ in range(2):
+        with pytest.raises(StorageFailure, match="deleted"):
+            disk.free_bytes()
+        # Another directory of that name has nothing of what was in this one.
+        path.mkdir(exist_ok=True)
+    disk.close()
