@@ -56,7 +56,10 @@ class Room:
         self._disproved_until_ms = 0
 
     def check(self, size_bytes: int, now_ms: int) -> None:
-        """Return if a client's batch of that size may be written. Raises NoRoom."""
+        """Return if a client's batch of that size may be written.
+
+        Raises NoRoom, and StorageFailure where the directory was deleted.
+        """
         self._left_bytes -= size_bytes
         # A clock that was set back measures too.
         if self._left_bytes < 0 or not 0 <= now_ms - self._now_ms < _MEASURE_MS:

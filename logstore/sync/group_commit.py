@@ -5,9 +5,10 @@ of the event loop's turn, so that all that a turn wrote (a transaction's markers
 rides together. It covers everything written before it began. What is written meanwhile rides the
 next, which begins when this one ends. Completion is one step on the event loop over all ledgers
 covered: first every durable end offset, then the hooks, then the waiters. No reader can run in
-between, so no reader sees half of a group. The next sync begins before the waiters are called, so
-that the disk works while hundreds of answers are made. A medium that keeps the order of syncs by
-itself may let the next one begin earlier (`make_room`); they end in the order in which they began.
+between, so no reader sees half of a group. The next sync of files begins before the waiters are
+called, so that the disk works while hundreds of answers are made; the next commit of a store begins
+one turn later, and covers more. A medium that keeps the order of syncs by itself may let the next
+one begin earlier (`make_room`); they end in the order in which they began.
 
 An append that may wait (`may_wait`) starts no sync. It rides the next one, which begins when a
 waiter asks for it (`hasten`), when another append needs one, or after `PATIENCE_SECONDS`.

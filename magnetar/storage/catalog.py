@@ -5,8 +5,9 @@ cluster's id and the count of the broker's starts. One transaction per admin cha
 the call returns (`sqlite_database`, `postgres_database`). Calls run on the event loop: they are
 rare and take a fraction of a millisecond, or the time of one sync. Topics are made, grown and
 deleted in a thread, since clients may ask for thousands; calls wait for one another. A failing or
-full disk is a CatalogFailure, which stops the broker; a server of PostgreSQL that does not answer
-within two seconds is CatalogUnavailable, which the request is answered with.
+full disk is a CatalogFailure, which stops the broker. A request is answered with CatalogUnavailable
+where a server of PostgreSQL does not answer within two seconds, or where another node holds the
+lock of SQLite for too long.
 
 Nodes of one machine or one cluster share a catalog: each has it open, and the database's lock
 orders what they change. A shared catalog also remembers what each change was about
