@@ -10,6 +10,7 @@ messages, in the version of the request. A handler whose API has another rule de
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from magnetar.apis.transaction_versions import code_for_version
@@ -128,7 +129,13 @@ class _Mirror(NamedTuple):
         )
 
     def _present(self, struct: Any) -> dict[str, Field]:
-        return {one.name: one for one in fields_of(struct) if self.version in one.versions}
+        return _present(struct, self.version)
+
+
+@cache
+def _present(struct: Any, version: int) -> dict[str, Field]:
+    """Return the fields of a message's struct in one version. There are so many as declarations."""
+    return {one.name: one for one in fields_of(struct) if version in one.versions}
 
 
 def _element(field: Field) -> Any:

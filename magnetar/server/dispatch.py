@@ -20,7 +20,6 @@ from time import perf_counter_ns
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
 
-from logstore.disk.pools import Pool
 from magnetar.apis.api_versions import unsupported_version_response
 from magnetar.apis.authorization import guarded
 from magnetar.apis.refusals import log_refused_request
@@ -29,6 +28,7 @@ from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.failing import is_fatal
+from magnetar.runtime.large_messages import LARGE_MESSAGES
 from magnetar.runtime.request_context import Connection, RequestContext
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
@@ -61,8 +61,6 @@ ELEMENTS_MAX = 1 << 17
 #: at most, since its elements are bounded.
 _LARGE_FACTOR = 15
 _DECODED_BYTES_MAX = 32 << 20
-#: One thread for all large messages: one of them at a time takes memory and CPU time.
-LARGE_MESSAGES = Pool("large-messages", 1)
 #: API key and version as one number, correlation id, length of the client id.
 _HEADER = Struct(">Iih")
 _KEY_AND_VERSION = Struct(">hh")

@@ -6,8 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from magnetar.apis import authorization
 from magnetar.broker import Broker
 from magnetar.runtime import turns
+from magnetar.runtime.large_messages import LARGE_MESSAGES
+from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.storage.acls import STANDARD_AUTHORIZER
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.message import Message
@@ -29,6 +32,7 @@ from wire.messages import (
     incremental_alter_configs,
     leave_group,
     list_offsets,
+    offset_commit,
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
@@ -351,3 +355,43 @@ async def test_what_a_client_may_not_do_is_looked_up_in_turns(
     assert len(response.topics) == MANY
     # The handler has nothing left to do.
     assert len(given_up) >= MANY // 1000
+
+
+READERS = Acl(
+    Resource.GROUP, "readers", Pattern.LITERAL, "User:*", "*", Operation.READ, Permission.ALLOW
+)
+
+
+def offset_commits(count: int) -> offset_commit.OffsetCommitRequest:
+    partitions = [offset_commit.OffsetCommitRequestPartition(committed_offset=1)]
+    topics = [
+        offset_commit.OffsetCommitRequestTopic(name=f"secret-{number}", partitions=partitions)
+        for number in range(count)
+    ]
+    return offset_commit.OffsetCommitRequest(group_id="readers", topics=topics)
+
+
+@pytest.mark.parametrize("count", [100, COUNT, MANY])
+async def test_much_that_is_denied_is_refused_in_a_thread(
+    start_broker: StartBroker,
+    connect: Callable[[Broker], Awaitable[RawClient]],
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+) -> None:
+    """Of a handler without turns: it has begun before what is denied is refused."""
+    in_thread: list[object] = []
+
+    class Noted:
+        async def run(self, refuse: Callable[[], Message]) -> Message:
+            in_thread.append(refuse)
+            return await LARGE_MESSAGES.run(refuse)
+
+    monkeypatch.setattr(authorization, "LARGE_MESSAGES", Noted())
+    broker = await start_broker({"authorizer.class.name": STANDARD_AUTHORIZER})
+    assert broker.acls is not None
+    broker.acls.add([READERS])
+    client = await connect(broker)
+    response = await client.ask(offset_commits(count), 7, offset_commit.OffsetCommitResponse)
+    assert {each.partitions[0].error_code for each in response.topics} == {29}
+    assert len(response.topics) == count
+    assert len(in_thread) == (count > 256)
