@@ -33,8 +33,8 @@ from logstore.directory.data_directory import Key, partition_name
 from logstore.disk.files import FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.state_recovery import ClosedLog
+from logstore.segments.closed_segments import ClosedSegments
 from logstore.segments.names import LOG_SUFFIX, segment_path
-from logstore.segments.stored_segments import ClosedSegments
 
 CLOSED_LOGS = ".magnetar-closed-logs"
 

@@ -35,9 +35,9 @@ from logstore.partition.state import PartitionState
 from logstore.partition.state_recovery import STATE_BYTES_MAX, ClosedLog, recovering
 from logstore.partition.transaction_buffer import TransactionBuffer, TransactionMarker
 from logstore.segments.aborted_index import AbortedEntry
+from logstore.segments.closed_segments import ClosedSegments
 from logstore.segments.ledger import Ledger, SegmentFacts
 from logstore.segments.names import aborted_name
-from logstore.segments.stored_segments import ClosedSegments
 from logstore.sync.group_commit import LedgerClosed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError

@@ -22,9 +22,9 @@ from logstore.partition.snapshot_kafka import decode_kafka_snapshot
 from logstore.partition.snapshots import Snapshots, snapshot_name, snapshot_offsets
 from logstore.partition.state import PartitionState
 from logstore.segments.aborted_index import AbortedIndex, CorruptIndex, decode_entries
+from logstore.segments.closed_segments import ClosedSegments
 from logstore.segments.ledger import Ledger
 from logstore.segments.names import ABORTED_SUFFIX, aborted_name
-from logstore.segments.stored_segments import ClosedSegments
 from wire.errors import WireError
 from wire.records import BatchHeader, ControlType, parse_marker
 

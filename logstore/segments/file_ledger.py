@@ -20,10 +20,11 @@ from logstore.disk.files import Buffer, File, FileSystem
 from logstore.disk.room import FULL, NoRoom
 from logstore.segments.attachments import FileAttachments
 from logstore.segments.batch_recovery import Recovered, Recovery
+from logstore.segments.closed_segments import ClosedSegments
 from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.ledger import LedgerFenced, SegmentLimits
 from logstore.segments.segment import Segment
-from logstore.segments.stored_segments import ClosedSegments, StoredSegments
+from logstore.segments.stored_segments import StoredSegments
 from logstore.segments.unsynced import Held, UnsyncedBytes, UnsyncedNames
 from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader

@@ -10,10 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
+from logstore.segments.closed_segments import ClosedSegments
 from logstore.segments.cold_indexes import ColdIndexes
 from logstore.segments.ledger import (
     GONE,
@@ -49,17 +49,6 @@ from wire.records import BatchHeader
 _NOTHING = memoryview(b"")
 #: The indexes of a shorter last segment are read when they are needed: in a few milliseconds.
 _LATE_INDEX_BYTES = 16 * 1024 * 1024
-
-
-class ClosedSegments(NamedTuple):
-    """The segments of a log that was closed with everything durable."""
-
-    #: Base offset and size in bytes, ascending; never empty.
-    segments: list[tuple[int, int]]
-    end_offset: int
-    #: Of the last segment, -1: no record has one; and the last offset of the batch with it.
-    max_timestamp_ms: int
-    offset_of_max_timestamp: int
 
 
 class StoredSegments:

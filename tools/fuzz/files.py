@@ -41,8 +41,8 @@ from logstore.partition.state import PartitionState
 from logstore.partition.state_recovery import ClosedLog
 from logstore.partition.transaction_buffer import OpenTransaction
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex, decode_entries
+from logstore.segments.closed_segments import ClosedSegments
 from logstore.segments.offset_index import OffsetIndex
-from logstore.segments.stored_segments import ClosedSegments
 from logstore.segments.time_index import TimeIndex
 from tools.fuzz.mutations import mutated
 from tools.fuzz.target import Target, judge

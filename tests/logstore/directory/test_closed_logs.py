@@ -24,7 +24,7 @@ from logstore.disk.files import File
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state_recovery import ClosedLog
-from logstore.segments.stored_segments import ClosedSegments
+from logstore.segments.closed_segments import ClosedSegments
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.partitions import batch_of
 from tests.logstore.simulated_disk import SimulatedDisk
