@@ -15,7 +15,9 @@ Different here:
 - Kafka deletes up to the high watermark. Here only stable records are deleted, so that no open
   transaction loses its beginning. A transaction's timeout bounds how long it may be open.
 - A segment whose records have no timestamps is deleted together with a later segment that is due.
-  (Kafka uses the time of the file's last write, which a copy of the file does not keep.)
+  (Kafka uses the time of the file's last write, which a copy of the file does not keep.) So is a
+  segment whose file another program has deleted. A damaged one, or one that cannot be opened, keeps
+  all later ones as to time: its records may be younger, and a repair brings them back.
 
 The log's new start is durable before a segment is deleted. If a power loss brings a segment back,
 recovery deletes the segment again, because it lies below the start.

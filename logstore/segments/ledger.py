@@ -226,7 +226,8 @@ class Segments(Protocol):
     async def read_max_timestamp(self, base_offset: int) -> None:
         """Read, in a thread, the largest timestamp that `facts` does not know of that segment.
 
-        A segment that is gone is passed over.
+        A segment that is gone is passed over. One whose file another program has deleted counts as
+        without a timestamp from then on, until a read finds the file. Raises Unreadable.
         """
 
     async def read_sealed(self, base_offset: int) -> SealedSegment | None:

@@ -58,6 +58,7 @@ class Segment:
         "_recent_positions",
         "_stage",
         "base_offset",
+        "is_missing",
         "log_name",
         "next_offset",
         "open_file",
@@ -89,6 +90,8 @@ class Segment:
         self._max_timestamp = NO_TIMESTAMP
         self._offset_of_max_timestamp = base_offset
         self._has_no_timestamp = False  # all of it was read, and no record has one
+        #: Whether another program has deleted the `.log` file, or moved it, as far as known.
+        self.is_missing = False
 
     @classmethod
     def create(

@@ -6,6 +6,7 @@ latest batches and of what is in memory happen on the event loop, others in a th
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -126,7 +127,7 @@ class StoredSegments:
         # By the next base offset: compaction may have taken a sealed segment's last batches.
         ends = [*self._bases[1:], self.active.next_offset]
         for segment, end in zip(self._segments, ends, strict=True):
-            known = segment.max_timestamp_known
+            known = NO_TIMESTAMP if segment.is_missing else segment.max_timestamp_known
             yield SegmentFacts(segment.base_offset, end, segment.size, known)
 
     async def read_max_timestamp(self, base_offset: int) -> None:
@@ -135,11 +136,22 @@ class StoredSegments:
             return
         segment = self._segments[place]
         try:
+            await self._read_max_timestamp(segment)
+        except Unreadable:
+            # Told: what is gone must not keep the segments behind it until the disk is full.
+            if not segment.is_missing:
+                raise
+
+    async def _read_max_timestamp(self, segment: Segment) -> None:
+        try:
             # A descriptor of its own: the segment may be trimmed meanwhile.
             file = self._files.open(segment.path(LOG_SUFFIX))
             found = await HOUSEKEEPING.run(partial(segment.read_max_timestamp, file))
         except OSError as error:
+            # Not one that is there and cannot be opened: its right may come back, and its records.
+            segment.is_missing = error.errno == errno.ENOENT
             raise self.failed_read(error) from error
+        segment.is_missing = False
         segment.learn_max_timestamp(*found)
 
     # Reading
@@ -264,10 +276,8 @@ class StoredSegments:
 
     def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
         for segment in self.since(offset):
-            start, file = (
-                self._offset_index(segment).lookup(offset),
-                self._unsynced.file_of(segment),
-            )
+            start = self._offset_index(segment).lookup(offset)
+            file = self._unsynced.file_of(segment)
             for _, header, data in scan(file, start, segment.size, whole=whole):
                 if header.last_offset >= offset:
                     yield header, data
@@ -340,7 +350,7 @@ class StoredSegments:
         elsewhere, or gone.
         """
         if segment.max_timestamp_known is None:
-            await self.read_max_timestamp(segment.base_offset)
+            await self._read_max_timestamp(segment)
         place = bisect_left(self._bases, segment.base_offset)
         return place < len(self._bases) and self._segments[place] is segment
 

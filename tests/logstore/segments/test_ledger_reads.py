@@ -17,6 +17,7 @@ from logstore.disk.files import DiskFiles, File, FileSystem, StorageFailure
 from logstore.partition.log_config import LogConfig
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Unreadable
+from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore import ledgers
 from tests.logstore.ledgers import close_cleanly, open_now
@@ -262,4 +263,48 @@ async def test_a_segment_that_cannot_be_opened_fails_its_readers_alone(
             await read()
         assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert bytes(await again.batches.read_cold(39, 1, ALL)) == batches[39]
+    close_cleanly(again)
+
+
+async def test_a_segment_that_is_gone_has_no_timestamp_for_retention_alone(
+    files: DiskFiles, tmp_path: Path
+) -> None:
+    ledger, _ = filled(files, str(tmp_path / "t-0"))
+    before = {facts.base_offset: facts.max_timestamp_ms for facts in ledger.segments.facts()}
+    close_cleanly(ledger)
+    again = reopened(files, str(tmp_path / "t-0"))
+    told: list[OSError] = []
+    again.segments.on_unreadable = told.append
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    path.rename(tmp_path / "away")
+    await again.segments.read_max_timestamp(0)
+    assert next(again.segments.facts()).max_timestamp_ms == NO_TIMESTAMP
+    assert [error.errno for error in told] == [errno.ENOENT]
+    # A reader that looks for a moment is not sent past the records that it may have meant.
+    for _ in range(2):
+        with pytest.raises(Unreadable):
+            await again.batches.offset_for_timestamp(0, 0, ALL)
+    # It was only away.
+    (tmp_path / "away").rename(path)
+    await again.batches.offset_for_timestamp(0, 0, ALL)
+    assert next(again.segments.facts()).max_timestamp_ms == before[0]
+    close_cleanly(again)
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO])
+async def test_the_timestamp_of_a_segment_that_is_there_stays_unknown(
+    error: int, files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, _ = filled(files, str(tmp_path / "t-0"))
+    close_cleanly(ledger)
+    again = reopened(files, str(tmp_path / "t-0"))
+
+    def refused(_: Descriptors, name: str, *, create: bool) -> DiskFile:
+        raise OSError(error, os.strerror(error), name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Descriptors, "open", refused)
+        with pytest.raises(Unreadable):
+            await again.segments.read_max_timestamp(0)
+    assert next(again.segments.facts()).max_timestamp_ms is None
     close_cleanly(again)

@@ -125,6 +125,20 @@ async def test_retention_and_the_cleaner_pass_over_it(
     assert bad in broker.cleaner.uncleanable and good not in broker.cleaner.uncleanable
 
 
+async def test_segments_that_are_gone_do_not_hold_up_those_behind_them(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = HandClock()
+    broker = await restarted(start_broker, clock, **{"retention.ms": "3000"})
+    bad, good = (broker.topics.partition(name, 0) for name in ("bad", "good"))
+    for base_offset in (0, 2):
+        (Path(broker.data_dir) / "bad-0" / f"{base_offset:020d}.log").unlink()
+    clock.ms += 2000
+    await broker.retention.check()
+    assert (bad.log_start_offset, good.log_start_offset) == (4, 4)
+    assert capsys.readouterr().err.count("a segment cannot be read") == 1
+
+
 async def test_an_active_segment_that_cannot_be_read_refuses_appends_to_it_alone(
     start_broker: StartBroker, unreadable: list[str]
 ) -> None:
