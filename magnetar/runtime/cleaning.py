@@ -6,8 +6,9 @@ one. The thread works in slices of a fraction of a millisecond and sleeps in bet
 event loop never waits long for the interpreter. Both keep to `log.cleaner.io.max.bytes.per.second`.
 Every log is looked at again after `log.cleaner.backoff.ms`.
 
-A damaged log, or one that the disk cannot read, is reported, and left alone from then on. Another
-error of the disk ends the process, except in a file that only the cleaner uses so far.
+A log that is damaged, that the disk cannot read, or of which another program has deleted a segment
+is reported, and left alone from then on. Another error of the disk ends the process, except in a
+file that only the cleaner uses so far.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import INT64_MAX
 from logstore.partition.reader import PartitionGone
-from logstore.segments.ledger import UNREADABLE, Unreadable
+from logstore.segments.ledger import GONE, UNREADABLE, Unreadable
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -234,10 +235,11 @@ class Cleaner:
             self._leave_alone("a damaged log", log, error)
             return False
         except OSError as error:
-            # The files of a deleted log vanish under the cleaner.
-            if error.errno in UNREADABLE:
+            if log.is_gone:
+                pass  # The files of a deleted log vanish under the cleaner.
+            elif error.errno in UNREADABLE | GONE:
                 self._leave_alone("a log that cannot be read", log, error)
-            elif not log.is_gone:
+            else:
                 _report("a log could not be cleaned", log, error)
             return False
         if log.is_gone:

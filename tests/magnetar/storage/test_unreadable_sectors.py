@@ -139,6 +139,19 @@ async def test_segments_that_are_gone_do_not_hold_up_those_behind_them(
     assert capsys.readouterr().err.count("a segment cannot be read") == 1
 
 
+async def test_the_cleaner_leaves_a_log_alone_of_which_a_segment_is_gone(
+    start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = HandClock()
+    broker = await restarted(start_broker, clock, **{"cleanup.policy": "compact"})
+    bad, good = (broker.topics.partition(name, 0) for name in ("bad", "good"))
+    (Path(broker.data_dir) / "bad-0" / f"{2:020d}.log").unlink()
+    for _ in range(3):
+        await broker.cleaner.clean()
+    assert bad in broker.cleaner.uncleanable and good not in broker.cleaner.uncleanable
+    assert capsys.readouterr().err.count("is not cleaned any more") == 1
+
+
 async def test_an_active_segment_that_cannot_be_read_refuses_appends_to_it_alone(
     start_broker: StartBroker, unreadable: list[str]
 ) -> None:
