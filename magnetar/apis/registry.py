@@ -8,8 +8,9 @@
 A handler returns its response, or None where none is to be sent. It raises `KafkaError` to refuse
 the whole request: `refuse` turns that into the API's own shape. Its part before the first await
 runs in the step in which the request arrives, in order of arrival. A handler without `async` does
-all its work in that step; where its response waits for syncs, it returns a `DelayedResponse`. Behind an authorizer it may begin
-later: where a list of the request is long, the list is looked up first, in turns.
+all its work in that step; where its response waits for syncs, it returns a `DelayedResponse`.
+Behind an authorizer it may begin later: where a list of the request is long, the list is looked up
+first, in turns.
 """
 
 from __future__ import annotations
