@@ -201,20 +201,17 @@ class DiskFiles:
                 raise
 
     def free_bytes(self) -> int:
-        if self._is_deleted():
+        # Some file systems count no links of a directory: there its name tells.
+        if not os.fstat(self._root).st_nlink and not self._has_its_name():
             raise StorageFailure(f"{self._path} was deleted, and all that was in it")
         facts = os.fstatvfs(self._root)
         return facts.f_bavail * facts.f_frsize
 
-    def _is_deleted(self) -> bool:
-        root = os.fstat(self._root)
-        if root.st_nlink:
-            return False
-        # Some file systems count no links of a directory: there its name tells.
+    def _has_its_name(self) -> bool:
         try:
-            return not os.path.samestat(root, os.stat(self._path))
+            return os.path.samestat(os.fstat(self._root), os.stat(self._path))
         except OSError:
-            return True
+            return False
 
     def lock(self, path: str) -> Callable[[], None]:
         return lock_file(path, create=True)
