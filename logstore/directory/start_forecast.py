@@ -66,5 +66,7 @@ class StartForecast:
             self._was_clean,
             partial(tell_damage, told.append, key, self.replayed.end_of(name, topic_id)),
         )
-        perform(recovery.files, recovery.steps())
+        recovered = perform(recovery.files, recovery.steps())
+        for segment in (*recovered.trimmed, *recovered.segments):
+            segment.close()
         return told[-1] if told else None

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from select import select
+from select import POLLIN, poll
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from magnetar.testing.access import Access
@@ -175,8 +175,11 @@ class BrokerProcess:
         """Return the port of the line that says "ready". Raises NotReady."""
         process = self._running()
         assert process.stdout is not None
-        # One line comes, whole: `select` wakes for it, or for the end of the broker.
-        is_told, _, _ = select([process.stdout], [], [], self._start_timeout_s)
+        # One line comes, whole: `poll` wakes for it, or for the end of the broker. Not `select`: a
+        # process with more than 1,024 open files may start brokers too.
+        waiting = poll()
+        waiting.register(process.stdout, POLLIN)
+        is_told = waiting.poll(self._start_timeout_s * 1000)
         line = process.stdout.readline() if is_told else ""
         found = _READY.search(line)
         if found is not None:

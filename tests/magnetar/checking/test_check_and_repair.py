@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable
@@ -218,3 +219,15 @@ async def test_a_damaged_journal_is_set_aside_and_its_whole_records_kept(
     assert (data / SET_ASIDE / journal.name).read_bytes() == content
     broker = await start_broker({"durability": "fsync"})
     assert len(await read(broker, "others")) >= ROUNDS - 2
+
+
+@pytest.mark.parametrize("made", ["stopped", "killed"])
+def test_no_file_stays_open(made: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """A directory may have more partitions than a process may have files."""
+    data = shutil.copytree(request.getfixturevalue(made), tmp_path / "copy")
+    before = set(os.listdir("/proc/self/fd"))
+    for command in (["check"], ["repair"], ["check"]):
+        assert run(*command, data).exit_code == 0
+    for descriptor in set(os.listdir("/proc/self/fd")) - before:
+        path = os.path.realpath(f"/proc/self/fd/{descriptor}")
+        assert not path.startswith(str(tmp_path)), path
