@@ -249,6 +249,8 @@ def read_journal(data: bytes) -> Contents:
 
 
 def _generation_of_header(data: bytes) -> int | None:
+    if len(data) < _HEADER_SIZE:
+        return None  # Cut off where nothing is sealed, it would pass for whole.
     try:
         _HEADER_SEAL.check(data[:_HEADER_SIZE])
     except BrokenSeal:
