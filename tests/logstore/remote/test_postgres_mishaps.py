@@ -200,7 +200,7 @@ async def store_over(url: str, *settings: str) -> PostgresStore:
 async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
     postgres_url: str,
 ) -> None:
-    store = await store_over(postgres_url, "synchronous_commit = off", "statement_timeout = 1")
+    store = await store_over(postgres_url, "synchronous_commit = off", "statement_timeout = 200")
     connection = store._connection
     assert connection is not None
     assert await connection.fetchval("SHOW synchronous_commit") == "on"
@@ -212,12 +212,12 @@ async def test_reads_take_as_long_as_they_need_whatever_the_database_has_by_defa
     postgres_url: str,
 ) -> None:
     limits = ["statement_timeout", "lock_timeout", "transaction_timeout", "idle_session_timeout"]
-    store = await store_over(postgres_url, *(f"{limit} = 40" for limit in limits))
+    store = await store_over(postgres_url, *(f"{limit} = 200" for limit in limits))
     own = store._connection
     assert own is not None
     async with store._reading() as reader:
         for connection in (reader, own):
-            await connection.execute("SELECT pg_sleep(0.1)")
+            await connection.execute("SELECT pg_sleep(0.3)")
             assert [await connection.fetchval(f"SHOW {limit}") for limit in limits] == ["0"] * 4
     await store.close()
 
