@@ -365,14 +365,14 @@ def _joined(handled: Any, denied: Sequence[_Denied]) -> Any:
 
     The handler has begun: a request that appends does so in the order of its arrival.
     """
-    if sum(each.number for each in denied) > _REFUSED_AT_ONCE:
+    if _are_many(denied):
         return _joined_later(handled, denied)
     return _with_refusals(handled, [each.refuse() for each in denied])
 
 
 async def _joined_later(handled: Any, denied: Sequence[_Denied]) -> Any:
     """Do as `_joined`, where many things may be denied."""
-    if sum(each.number for each in denied) <= _REFUSED_AT_ONCE:
+    if not _are_many(denied):
         return _with_refusals(handled, [each.refuse() for each in denied])
     try:
         refusals = [await LARGE_MESSAGES.run(each.refuse) for each in denied]
@@ -381,6 +381,10 @@ async def _joined_later(handled: Any, denied: Sequence[_Denied]) -> Any:
             handled.cancel()
         raise
     return _with_refusals(handled, refusals)
+
+
+def _are_many(denied: Sequence[_Denied]) -> bool:
+    return sum(each.number for each in denied) > _REFUSED_AT_ONCE
 
 
 def _with_refusals(handled: Any, refusals: Iterable[Message | None]) -> Any:

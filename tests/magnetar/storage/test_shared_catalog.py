@@ -216,7 +216,7 @@ def test_a_node_that_was_locked_out_waits_for_a_short_change_of_another(
         def change() -> None:
             with still.database.transaction("work"):
                 is_begun.set()
-                time.sleep(0.01)
+                time.sleep(0.01)  # The work, during which the other one waits.
 
         with ThreadPoolExecutor(1) as threads:
             changing = threads.submit(change)
