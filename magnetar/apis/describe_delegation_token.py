@@ -39,9 +39,8 @@ async def describe_delegation_token(
     return DescribeDelegationTokenResponse(
         tokens=[
             _described(token, tokens.hmac(token), context.version)
-            for token in tokens.all()
-            if (owners is None or any(map(token.is_for, owners)))
-            and _may_see(services, context, token)
+            async for token in services.turns.each(tokens.all())
+            if (owners is None or token.is_for_any(owners)) and _may_see(services, context, token)
         ]
     )
 

@@ -131,6 +131,6 @@ class CatalogWatch:
                     self._acls.take_over(self._catalog.acls())
             case "tokens":
                 if self._tokens is not None:
-                    self._tokens.reload()
+                    self._tokens.reload(change.name)
             case "scram":
                 self._scram.reload(change.name)

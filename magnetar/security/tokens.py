@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Set
 from typing import NamedTuple
 
 from magnetar.security.principal import USER_TYPE, Principal
@@ -20,6 +21,8 @@ from wire.errors import KafkaError
 
 #: Those who may renew one token.
 RENEWERS_MAX = 100
+#: Characters in all names of one token, of its owner and its renewers: they are held in memory.
+NAMES_MAX = 4_096
 _HASH = "sha512"
 _SALT_BYTES = 20
 
@@ -40,6 +43,10 @@ class Token(NamedTuple):
     def is_for(self, principal: Principal) -> bool:
         """Return whether the principal owns the token, or may renew it."""
         return principal == self.owner or principal in self.renewers
+
+    def is_for_any(self, principals: Set[Principal]) -> bool:
+        """Return whether one of the principals, however many, owns the token or may renew it."""
+        return self.owner in principals or not principals.isdisjoint(self.renewers)
 
     def is_good(self, now_ms: int) -> bool:
         """Return whether the token has not expired."""
@@ -64,12 +71,17 @@ def issue(
 ) -> Token:
     """Return a new token; `lifetime_ms` of 0 or less is the longest that there is.
 
-    Raises INVALID_PRINCIPAL_TYPE, and INVALID_REQUEST for too many renewers.
+    Raises INVALID_PRINCIPAL_TYPE, and INVALID_REQUEST for too many renewers or too long
+    names.
     """
     if any(each.type != USER_TYPE for each in renewers):
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, "renewers are of type User")
     if len(renewers) > RENEWERS_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"more than {RENEWERS_MAX} renewers")
+    if sum(len(each.type) + len(each.name) for each in (owner, *renewers)) > NAMES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"the token's names have more than {NAMES_MAX} characters"
+        )
     ends_ms = now_ms + (min(lifetime_ms, lifetimes.max_ms) if lifetime_ms > 0 else lifetimes.max_ms)
     expires_ms = min(ends_ms, now_ms + lifetimes.renewed_ms)
     return Token(token_id, owner, requester, renewers, now_ms, expires_ms, ends_ms)

@@ -252,24 +252,27 @@ class Catalog:
                 acls,
             )
 
-    def delegation_tokens(self) -> list[TokenRow]:
-        """Return every delegation token, the oldest first."""
+    def delegation_tokens(self, token_id: str | None = None) -> list[TokenRow]:
+        """Return every delegation token, the oldest first; or the one of an id, if it is there."""
         with self._database.statements("read delegation tokens") as database:
-            return database.execute(
-                "SELECT * FROM delegation_tokens ORDER BY issued_ms, id"
-            ).fetchall()
+            found = "SELECT * FROM delegation_tokens"
+            if token_id is None:
+                return database.execute(found + " ORDER BY issued_ms, id").fetchall()
+            return database.execute(found + " WHERE id = ?", (token_id,)).fetchall()
 
     def put_delegation_token(self, token: TokenRow) -> None:
         """Add a delegation token, or replace the one of its id."""
-        with self._change("put a delegation token", Change("tokens", "")) as database:
+        with self._change("put a delegation token", Change("tokens", token[0])) as database:
             database.execute("DELETE FROM delegation_tokens WHERE id = ?", token[:1])
             database.execute(
                 "INSERT INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
             )
 
-    def remove_delegation_tokens(self, ids: Iterable[str]) -> None:
+    def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
         """Remove the delegation tokens of these ids."""
-        with self._change("remove delegation tokens", Change("tokens", "")) as database:
+        # Of one alone the others hear which: any user may remove one after the other.
+        removed = Change("tokens", ids[0] if len(ids) == 1 else "")
+        with self._change("remove delegation tokens", removed) as database:
             database.executemany(
                 "DELETE FROM delegation_tokens WHERE id = ?", [(each,) for each in ids]
             )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.tokens import TokensConfig
 from magnetar.security.principal import Principal
-from magnetar.security.scram import ScramCredential
+from magnetar.security.scram import HASHES, ScramCredential
 from magnetar.security.tokens import Lifetimes, Token, token_credential, token_hmac
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TokenRow
@@ -30,16 +30,22 @@ class DelegationTokens:
         self._secret = secret
         #: Made at a token's first login by a mechanism: each takes 1 to 2.5 ms.
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
+        self._tokens: dict[str, Token] = {}
+        #: The id of each token by what proves it.
+        self._ids: dict[bytes, str] = {}
+        #: How many tokens each user has asked for.
+        self._counts: Counter[Principal] = Counter()
         self.reload()
 
-    def reload(self) -> None:
-        """Read every token: at a start, and where another node has changed them."""
-        rows = self._catalog.delegation_tokens()
-        self._tokens = {row[0]: _token(row) for row in rows}
-        self._ids = {token_hmac(self._secret, token_id): token_id for token_id in self._tokens}
-        self._counts = Counter(token.requester for token in self._tokens.values())
-        for key in [key for key in self._credentials if key[0] not in self._tokens]:
-            del self._credentials[key]
+    def reload(self, token_id: str = "") -> None:
+        """Read one token again, or all of them: another node may have changed them."""
+        rows = self._catalog.delegation_tokens(token_id or None)
+        stored = {row[0]: _token(row) for row in rows}
+        for each in (token_id,) if token_id else [*self._tokens]:
+            if each not in stored:
+                self._forget(each)
+        for token in stored.values():
+            self._keep(token)
 
     def all(self) -> list[Token]:
         """Return every token, the oldest first."""
@@ -84,22 +90,29 @@ class DelegationTokens:
             )
         # The catalog first: memory never says what the disk might not have.
         self._catalog.put_delegation_token(_row(token))
-        if is_new:
-            self._counts[token.requester] += 1
-            self._ids[self.hmac(token)] = token.id
-        self._tokens[token.id] = token
+        self._keep(token)
 
     def remove(self, tokens: Iterable[Token]) -> None:
         """Forget tokens, durably and all at once."""
         removed = list(tokens)
         self._catalog.remove_delegation_tokens([token.id for token in removed])
         for token in removed:
-            del self._tokens[token.id]
-            del self._ids[self.hmac(token)]
-            self._counts[token.requester] -= 1
-        gone = {token.id for token in removed}
-        for key in [key for key in self._credentials if key[0] in gone]:
-            del self._credentials[key]
+            self._forget(token.id)
+
+    def _keep(self, token: Token) -> None:
+        if token.id not in self._tokens:
+            self._counts[token.requester] += 1
+            self._ids[self.hmac(token)] = token.id
+        self._tokens[token.id] = token
+
+    def _forget(self, token_id: str) -> None:
+        token = self._tokens.pop(token_id, None)
+        if token is None:
+            return
+        del self._ids[self.hmac(token)]
+        self._counts[token.requester] -= 1
+        for mechanism in HASHES:
+            self._credentials.pop((token_id, mechanism), None)
 
     def expired(self, now_ms: int) -> list[Token]:
         """Return the tokens that are good no more."""

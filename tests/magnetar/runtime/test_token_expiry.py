@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from magnetar.clock import SystemClock
 from magnetar.config.broker import BrokerConfig
@@ -17,7 +17,7 @@ from magnetar.storage.delegation_tokens import DelegationTokens
 class _AwayCatalog(Catalog):
     is_away = True
 
-    def remove_delegation_tokens(self, ids: Iterable[str]) -> None:
+    def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
         if self.is_away:
             raise CatalogUnavailable("away")
         super().remove_delegation_tokens(ids)

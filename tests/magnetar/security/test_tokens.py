@@ -8,6 +8,7 @@ import pytest
 
 from magnetar.security.principal import Principal, user
 from magnetar.security.tokens import (
+    NAMES_MAX,
     RENEWERS_MAX,
     Lifetimes,
     Token,
@@ -66,11 +67,18 @@ def test_what_may_not_be_done_is_refused() -> None:
         (lambda: expire(made, ADA, 1, 101), ErrorCode.DELEGATION_TOKEN_EXPIRED),
         (lambda: made_with(Principal("Group", "g")), ErrorCode.INVALID_PRINCIPAL_TYPE),
         (lambda: made_with(*[BOB] * (RENEWERS_MAX + 1)), ErrorCode.INVALID_REQUEST),
+        (lambda: made_with(BOB, user("x" * (NAMES_MAX - 17))), ErrorCode.INVALID_REQUEST),
     ]
     for change, code in refusals:
         with pytest.raises(KafkaError) as refused:
             change()
         assert refused.value.code is code
+
+
+def test_the_names_in_a_token_are_bounded_in_all() -> None:
+    # ada's name counts, too.
+    longest = (BOB, user("x" * (NAMES_MAX - 18)))
+    assert made_with(*longest).renewers == longest
 
 
 def made_with(*renewers: Principal) -> Token:

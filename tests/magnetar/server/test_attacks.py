@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from magnetar.apis.registry import load_apis
 from magnetar.broker import Broker
+from magnetar.runtime import turns
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
+from magnetar.security.principal import user
+from magnetar.security.tokens import RENEWERS_MAX, issue
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
@@ -17,6 +21,11 @@ from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
+)
+from wire.messages.describe_delegation_token import (
+    DescribeDelegationTokenOwner,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
 )
 from wire.messages.produce import (
     PartitionProduceData,
@@ -175,10 +184,10 @@ async def test_a_client_forges_no_line_and_fills_no_disk(
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     client.send(request, 3, client_id="\x1b[31m\nforged")
     assert await client.receive()
-    for user in (name, "ada"):
+    for one in (name, "ada"):
         client = await connect(broker)
         assert await begin(client, "PLAIN") is ErrorCode.NONE
-        token = SaslAuthenticateRequest(auth_bytes=f"\0{user}\0wrong".encode())
+        token = SaslAuthenticateRequest(auth_bytes=f"\0{one}\0wrong".encode())
         client.send(token, 1, client_id=name)
         assert await client.receive()
     written = capsys.readouterr().err
@@ -188,3 +197,44 @@ async def test_a_client_forges_no_line_and_fills_no_disk(
     assert not [each for each in written.splitlines() if "wrong" in each]
     answer = await (await connect(broker)).ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
     assert answer.error_code == 0
+
+
+async def test_many_tokens_are_described_for_many_owners_at_little_cost(
+    broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert broker.tokens is not None
+    renewers = tuple(user(str(number)) for number in range(RENEWERS_MAX))
+    lifetimes = broker.tokens.lifetimes
+    for number in range(100):
+        owner = user(f"owner {number}")
+        token = issue(str(number), owner, owner, renewers, 0, broker.clock.now_ms(), lifetimes)
+        broker.tokens.put(token)
+    client = await connect(broker)
+    await log_in(client, "ada", PASSWORD)
+    given_up: list[None] = []
+    give_up = turns.Turns.give_up
+
+    async def noted(self: turns.Turns) -> None:
+        given_up.append(None)
+        await give_up(self)
+
+    monkeypatch.setattr(turns.Turns, "give_up", noted)
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    # 30,000 owners beside 10,000 renewers: by comparing each with each it took a minute.
+    named = [
+        DescribeDelegationTokenOwner(principal_type="User", principal_name=f"nobody {number}")
+        for number in range(30_000)
+    ]
+    began_s = time.process_time()
+    for owners in (
+        None,
+        named,
+        [*named, DescribeDelegationTokenOwner(principal_type="User", principal_name="7")],
+    ):
+        answer = await client.ask(
+            DescribeDelegationTokenRequest(owners=owners), 3, DescribeDelegationTokenResponse
+        )
+        assert not answer.tokens, "ada may see none"
+    assert time.process_time() - began_s < 5
+    # With other work in between.
+    assert len(given_up) > 100

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.security.principal import Principal, user
-from magnetar.security.tokens import Lifetimes, Token
+from magnetar.security.tokens import Lifetimes, Token, token_hmac
 from magnetar.storage import delegation_tokens
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.delegation_tokens import DelegationTokens
@@ -58,6 +58,36 @@ def test_another_secret_ends_the_passwords_of_all_tokens(tmp_path: Path) -> None
     tokens.put(TOKEN)
     with pytest.raises(KafkaError):
         opened(tmp_path, b"another").proven(tokens.hmac(TOKEN))
+
+
+def test_a_change_by_another_node_is_read_of_that_token_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = opened(tmp_path), opened(tmp_path)
+    others = [TOKEN._replace(id=str(number)) for number in range(3)]
+    for token in others:
+        theirs.put(token)
+    ours.reload()
+    read: list[str] = []
+    made = token_hmac
+
+    def noted(secret: bytes, token_id: str) -> bytes:
+        read.append(token_id)
+        return made(secret, token_id)
+
+    theirs.put(TOKEN)
+    theirs.put(others[1]._replace(expires_ms=7))
+    theirs.remove([others[2]])
+    monkeypatch.setattr(delegation_tokens, "token_hmac", noted)
+    for changed in ("one", "1", "2"):
+        ours.reload(changed)
+    assert set(read) <= {"one", "1", "2"}
+    assert ours.all() == [others[0], others[1]._replace(expires_ms=7), TOKEN]
+    assert ours.proven(theirs.hmac(TOKEN)) == TOKEN
+    with pytest.raises(KafkaError):
+        ours.proven(theirs.hmac(others[2]))
+    # One that never came here is gone, too.
+    ours.reload("never seen")
 
 
 def test_tokens_are_limited_in_all_and_for_each_user(
