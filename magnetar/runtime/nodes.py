@@ -64,6 +64,8 @@ class Nodes:
         self._reached = reached
         self._placement = topics.placement
         self._peers = peers
+        #: The nodes that have not confirmed the last change.
+        self._unconfirmed: frozenset[int] = frozenset()
         self.own_id = topics.placement.own_id
         self.is_alone = topics.placement.is_alone
 
@@ -160,10 +162,13 @@ class Nodes:
     async def tell_changes(self) -> None:
         """Return once every node obeys what the catalog says now, or a second is over.
 
-        A node that did not answer is named in the log; it reads the catalog by itself soon.
+        A node that did not answer is named in the log, once until it confirms a change. It reads
+        the catalog by itself soon.
         """
         if self._peers is None:
             return
-        missing = await self._peers.tell_catalog_changed(self._catalog.change_count())
-        if missing:
-            _log.warning("nodes have not confirmed a change", node_ids=list(missing))
+        missing = frozenset(await self._peers.tell_catalog_changed(self._catalog.change_count()))
+        # Once for each node that is away, however many changes it misses.
+        if new := missing - self._unconfirmed:
+            _log.warning("nodes have not confirmed a change", node_ids=sorted(new))
+        self._unconfirmed = missing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
@@ -102,6 +103,25 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     assert found is node.topics.by_id(made_anew.id)
     # What is forgotten with the former topic is nothing of the new one.
     assert deleted == [None]
+
+
+async def test_a_node_that_misses_changes_is_told_of_once(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = nodes.nodes[0]
+    peers = node.nodes._peers
+    assert peers is not None
+
+    away = iter(([7], [7], [7, 8], [8], [], [8]))
+
+    async def missing(version: int) -> list[int]:
+        return next(away)
+
+    monkeypatch.setattr(peers, "tell_catalog_changed", missing)
+    for _ in range(6):
+        await node.nodes.tell_changes()
+    told = [line for line in capsys.readouterr().err.splitlines() if "not confirmed" in line]
+    assert [json.loads(line)["node_ids"] for line in told] == [[7], [8], [8]]
 
 
 async def test_changes_at_the_same_moment_of_different_values_of_one_thing_all_last(
