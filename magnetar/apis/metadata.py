@@ -149,11 +149,10 @@ async def _describe(
     own_id = services.node.id
     # One list for all partitions of a node: there is one replica of each, but in a cluster.
     nodes: dict[int, list[int]] = {}
-    described = MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.is_internal,
-        partitions=[
+    partitions: list[MetadataResponsePartition] = []
+    # A copy: the topic may change between two pieces.
+    async for piece in services.turns.pieces(tuple(topic.partitions)):
+        partitions += [
             MetadataResponsePartition(
                 partition_index=index,
                 leader_id=(node_id := leader_id(one, own_id)),
@@ -161,8 +160,10 @@ async def _describe(
                 replica_nodes=(replicas := nodes.setdefault(node_id, [node_id])),
                 isr_nodes=replicas,
             )
-            async for index, one in services.turns.each(tuple(enumerate(topic.partitions)))
-        ],
+            for index, one in enumerate(piece, len(partitions))
+        ]
+    described = MetadataResponseTopic(
+        name=topic.name, topic_id=topic.id, is_internal=topic.is_internal, partitions=partitions
     )
     tell_replicas(services, topic, described.partitions)
     if request.include_topic_authorized_operations:

@@ -8,7 +8,8 @@ slice. A request that is short and alone never comes here: it costs nothing.
 
 Connections take turns one after the other. A handler goes on for `SLICES_MAX` turns before the next
 one has its turn, and none goes on while a thread encodes a large response: a hundred half-made
-responses would hold a hundred times the memory of one.
+responses would hold a hundred times the memory of one, and a collection of garbage look at them
+all. So one that begins while others wait soon waits, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import TypeVar
 
 #: How long the work of one turn may take.
 SLICE_S = 0.002
+#: How long a handler works that begins while others wait.
+_BEGIN_S = 0.0002
 #: The turns that a handler has one after the other: 50 ms, with everything else in between.
 SLICES_MAX = 25
 #: So many elements, at a few microseconds each, take less than a turn.
@@ -100,10 +103,10 @@ class Turns:
 
         The state of the broker may change in between: `elements` must not.
         """
-        is_first = True
+        is_first, began_s = True, self._now_s()
         for element in elements:
             # The first one is free, so what lists one thing asks for no turn.
-            if not is_first and self.is_over():
+            if not is_first and self._is_over_for(began_s):
                 await self.give_up()
             is_first = False
             yield element
@@ -112,8 +115,9 @@ class Turns:
         self, elements: Sequence[T], length_max: int = _PIECE
     ) -> AsyncIterator[Sequence[T]]:
         """Return the elements, piece by piece, as `each`: for what takes less than asking does."""
+        began_s = self._now_s()
         for first in range(0, len(elements), length_max):
-            if first and self.is_over():
+            if first and self._is_over_for(began_s):
                 await self.give_up()
             yield elements[first : first + length_max]
 
@@ -127,6 +131,11 @@ class Turns:
             self._aside -= 1
             if self._handlers:
                 self._count()
+
+    def _is_over_for(self, began_s: float) -> bool:
+        """Do as `is_over`, for a handler that began its work at `began_s`."""
+        is_new = self._handlers and not self._is_resumed
+        return self.is_over() or (bool(is_new) and self._now_s() - began_s >= _BEGIN_S)
 
     def _count(self) -> None:
         if not self._is_counted:
