@@ -108,13 +108,9 @@ class Healing:
     async def sweep(self, *, asks_peers: bool = True) -> None:
         """Look at every open transaction of every partition once; return when all that was done
         about them is durable."""
-        partitions = [
-            (TopicPartition(topic.name, log.partition), log)
-            for topic in self._topics.all()
-            for log in topic.local
-        ]
         ended = self._transactions.store.take_forgotten()
-        for number, (partition, log) in enumerate(partitions, 1):
+        logs = ((topic.name, log) for topic in self._topics.all() for log in topic.local)
+        for number, (name, log) in enumerate(logs, 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
             # An append does that too; here it is done for partitions without writes.
@@ -125,7 +121,8 @@ class Healing:
             found = list(log.transactions.open_transactions())
             for start in range(0, len(found), _SLICE):
                 some = found[start : start + _SLICE]
-                await self._heal(partition, log, some, await self._answers(some, asks_peers))
+                answers = await self._answers(some, asks_peers)
+                await self._heal(TopicPartition(name, log.partition), log, some, answers)
                 await asyncio.sleep(0)
 
     async def _sweep_periodically(self) -> None:
