@@ -13,12 +13,13 @@ exist, or that are all gone, are INVALID_REPLICA_ASSIGNMENT.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from magnetar.apis.authorization import Each, may
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.apis.request_changes import check_changes
-from magnetar.config.described import describe_setting
+from magnetar.config.described import ConfigSource, TopicSettings
 from magnetar.config.topic import TopicConfig
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -55,13 +56,15 @@ async def create_topics(
     named = Counter(topic.name for topic in request.topics)
     # As in Kafka: a topic named twice is refused once, and others of the request are created.
     distinct = {topic.name: topic for topic in request.topics}
-    results = []
+    results, shown = [], _ShownConfigs(services)
     async for name, topic in services.turns.each(distinct.items()):
         result = CreatableTopicResult(name=name, error_message=None)
         with refused_in(result):
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result = await _create(services, context, topic, validate_only=request.validate_only)
+            result = await _create(
+                services, context, topic, shown, validate_only=request.validate_only
+            )
         if not may(services, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
             _hide_configs(result)
         results.append(result)
@@ -94,7 +97,12 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
 
 
 async def _create(
-    services: Services, context: RequestContext, asked: CreatableTopic, *, validate_only: bool
+    services: Services,
+    context: RequestContext,
+    asked: CreatableTopic,
+    shown: _ShownConfigs,
+    *,
+    validate_only: bool,
 ) -> CreatableTopicResult:
     # A client that is told "already exists" goes on to use the topic.
     await services.topics.until_made(asked.name)
@@ -112,13 +120,13 @@ async def _create(
     )
     if validate_only:
         # The id in the response is a fresh one, which no topic will ever have.
-        return _created(services, row, row.partition_count)
+        return _created(row, row.partition_count, shown)
     topic = await services.topics.create_in_turns(row)
-    return _created(services, topic, len(topic.partitions))
+    return _created(topic, len(topic.partitions), shown)
 
 
 def _created(
-    services: Services, topic: Topic | TopicRow, partition_count: int
+    topic: Topic | TopicRow, partition_count: int, shown: _ShownConfigs
 ) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
@@ -126,7 +134,7 @@ def _created(
         error_message=None,
         num_partitions=partition_count,
         replication_factor=topic.replication_factor,
-        configs=_configs(services, topic.configs),
+        configs=shown.of(topic.configs),
     )
 
 
@@ -157,12 +165,28 @@ def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[R
     return len(indexes), factor, in_order
 
 
-def _configs(services: Services, own: dict[str, str]) -> list[CreatableTopicConfigs]:
-    """Return a topic's settings."""
-    described = []
-    for name in TopicConfig.settings:
-        found = describe_setting(name, own, services.config)
-        # As in Kafka: the topic's own settings are shown as the request wrote them.
-        text = own.get(name, found.text)
-        described.append(CreatableTopicConfigs(name=name, value=text, config_source=found.source))
-    return described
+class _ShownConfigs:
+    """The settings in the response. Topics share the entries of those that they inherit."""
+
+    def __init__(self, services: Services) -> None:
+        self._settings = TopicSettings(services.config)
+        self._inherited: list[CreatableTopicConfigs] = []
+
+    def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Return the settings of a topic with `own` ones, which are shown as they were written."""
+        if not self._inherited:
+            for name in TopicConfig.settings:
+                text, source, _ = self._settings.inherited(name)
+                self._inherited.append(_shown(name, text, source))
+        if not own:
+            return self._inherited
+        return [
+            _shown(each.name, own[each.name], ConfigSource.TOPIC_CONFIG)
+            if each.name in own
+            else each
+            for each in self._inherited
+        ]
+
+
+def _shown(name: str, text: str | None, source: ConfigSource) -> CreatableTopicConfigs:
+    return CreatableTopicConfigs(name=name, value=text, config_source=source)

@@ -13,6 +13,7 @@ metrics has what it was given. A request that names no settings asks for all of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from magnetar.apis.authorization import Each, config_target
 from magnetar.apis.refusals import refused_in
@@ -22,9 +23,9 @@ from magnetar.config.described import (
     ConfigSource,
     Described,
     Synonym,
+    TopicSettings,
     describe_broker_setting,
     describe_group_setting,
-    describe_setting,
     describe_shared_settings,
     is_sensitive,
 )
@@ -53,6 +54,8 @@ _UNKNOWN_TYPE = 0
 #: The names of settings that a request asks for; none of them asks for all.
 Asked = frozenset[str]
 Entries = Iterator[DescribeConfigsResourceResult]
+#: Describes the resource of a name.
+Describe = Callable[[Services, str, Asked], Entries]
 
 #: The settings that one response may have: those of 25,000 topics, half a gigabyte for a moment.
 #: A small request can name a resource a hundred thousand times, and a group of any name has some.
@@ -67,9 +70,11 @@ ENTRIES_MAX = 1_000_000
 async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
+    describe_topic = partial(_describe_topic, TopicSettings(services.config))
+    describes: dict[int, Describe] = {**_DESCRIBE, ResourceType.TOPIC: describe_topic}
     # As in Kafka: what has no settings is refused with all else that the request asks for.
     for resource in request.resources:
-        if resource.resource_type not in _DESCRIBE:
+        if resource.resource_type not in describes:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Resources of type {resource.resource_type} have no settings.",
@@ -84,7 +89,7 @@ async def describe_configs(
             error_message="",
         )
         with refused_in(result):
-            describe = _DESCRIBE[resource.resource_type]
+            describe = describes[resource.resource_type]
             asked = frozenset(resource.configuration_keys or ())
             result.configs = [
                 _reduced(entry, request)
@@ -105,11 +110,12 @@ def _wanted(names: Iterable[str], asked: Asked) -> list[str]:
     return [name for name in names if not asked or name in asked]
 
 
-def _describe_topic(services: Services, name: str, asked: Asked) -> Entries:
+def _describe_topic(
+    settings: TopicSettings, services: Services, name: str, asked: Asked
+) -> Entries:
     topic = services.config_resources.topic(name)
     for each in _wanted(TopicConfig.settings, asked):
-        setting = TopicConfig.settings[each]
-        yield _entry(setting, describe_setting(each, topic.configs, services.config))
+        yield _entry(TopicConfig.settings[each], settings.describe(each, topic.configs))
 
 
 def _describe_broker(services: Services, name: str, asked: Asked) -> Entries:
@@ -171,8 +177,8 @@ def _describe_group(services: Services, name: str, asked: Asked) -> Entries:
         yield _entry(setting, describe_group_setting(each, own, services.config))
 
 
-_DESCRIBE: dict[int, Callable[[Services, str, Asked], Entries]] = {
-    ResourceType.TOPIC: _describe_topic,
+#: All but topics: what they inherit is looked up once for each request.
+_DESCRIBE: dict[int, Describe] = {
     ResourceType.BROKER: _describe_broker,
     ResourceType.BROKER_LOGGER: _describe_loggers,
     ResourceType.CLIENT_METRICS: _describe_client_metrics,

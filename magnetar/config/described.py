@@ -57,17 +57,37 @@ _FALLBACKS: dict[str, tuple[str, ...]] = {
 }
 
 
-def describe_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) -> Described:
-    """Return what a topic with `own` settings has for `name`, and why."""
-    setting = TopicConfig.settings[name]
-    # The first name only: its own fallbacks lead on to the others.
-    behind = _synonyms(setting.synonyms[0], broker) if setting.synonyms else []
-    if name in own:
-        source, text = ConfigSource.TOPIC_CONFIG, normal_text(setting, own[name])
-        return Described(text, source, [Synonym(name, text, source), *behind])
-    source = behind[0].source if behind else ConfigSource.DEFAULT_CONFIG
-    # Computed: the text of a synonym may be in hours.
-    return Described(setting.render(broker_default(name, broker)), source, behind)
+class TopicSettings:
+    """What topics have for their settings, and why.
+
+    Most topics inherit nearly all of them, which takes a while to look up: once for each name. Make
+    one for each request, since what the broker has may change.
+    """
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self._broker = broker
+        self._inherited: dict[str, Described] = {}
+
+    def inherited(self, name: str) -> Described:
+        """Return what a topic has for `name` that does not set it."""
+        found = self._inherited.get(name)
+        if found is None:
+            setting = TopicConfig.settings[name]
+            # The first name only: its own fallbacks lead on to the others.
+            behind = _synonyms(setting.synonyms[0], self._broker) if setting.synonyms else []
+            source = behind[0].source if behind else ConfigSource.DEFAULT_CONFIG
+            # Computed: the text of a synonym may be in hours.
+            text = setting.render(broker_default(name, self._broker))
+            found = self._inherited[name] = Described(text, source, behind)
+        return found
+
+    def describe(self, name: str, own: Mapping[str, str]) -> Described:
+        """Return what a topic with `own` settings has for `name`."""
+        inherited = self.inherited(name)
+        if name not in own:
+            return inherited
+        source, text = ConfigSource.TOPIC_CONFIG, normal_text(TopicConfig.settings[name], own[name])
+        return Described(text, source, [Synonym(name, text, source), *inherited.synonyms])
 
 
 def describe_group_setting(name: str, own: Mapping[str, str], broker: BrokerConfig) -> Described:

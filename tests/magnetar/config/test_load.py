@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import magnetar
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.described import describe_broker_setting, describe_setting
+from magnetar.config.described import TopicSettings, describe_broker_setting
 from magnetar.config.document import document
 from magnetar.config.group import GroupConfig, parse_group_configs
 from magnetar.config.inert import OBSOLETE, inert_settings
@@ -214,7 +214,8 @@ def test_topics_take_their_defaults_from_the_broker() -> None:
 
 def test_a_setting_tells_where_it_comes_from() -> None:
     broker = broker_config(message_max_bytes="5000")
-    own = describe_setting("max.message.bytes", {"max.message.bytes": "77"}, broker)
+    settings = TopicSettings(broker)
+    own = settings.describe("max.message.bytes", {"max.message.bytes": "77"})
     assert own == (
         "77",
         1,
@@ -224,8 +225,8 @@ def test_a_setting_tells_where_it_comes_from() -> None:
             ("message.max.bytes", "1048588", 5),
         ],
     )
-    assert describe_setting("max.message.bytes", {}, broker)[:2] == ("5000", 4)
-    assert describe_setting("segment.ms", {}, broker) == ("604800000", 5, [])
+    assert settings.describe("max.message.bytes", {})[:2] == ("5000", 4)
+    assert settings.describe("segment.ms", {}) == ("604800000", 5, [])
     assert describe_broker_setting("message.max.bytes", broker)[:2] == ("5000", 4)
 
 

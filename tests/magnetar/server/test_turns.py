@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from magnetar.apis import describe_configs
 from magnetar.broker import Broker
-from magnetar.config.described import describe_setting
+from magnetar.config.described import TopicSettings
 from magnetar.runtime import turns
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -240,11 +239,13 @@ async def test_one_setting_is_described_without_building_the_others(
 ) -> None:
     built: list[str] = []
 
-    def counted(name: str, *others: Any) -> Any:
-        built.append(name)
-        return describe_setting(name, *others)
+    inherited = TopicSettings.inherited
 
-    monkeypatch.setattr(describe_configs, "describe_setting", counted)
+    def counted(settings: TopicSettings, name: str) -> Any:
+        built.append(name)
+        return inherited(settings, name)
+
+    monkeypatch.setattr(TopicSettings, "inherited", counted)
     broker.topics.create("a", 1)
     resource = DescribeConfigsResource(
         resource_type=ResourceType.TOPIC, resource_name="a", configuration_keys=["retention.ms"]
