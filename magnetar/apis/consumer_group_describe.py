@@ -41,7 +41,8 @@ async def consumer_group_describe(
     check_enabled(services)
     described = []
     # Each id once: a small request must not ask for a large response many times over.
-    for group_id in dict.fromkeys(request.group_ids):
+    group_ids = dict.fromkeys(request.group_ids)
+    async for group_id in services.turns.each(group_ids):
         try:
             check_group_id(group_id)
             group = _described(services, services.groups.find_consumer_group(group_id))
@@ -56,7 +57,7 @@ async def consumer_group_describe(
             )
         described.append(group)
     # A state is not shown before the records that led to it are durable.
-    await services.groups.durable(request.group_ids)
+    await services.groups.durable(group_ids)
     return ConsumerGroupDescribeResponse(groups=described)
 
 

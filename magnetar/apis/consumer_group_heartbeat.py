@@ -40,7 +40,7 @@ async def consumer_group_heartbeat(
     services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> ConsumerGroupHeartbeatResponse:
     check_enabled(services)
-    for name in request.subscribed_topic_names or ():
+    async for name in services.turns.each(request.subscribed_topic_names or ()):
         require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
     answer = await services.groups.consumer.heartbeat(_heartbeat(request, context), context.version)
     return ConsumerGroupHeartbeatResponse(

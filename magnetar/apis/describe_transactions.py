@@ -37,6 +37,9 @@ from wire.transaction_tags import (
     encode_client,
 )
 
+#: To wait for the disk with each piece costs more than to find a few ids more.
+_PIECE = 1_024
+
 
 @handles(
     DescribeTransactionsRequest,
@@ -47,7 +50,10 @@ async def describe_transactions(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     asked = dict.fromkeys(request.transactional_ids)
-    known = {txn.transactional_id: txn for txn in await services.transactions.describe(asked)}
+    known: dict[str, TransactionMetadata] = {}
+    async for some in services.turns.pieces([*asked], _PIECE):
+        found = await services.transactions.describe(some)
+        known.update((txn.transactional_id, txn) for txn in found)
     return DescribeTransactionsResponse(
         transaction_states=[
             _state(services, context, transactional_id, known.get(transactional_id))

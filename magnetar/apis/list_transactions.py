@@ -35,10 +35,10 @@ async def list_transactions(
         longer_than_ms=request.duration_filter,
     )
     found = await services.transactions.describe_in(filters.states)
-    found = list(filters.select(found, context.now_ms))
     found = [
         txn
-        for txn in found
+        async for some in services.turns.pieces(found)
+        for txn in filters.select(some, context.now_ms)
         if may(
             services,
             context,
@@ -61,6 +61,7 @@ async def list_transactions(
                 producer_id=txn.producer_id,
                 transaction_state=txn.state.told_as.label,
             )
-            for txn in found
+            async for some in services.turns.pieces(found)
+            for txn in some
         ],
     )

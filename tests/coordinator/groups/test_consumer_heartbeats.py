@@ -7,6 +7,11 @@ import pytest
 from coordinator.groups.consumer.assignment import LARGE_INTERVAL_MS, LARGE_MEMBERS
 from coordinator.groups.consumer.group import ConsumerGroupState
 from coordinator.groups.consumer.member import MemberState
+from coordinator.groups.consumer.requests import (
+    TOPIC_NAMES_MAX,
+    HeartbeatRequest,
+    check_heartbeat,
+)
 from tests.coordinator.groups.consumer_world import FakeTopics, World
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -330,3 +335,14 @@ def test_topics_that_do_not_exist_are_not_looked_up_one_by_one(
     assert "orders" in asked
     assert len(asked) < 100
     world.check_replay()
+
+
+def test_a_member_names_so_many_topics_and_no_more() -> None:
+    def naming(count: int) -> HeartbeatRequest:
+        names = frozenset(map(str, range(count)))
+        return HeartbeatRequest(group_id="g", member_id="a", member_epoch=7, topic_names=names)
+
+    check_heartbeat(naming(TOPIC_NAMES_MAX), 1, ())
+    with pytest.raises(KafkaError) as refused:
+        check_heartbeat(naming(TOPIC_NAMES_MAX + 1), 1, ())
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
