@@ -76,10 +76,15 @@ def _lost(seen: Observations, kept: Kept) -> Iterator[str]:
         partition: {one.key: one.offset for one in _final(seen, partition)} for partition in starts
     }
     newest: dict[tuple[TopicPartition, str], int] = {}
+    #: The last tombstone of a key that may have been appended, though its producer heard no answer:
+    #: it may be gone itself, with all that was before. A key has one producer.
+    erased: dict[tuple[TopicPartition, str], int] = {}
     for one in seen.sent:
+        key = one.partition, one.key
         if one.offset >= 0:
-            key = one.partition, one.key
             newest[key] = max(newest.get(key, -1), one.offset)
+        elif one.value is None and not one.is_refused:
+            erased[key] = one.number
     for one in seen.sent:
         if one.offset < starts[one.partition] or one.offset < 0:
             continue
@@ -88,6 +93,8 @@ def _lost(seen: Observations, kept: Kept) -> Iterator[str]:
             # Gone for a newer record of its key, or it is a tombstone.
             newer = last[one.partition].get(one.key, -1) > one.offset
             if newer or one.value is None or newest[one.partition, one.key] > one.offset:
+                continue
+            if erased.get((one.partition, one.key), -1) > one.number:
                 continue
         if found is None or (found.key, found.value) != (one.key, one.value):
             yield f"lost: {one.value} was acknowledged at {one.partition} {one.offset}: {found}"
