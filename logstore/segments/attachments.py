@@ -191,6 +191,12 @@ class FileAttachments:
             # As in `write`: the file would be lost with its directory.
             yield Barrier((), self._unsynced_names.both)
 
+    def close(self) -> None:
+        """Close all files; nothing is appended any more."""
+        self.small_files.close()
+        # The two hold each other. Without this both wait for a garbage collection.
+        del self._ledger
+
     def append(self, name: str, data: Buffer) -> None:
         self._group_commit.touch(self._ledger)
         with self._group_commit.storing(self._directory):

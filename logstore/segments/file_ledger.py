@@ -374,7 +374,7 @@ class FileLedger(CommittedLedger):
     def close(self) -> None:
         self._stop_committing()
         self._unsynced.take_all()
-        self._small_files.close()
+        self.attachments.close()
         for file in self._index_files:
             file.close()
         for file in self._rolled_files:

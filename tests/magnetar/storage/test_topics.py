@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,29 @@ async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> 
     assert broker.topics.by_id(topic.id) is None
     assert topic.local[0].is_gone
     assert broker.topics.create("a").id != topic.id
+
+
+@pytest.mark.parametrize("durability", ["fsync", "page-cache", "memory"])
+async def test_a_deleted_topic_leaves_no_work_to_the_garbage_collection(
+    start_broker: StartBroker, durability: str
+) -> None:
+    broker = await start_broker({"durability": durability})
+    topic = broker.topics.create("a", 2)
+    for log in topic.local:
+        await log.durable(
+            log.append(log.check(build_batch([SimpleRecord(None, b"v", 1)]), 1)).end_offset
+        )
+    held = [weakref.ref(each) for log in topic.local for each in (log, log.ledger)]
+    gc.collect()
+    gc.disable()
+    try:
+        await broker.topics.delete([topic])
+        del topic, log
+        # The step in which the deletion ends holds the topic, too.
+        await asyncio.sleep(0)
+        assert [ref() for ref in held] == [None] * len(held)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("in_turns", [False, True])
