@@ -195,7 +195,10 @@ def config_target(resource: Any) -> Target:
 
 
 class _Denied(NamedTuple):
-    """Things of a request that are denied, and what makes the answer that refuses them."""
+    """Things of a request that are denied, and what makes the answer that refuses them.
+
+    `number` counts the things and what they list, such as the partitions of a topic.
+    """
 
     number: int
     refuse: Callable[[], Message | None]
@@ -300,7 +303,7 @@ class _Split:
             error = denied(need.operation, resource, name)
             named = _with_list(request, need.field, things)
             denied_things.append(
-                _Denied(len(things), partial(refuse, named, context.version, error))
+                _Denied(sum(map(_size, things)), partial(refuse, named, context.version, error))
             )
         return _with_list(request, need.field, self._allowed)
 
@@ -348,6 +351,8 @@ class _Named(NamedTuple):
 
     field: str
     may_have_id: bool
+    #: The lists within a thing: the partitions of a topic.
+    lists: tuple[str, ...]
 
 
 #: By the class of a thing: so many as there are messages.
@@ -356,8 +361,18 @@ _NAMED: dict[type, _Named] = {}
 
 def _look_at(thing: Any) -> _Named:
     field = "topic" if hasattr(thing, "topic") else "name"
-    named = _NAMED[type(thing)] = _Named(field, hasattr(thing, "topic_id"))
+    declared = type(thing)._declared
+    lists = tuple(name for name in declared if isinstance(getattr(thing, name), list))
+    named = _NAMED[type(thing)] = _Named(field, hasattr(thing, "topic_id"), lists)
     return named
+
+
+def _size(thing: Any) -> int:
+    """Return how much there is to refuse of a thing: itself, and what it lists."""
+    if isinstance(thing, str):
+        return 1
+    named = _NAMED.get(type(thing)) or _look_at(thing)
+    return 1 + sum(len(getattr(thing, name)) for name in named.lists)
 
 
 def _joined(handled: Any, denied: Sequence[_Denied]) -> Any:
