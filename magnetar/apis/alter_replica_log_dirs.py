@@ -8,7 +8,6 @@ is LOG_DIR_NOT_FOUND. A replica that is named twice takes the last directory, as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from magnetar.apis.authorization import Whole
@@ -25,13 +24,21 @@ from wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
+#: What becomes of each partition, by topic and index.
+_Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
+
 
 def _refuse(
     request: AlterReplicaLogDirsRequest, version: int, error: KafkaError
 ) -> AlterReplicaLogDirsResponse:
     """Refuse every partition, whichever directory it was to move to."""
-    topics = [topic for directory in request.dirs for topic in directory.topics]
-    return _response((topic.name, dict.fromkeys(topic.partitions, error.code)) for topic in topics)
+    results: _Results = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            results.setdefault(topic.name, {}).update(
+                (index, _result(index, error.code)) for index in topic.partitions
+            )
+    return _response(results)
 
 
 @handles(
@@ -43,34 +50,32 @@ def _refuse(
 async def alter_replica_log_dirs(
     services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    codes: dict[str, dict[int, ErrorCode]] = {}
-    for directory in request.dirs:
+    results: _Results = {}
+    async for directory in services.turns.each(request.dirs):
         # As in Kafka, which compares absolute paths: a relative one is unknown.
         path = Path(directory.path)
         is_ours = path.is_absolute() and path == services.node.data_dir.absolute()
-        for topic in directory.topics:
+        async for topic in services.turns.each(directory.topics):
             # A topic may stand below several directories; its partitions share one entry.
-            of_topic = codes.setdefault(topic.name, {})
-            for index in topic.partitions:
-                of_topic[index] = ErrorCode.LOG_DIR_NOT_FOUND
-                if is_ours:
-                    of_topic[index] = _move(services, topic.name, index)
-    return _response(codes.items())
+            of_topic = results.setdefault(topic.name, {})
+            async for indexes in services.turns.pieces(topic.partitions):
+                for index in indexes:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                    if is_ours:
+                        code = _move(services, topic.name, index)
+                    of_topic[index] = _result(index, code)
+    return _response(results)
 
 
-def _response(
-    codes: Iterable[tuple[str, Mapping[int, ErrorCode]]],
-) -> AlterReplicaLogDirsResponse:
+def _result(index: int, code: ErrorCode) -> AlterReplicaLogDirPartitionResult:
+    return AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+
+
+def _response(results: _Results) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=name,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                    for index, code in of_topic.items()
-                ],
-            )
-            for name, of_topic in codes
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=[*of_topic.values()])
+            for name, of_topic in results.items()
         ]
     )
 

@@ -44,7 +44,8 @@ async def write_txn_markers(
     appended: list[Appended] = []
     # All markers before the first wait for a sync: one covers them.
     results = [
-        await _append(services, marker, context.now_ms, appended) for marker in request.markers
+        await _append(services, marker, context.now_ms, appended)
+        async for marker in services.turns.each(request.markers)
     ]
     for log, end_offset, result in appended:
         try:

@@ -19,6 +19,7 @@ from wire.messages import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -300,6 +301,36 @@ LONG: list[tuple[Message, int]] = [
     ),
     (describe_transactions.DescribeTransactionsRequest(transactional_ids=NAMES), 0),
     *(
+        (alter_replica_log_dirs.AlterReplicaLogDirsRequest(dirs=dirs), 1)
+        for dirs in (
+            [
+                alter_replica_log_dirs.AlterReplicaLogDir(
+                    path="/elsewhere",
+                    topics=[
+                        alter_replica_log_dirs.AlterReplicaLogDirTopic(
+                            name=NAMES[0], partitions=list(range(MANY))
+                        )
+                    ],
+                )
+            ],
+            [alter_replica_log_dirs.AlterReplicaLogDir(path=name) for name in NAMES],
+        )
+    ),
+    (
+        write_txn_markers.WriteTxnMarkersRequest(
+            markers=[
+                write_txn_markers.WritableTxnMarker(
+                    producer_id=7,
+                    topics=[
+                        write_txn_markers.WritableTxnMarkerTopic(name=name, partition_indexes=[0])
+                    ],
+                )
+                for name in NAMES
+            ]
+        ),
+        1,
+    ),
+    *(
         (
             write_txn_markers.WriteTxnMarkersRequest(
                 markers=[
@@ -408,21 +439,28 @@ READERS = Acl(
 )
 
 
-def offset_commits(count: int) -> offset_commit.OffsetCommitRequest:
-    partitions = [offset_commit.OffsetCommitRequestPartition(committed_offset=1)]
-    topics = [
-        offset_commit.OffsetCommitRequestTopic(name=f"secret-{number}", partitions=partitions)
-        for number in range(count)
-    ]
-    return offset_commit.OffsetCommitRequest(group_id="readers", topics=topics)
+def offset_commits(topics: int, partitions: int) -> offset_commit.OffsetCommitRequest:
+    offset = offset_commit.OffsetCommitRequestPartition(committed_offset=1)
+    return offset_commit.OffsetCommitRequest(
+        group_id="readers",
+        topics=[
+            offset_commit.OffsetCommitRequestTopic(
+                name=f"secret-{number}", partitions=[offset] * partitions
+            )
+            for number in range(topics)
+        ],
+    )
 
 
-@pytest.mark.parametrize("count", [100, COUNT, MANY])
+@pytest.mark.parametrize(
+    ("topics", "partitions"), [(100, 1), (COUNT, 1), (MANY, 1), (1, 100), (1, MANY), (100, 100)]
+)
 async def test_much_that_is_denied_is_refused_in_a_thread(
     start_broker: StartBroker,
     connect: Callable[[Broker], Awaitable[RawClient]],
     monkeypatch: pytest.MonkeyPatch,
-    count: int,
+    topics: int,
+    partitions: int,
 ) -> None:
     """Of a handler without turns: it has begun before what is denied is refused."""
     in_thread: list[object] = []
@@ -437,7 +475,9 @@ async def test_much_that_is_denied_is_refused_in_a_thread(
     assert broker.acls is not None
     broker.acls.add([READERS])
     client = await connect(broker)
-    response = await client.ask(offset_commits(count), 7, offset_commit.OffsetCommitResponse)
-    assert {each.partitions[0].error_code for each in response.topics} == {29}
-    assert len(response.topics) == count
-    assert len(in_thread) == (count > 256)
+    request = offset_commits(topics, partitions)
+    response = await client.ask(request, 7, offset_commit.OffsetCommitResponse)
+    codes = [each.error_code for topic in response.topics for each in topic.partitions]
+    assert codes == [29] * (topics * partitions)
+    assert len(response.topics) == topics
+    assert len(in_thread) == (topics * partitions > 256)
