@@ -281,7 +281,8 @@ class FetchSessions:
         the consumer starts anew.
         """
         uses_topic_ids = version >= _TOPIC_IDS_SINCE
-        asked = _asked(request, uses_topic_ids)
+        # An idle consumer names none.
+        asked = _asked(request, uses_topic_ids) if request.topics else {}
         view = request.isolation_level, rights
         if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(request, asked, uses_topic_ids, view, now_ms)
@@ -315,12 +316,13 @@ class FetchSessions:
         # the epoch that the session has moved on.
         # Epoch 0 opens a session and -1 closes it, so counting begins at 1 again.
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
-        self._update(session, request, asked, view)
+        if asked or request.forgotten_topics_data or view != session.view:
+            self._update(session, request, asked, view)
         if not session.partitions:
             self._remove(session.session_id)
             # As in Kafka: what is named and forgotten at once is read this once.
             return FetchContext(asked)
-        names_too_much = not uses_topic_ids and _names_too_much(request)
+        names_too_much = asked and not uses_topic_ids and _names_too_much(request)
         if names_too_much or self._partition_count > self._partitions_max:
             self._remove(session.session_id)
             # As for any missing session: the consumer begins again with a full fetch.

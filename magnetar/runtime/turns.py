@@ -23,8 +23,8 @@ from typing import TypeVar
 
 #: How long the work of one turn may take.
 SLICE_S = 0.002
-#: How long a handler works that begins while others wait.
-_BEGIN_S = 0.0002
+#: How long a handler works that begins while others wait. Most are done by then.
+_BEGIN_S = 0.0005
 #: The turns that a handler has one after the other: 50 ms, with everything else in between.
 SLICES_MAX = 25
 #: So many elements, at a few microseconds each, take less than a turn.

@@ -9,12 +9,13 @@ from magnetar.runtime.turns import SLICES_MAX, Turns
 
 
 class _Clock:
-    """Every look at it takes a millisecond."""
+    """Every look at it takes a while: a millisecond, unless told otherwise."""
 
     now_s = 0.0
+    step_s = 0.001
 
     def __call__(self) -> float:
-        self.now_s += 0.001
+        self.now_s += self.step_s
         return self.now_s
 
 
@@ -102,6 +103,24 @@ async def test_no_handler_goes_on_while_a_thread_works_for_one() -> None:
         assert held < 5
     await task
     assert len(log) == 100
+
+
+async def test_a_handler_that_begins_while_others_wait_makes_little_before_it_waits() -> None:
+    clock = _Clock()
+    clock.step_s = 0.0001
+    turns, log = Turns(clock), list[str]()
+    with turns.aside():
+        tasks = []
+        for name in "abc":
+            tasks.append(asyncio.create_task(listing(turns, name, 100, log)))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        first, *others = [log.count(name) for name in "abc"]
+    # A turn of 2 ms, and a quarter of it for each that comes later.
+    assert first > 10
+    assert all(1 < count < 8 for count in others)
+    await asyncio.gather(*tasks)
+    assert [log.count(name) for name in "abc"] == [100] * 3
 
 
 async def test_a_cancelled_handler_takes_no_turn_of_others() -> None:
