@@ -107,14 +107,21 @@ def _check_promises(database: Database, config: BrokerConfig) -> None:
 
 
 def open_catalog(url: str) -> Catalog:
-    """Return the catalog of a cluster. Raises ConfigError, CatalogFailure, CatalogUnavailable."""
+    """Return the catalog of a cluster. Raises ConfigError, CatalogFailure, CatalogUnavailable.
+
+    ConfigError: `url` is no URL of a database, or what reads it is not installed.
+    """
     try:
         from magnetar.storage.postgres_database import PostgresDatabase
     except ImportError as missing:
         raise ConfigError(
             f"--storage needs {missing.name}: pip install 'magnetar[cluster]'"
         ) from None
-    return Catalog(None, is_shared=True, database=PostgresDatabase(url))
+    try:
+        database = PostgresDatabase(url)
+    except CatalogFailure as failure:  # What was written is no URL.
+        raise ConfigError(str(failure)) from None
+    return Catalog(None, is_shared=True, database=database)
 
 
 def node_of(node_id: int, place: Place) -> Broker:

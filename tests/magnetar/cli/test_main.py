@@ -44,6 +44,14 @@ def test_an_empty_storage_is_a_mistake_and_no_broker_of_its_own(tmp_path: Path) 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("url", ["mysql://user:secret@host/x", "postgresql://[host/x"])
+def test_a_storage_that_is_no_database_is_a_mistake(url: str, tmp_path: Path) -> None:
+    served = run("serve", "--storage", url, "--data-dir", str(tmp_path / "data"))
+    assert served.returncode == 2
+    assert served.stderr.startswith("magnetar: error: --storage is not a database's URL")
+    assert "secret" not in served.stderr
+
+
 def test_ready_means_clients_can_connect_and_sigterm_is_a_clean_stop(tmp_path: Path) -> None:
     with start_broker(tmp_path) as broker:
         socket.create_connection((broker.host, broker.port)).close()
