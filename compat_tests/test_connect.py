@@ -47,6 +47,8 @@ WORKER = {
     "offset.flush.interval.ms": "200",
     "exactly.once.source.support": "enabled",
     "consumer.isolation.level": "read_committed",
+    # Its connectors say that they are some, so no worker has to look at every class of every jar.
+    "plugin.discovery": "service_load",
 }
 
 
