@@ -18,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from compat_tests import class_archive
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S, StuckClient
@@ -61,7 +62,9 @@ def application(broker: Broker, directory: Path) -> Iterator[None]:
     options = (*fast_start(), quiet)
     arguments = (broker.bootstrap, APPLICATION, TEXT, COUNTS, str(directory))
     process = subprocess.Popen(
-        java_command(str(WORD_COUNT), *arguments, options=options),
+        java_command(
+            WORD_COUNT.stem, *arguments, options=options, beside=class_archive.compiled(WORD_COUNT)
+        ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

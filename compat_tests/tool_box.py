@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, NamedTuple
 
+from compat_tests import class_archive
 from compat_tests.client import TIMEOUT_S, StuckClient
 from tools.reference_kafka import REFERENCE, Jars, java_command
 
@@ -46,7 +47,11 @@ class ToolBox:
         self._programs = TemporaryDirectory(prefix="tool-box-")
         self._process = subprocess.Popen(
             java_command(
-                str(_TOOL_BOX), self._programs.name, options=(*_OPTIONS, quiet), clients=clients
+                _TOOL_BOX.stem,
+                self._programs.name,
+                options=(*_OPTIONS, quiet),
+                clients=clients,
+                beside=class_archive.compiled(_TOOL_BOX),
             ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -99,14 +99,17 @@ def java_command(
     *arguments: str,
     options: Sequence[str] = _SHORT_LIVED,
     clients: Jars = REFERENCE,
+    beside: Path | None = None,
 ) -> list[str]:
     """Return the command line that runs `main_class` of the jars; fetches them if they are
     missing.
 
     `clients`: the set whose Java client it uses; all other classes are the reference's.
+    `beside`: a directory of classes that come after those of the jars.
     """
     java = _executable("java", "Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless)")
-    return [java, *options, "-cp", class_path(clients), main_class, *arguments]
+    found = class_path(clients) if beside is None else f"{class_path(clients)}:{beside}"
+    return [java, *options, "-cp", found, main_class, *arguments]
 
 
 def class_path(clients: Jars) -> str:
