@@ -12,6 +12,9 @@ MINUTES ?= 60
 PYTHONS ?= python3.12 python3.13 python3.14
 NODES_TESTS := $(addprefix compat_tests/test_,transactions.py offsets_in_transactions.py admin.py restart.py groups.py transaction_tools.py)
 
+# Bytecode is kept: `check` makes that of the tests, which each process of theirs would make again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install serve test check types rules unit compat nodes cluster demo ledger sessionize audit backfill bench isolation trace soak soakdisk fuzz reference containers pythons docs clean
 
 help: ## Show the targets.
@@ -43,6 +46,7 @@ rules: install
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.dependency_audit
 	$(BIN)/pytest -q tests/test_tidy.py
+	$(BIN)/pytest -qq --collect-only tests compat_tests > /dev/null || $(BIN)/pytest -qq --collect-only tests compat_tests
 
 unit: install reference ## The tests of the packages, but for the rules of `check`.
 	$(BIN)/pytest -q -n 2 --durations 15 --ignore tests/test_tidy.py tests
