@@ -137,8 +137,14 @@ class GroupMember:
 
     async def _arrive_late(self, request: offset_commit.OffsetCommitRequest) -> None:
         await asyncio.sleep(self._random.choice((0.1, 0.4, 1.0, 2.0)))
+        if not self._is_late(request):
+            return
         with suppress(Gone):
             await self._connection.ask(request, offset_commit.OffsetCommitResponse, 9)
+
+    def _is_late(self, request: offset_commit.OffsetCommitRequest) -> bool:
+        """Return whether the coordinator must refuse a commit of partitions that were lost."""
+        return True
 
     async def _fetch(self, partition: TopicPartition) -> int:
         topic = offset_fetch.OffsetFetchRequestTopics(
@@ -257,6 +263,15 @@ class ConsumerMember(GroupMember):
     """A member of the consumer protocol (KIP-848). The broker assigns."""
 
     _topics: dict[UUID, str]
+    #: The last epoch that the coordinator has told.
+    _told_epoch = -1
+
+    def _is_late(self, request: offset_commit.OffsetCommitRequest) -> bool:
+        # As in Kafka: one that has more to give back keeps its epoch, and what it sends counts.
+        return (
+            request.member_id != self.member_id
+            or request.generation_id_or_member_epoch < self._told_epoch
+        )
 
     async def _join(self) -> None:
         names = sorted({partition.topic for partition in self._partitions})
@@ -293,7 +308,7 @@ class ConsumerMember(GroupMember):
             request, consumer_group_heartbeat.ConsumerGroupHeartbeatResponse, 1
         )
         self._check(answer.error_code, "ConsumerGroupHeartbeat")
-        self.epoch = answer.member_epoch
+        self.epoch = self._told_epoch = answer.member_epoch
         if answer.assignment is not None:
             await self._own(
                 TopicPartition(self._topics[topic.topic_id], index)
