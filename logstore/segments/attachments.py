@@ -12,7 +12,7 @@ from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.names import LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
-from logstore.sync.group_commit import CommittedLedger, GroupCommit
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, LedgerClosed
 
 _NOT_ATTACHMENTS = (*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)
 
@@ -156,7 +156,8 @@ class FileAttachments:
         self._directory = directory
         self._unsynced_names = names
         self._unsynced = unsynced
-        self._ledger = ledger
+        #: None once it is closed.
+        self._ledger: CommittedLedger | None = ledger
         self._group_commit = group_commit
 
     def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
@@ -195,9 +196,11 @@ class FileAttachments:
         """Close all files; nothing is appended any more."""
         self.small_files.close()
         # The two hold each other. Without this both wait for a garbage collection.
-        del self._ledger
+        self._ledger = None
 
     def append(self, name: str, data: Buffer) -> None:
+        if self._ledger is None:
+            raise LedgerClosed("closed: nothing is appended")
         self._group_commit.touch(self._ledger)
         with self._group_commit.storing(self._directory):
             self._unsynced_names.ensure_directory()

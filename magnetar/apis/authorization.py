@@ -361,8 +361,9 @@ _NAMED: dict[type, _Named] = {}
 
 def _look_at(thing: Any) -> _Named:
     field = "topic" if hasattr(thing, "topic") else "name"
-    declared = type(thing)._declared
-    lists = tuple(name for name in declared if isinstance(getattr(thing, name), list))
+    # Of an empty one: a list may be null in this one.
+    empty = type(thing)()
+    lists = tuple(name for name in empty._declared if isinstance(getattr(empty, name), list))
     named = _NAMED[type(thing)] = _Named(field, hasattr(thing, "topic_id"), lists)
     return named
 
@@ -372,7 +373,7 @@ def _size(thing: Any) -> int:
     if isinstance(thing, str):
         return 1
     named = _NAMED.get(type(thing)) or _look_at(thing)
-    return 1 + sum(len(getattr(thing, name)) for name in named.lists)
+    return 1 + sum(len(getattr(thing, name) or ()) for name in named.lists)
 
 
 def _joined(handled: Any, denied: Sequence[_Denied]) -> Any:

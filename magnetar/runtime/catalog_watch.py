@@ -26,6 +26,8 @@ from magnetar.storage.topics import Topics
 
 #: The longest time until a change is seen if the peer's message was lost.
 LOOK_AGAIN_S = 1.0
+#: To read so many tokens one by one takes as long as to read all of them.
+TOKENS_MAX = 100
 
 
 class CatalogWatch:
@@ -73,7 +75,7 @@ class CatalogWatch:
         async with self._applying:
             if self._catalog.change_count() != self.version:
                 version, changes = self._catalog.changes_since(self.version)
-                found = self._everything() if changes is None else changes
+                found = self._everything() if changes is None else merged(changes)
                 for change in sorted(found, key=self._urgency):
                     await self._apply(change)
                 self.version = version
@@ -134,3 +136,11 @@ class CatalogWatch:
                     self._tokens.reload(change.name)
             case "scram":
                 self._scram.reload(change.name)
+
+
+def merged(changes: list[Change]) -> list[Change]:
+    """Return the changes, those of many tokens as one of all tokens."""
+    others = [change for change in changes if change.kind != "tokens"]
+    if len(changes) - len(others) <= TOKENS_MAX:
+        return changes
+    return [*others, Change("tokens", "")]

@@ -9,7 +9,7 @@ slice. A request that is short and alone never comes here: it costs nothing.
 Connections take turns one after the other. A handler goes on for `SLICES_MAX` turns before the next
 one has its turn, and none goes on while a thread encodes a large response: a hundred half-made
 responses would hold a hundred times the memory of one, and a collection of garbage look at them
-all. So one that begins while others wait soon waits, too.
+all. So one that begins while many wait soon waits, too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import TypeVar
 
 #: How long the work of one turn may take.
 SLICE_S = 0.002
-#: How long a handler works that begins while others wait. Most are done by then.
+#: How long a handler works in the turn in which it begins, while many wait. Most are done by then.
 _BEGIN_S = 0.0005
+_MANY = 8
 #: The turns that a handler has one after the other: 50 ms, with everything else in between.
 SLICES_MAX = 25
 #: So many elements, at a few microseconds each, take less than a turn.
@@ -48,6 +49,7 @@ class Turns:
         "_is_counted",
         "_is_resumed",
         "_now_s",
+        "_number",
         "_slices_left",
         "on_queue",
     )
@@ -61,6 +63,7 @@ class Turns:
         #: The large responses that a thread encodes now.
         self._aside = 0
         self._ends_at_s = 0.0
+        self._number = 0
         #: Whether `_next` will run soon. Between turns that are not asked for, none is counted.
         self._is_counted = False
         #: Whether the handler that runs now had the turn before.
@@ -103,10 +106,10 @@ class Turns:
 
         The state of the broker may change in between: `elements` must not.
         """
-        is_first, began_s = True, self._now_s()
+        is_first, began = True, (self._number, self._now_s())
         for element in elements:
             # The first one is free, so what lists one thing asks for no turn.
-            if not is_first and self._is_over_for(began_s):
+            if not is_first and self._is_over_for(*began):
                 await self.give_up()
             is_first = False
             yield element
@@ -115,9 +118,9 @@ class Turns:
         self, elements: Sequence[T], length_max: int = _PIECE
     ) -> AsyncIterator[Sequence[T]]:
         """Return the elements, piece by piece, as `each`: for what takes less than asking does."""
-        began_s = self._now_s()
+        began = self._number, self._now_s()
         for first in range(0, len(elements), length_max):
-            if first and self._is_over_for(began_s):
+            if first and self._is_over_for(*began):
                 await self.give_up()
             yield elements[first : first + length_max]
 
@@ -132,10 +135,12 @@ class Turns:
             if self._handlers:
                 self._count()
 
-    def _is_over_for(self, began_s: float) -> bool:
-        """Do as `is_over`, for a handler that began its work at `began_s`."""
-        is_new = self._handlers and not self._is_resumed
-        return self.is_over() or (bool(is_new) and self._now_s() - began_s >= _BEGIN_S)
+    def _is_over_for(self, number: int, began_s: float) -> bool:
+        """Do as `is_over`, for a handler that began its work at `began_s` of the turn `number`."""
+        is_new = number == self._number and not self._is_resumed
+        if is_new and len(self._handlers) >= _MANY and self._now_s() - began_s >= _BEGIN_S:
+            return True
+        return self.is_over()
 
     def _count(self) -> None:
         if not self._is_counted:
@@ -145,6 +150,7 @@ class Turns:
     def _next(self) -> None:
         """Begin the next turn: for one connection, and for one handler."""
         self._is_counted = self._is_resumed = False
+        self._number += 1
         self._ends_at_s = self._now_s() + SLICE_S
         if self._handlers and not self._aside:
             resumed = self._handlers.popleft()

@@ -48,7 +48,7 @@ class DelegationTokens:
             self._keep(token)
 
     def all(self) -> list[Token]:
-        """Return every token, the oldest first."""
+        """Return every token."""
         return list(self._tokens.values())
 
     def hmac(self, token: Token) -> bytes:

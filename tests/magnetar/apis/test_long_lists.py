@@ -411,6 +411,8 @@ async def test_many_transactional_ids_are_found_and_listed_in_turns(
     )
     described = await client.ask(unknown, 0, describe_transactions.DescribeTransactionsResponse)
     assert [each.error_code for each in described.transaction_states][:2] == [0, 105]
+    # Pieces of 1,024 ids.
+    assert given_up
 
 
 async def test_what_a_client_may_not_do_is_looked_up_in_turns(

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from magnetar.runtime import catalog_watch
+from magnetar.runtime.catalog_watch import TOKENS_MAX, merged
 from magnetar.security.scram import ScramCredential
 from magnetar.storage import catalog as catalogs
 from magnetar.storage.broker_configs import EVERY_BROKER
@@ -103,6 +104,13 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     assert found is node.topics.by_id(made_anew.id)
     # What is forgotten with the former topic is nothing of the new one.
     assert deleted == [None]
+
+
+def test_changes_of_many_tokens_are_one_change_of_all() -> None:
+    acls, tokens = Change("acls", ""), [Change("tokens", str(n)) for n in range(TOKENS_MAX)]
+    few = [acls, *tokens]
+    assert merged(few) == few
+    assert merged([*few, Change("tokens", "one more")]) == [acls, Change("tokens", "")]
 
 
 async def test_a_node_that_misses_changes_is_told_of_once(

@@ -105,22 +105,47 @@ async def test_no_handler_goes_on_while_a_thread_works_for_one() -> None:
     assert len(log) == 100
 
 
-async def test_a_handler_that_begins_while_others_wait_makes_little_before_it_waits() -> None:
+async def test_a_handler_that_begins_while_many_wait_makes_little_before_it_waits() -> None:
     clock = _Clock()
     clock.step_s = 0.0001
     turns, log = Turns(clock), list[str]()
+    names = "abcdefghijkl"
+    tasks = []
     with turns.aside():
-        tasks = []
-        for name in "abc":
+        for name in names:
             tasks.append(asyncio.create_task(listing(turns, name, 100, log)))
             for _ in range(3):
                 await asyncio.sleep(0)
-        first, *others = [log.count(name) for name in "abc"]
-    # A turn of 2 ms, and a quarter of it for each that comes later.
-    assert first > 10
-    assert all(1 < count < 8 for count in others)
+        counts = [log.count(name) for name in names]
+    # A turn of 2 ms, and a quarter of it for those that come when eight wait.
+    assert min(counts[:8]) > 10
+    assert all(1 < count < 8 for count in counts[8:])
     await asyncio.gather(*tasks)
-    assert [log.count(name) for name in "abc"] == [100] * 3
+    assert [log.count(name) for name in names] == [100] * len(names)
+
+
+async def test_a_handler_whose_elements_wait_lets_others_go_first_once() -> None:
+    clock = _Clock()
+    clock.step_s = 0.0001
+    turns, log = Turns(clock), list[str]()
+    elements, waits = 20, 4
+
+    async def waiting() -> None:
+        async for _ in turns.each(range(elements)):
+            # As for a disk.
+            for _ in range(waits):
+                await asyncio.sleep(0)
+
+    heavy = [asyncio.create_task(listing(turns, "h", 100_000, log)) for _ in range(10)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    before = len(log)
+    await waiting()
+    # Each time that it lets the others go first is 25 turns of 2 ms, 500 looks, for all ten.
+    assert len(log) - before < 2 * 5_000
+    for each in heavy:
+        each.cancel()
+    await asyncio.gather(*heavy, return_exceptions=True)
 
 
 async def test_a_cancelled_handler_takes_no_turn_of_others() -> None:
