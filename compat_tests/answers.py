@@ -202,7 +202,8 @@ def _differences(
 
 
 def _play(broker: Broker, orders: str, script: Callable[[Script, Topic], None]) -> list[Answer]:
-    create_topic(broker.bootstrap, orders, 2)
+    # The records are old: retention, which looks every five minutes, would delete them in between.
+    create_topic(broker.bootstrap, orders, 2, {"retention_ms": "-1"})
     with Connection(broker.bootstrap) as connection:
         # The first producer id is 0, which also stands where there is none: no script gets it.
         connection.producer(None)
