@@ -23,7 +23,7 @@ from typing import TypeVar
 
 #: How long the work of one turn may take.
 SLICE_S = 0.002
-#: How long a handler works in the turn in which it begins, while many wait. Most are done by then.
+#: How long a handler works in the turn in which it begins, where so many wait. Most are done then.
 _BEGIN_S = 0.0005
 _MANY = 8
 #: The turns that a handler has one after the other: 50 ms, with everything else in between.
@@ -63,6 +63,7 @@ class Turns:
         #: The large responses that a thread encodes now.
         self._aside = 0
         self._ends_at_s = 0.0
+        #: How many turns have begun.
         self._number = 0
         #: Whether `_next` will run soon. Between turns that are not asked for, none is counted.
         self._is_counted = False
@@ -106,10 +107,11 @@ class Turns:
 
         The state of the broker may change in between: `elements` must not.
         """
-        is_first, began = True, (self._number, self._now_s())
+        is_first = True
+        short = self._short_turn() if len(self._handlers) >= _MANY else None
         for element in elements:
             # The first one is free, so what lists one thing asks for no turn.
-            if not is_first and self._is_over_for(*began):
+            if not is_first and (self.is_over() or (short and self._is_past(*short))):
                 await self.give_up()
             is_first = False
             yield element
@@ -118,9 +120,9 @@ class Turns:
         self, elements: Sequence[T], length_max: int = _PIECE
     ) -> AsyncIterator[Sequence[T]]:
         """Return the elements, piece by piece, as `each`: for what takes less than asking does."""
-        began = self._number, self._now_s()
+        short = self._short_turn() if len(self._handlers) >= _MANY else None
         for first in range(0, len(elements), length_max):
-            if first and self._is_over_for(*began):
+            if first and (self.is_over() or (short and self._is_past(*short))):
                 await self.give_up()
             yield elements[first : first + length_max]
 
@@ -135,12 +137,13 @@ class Turns:
             if self._handlers:
                 self._count()
 
-    def _is_over_for(self, number: int, began_s: float) -> bool:
-        """Do as `is_over`, for a handler that began its work at `began_s` of the turn `number`."""
-        is_new = number == self._number and not self._is_resumed
-        if is_new and len(self._handlers) >= _MANY and self._now_s() - began_s >= _BEGIN_S:
-            return True
-        return self.is_over()
+    def _short_turn(self) -> tuple[int, float] | None:
+        """Return the turn of a handler that begins while many wait, and where it ends; None: the
+        handler has just been resumed, and has a whole one."""
+        return None if self._is_resumed else (self._number, self._now_s() + _BEGIN_S)
+
+    def _is_past(self, number: int, ends_at_s: float) -> bool:
+        return number == self._number and not self._is_resumed and self._now_s() >= ends_at_s
 
     def _count(self) -> None:
         if not self._is_counted:
