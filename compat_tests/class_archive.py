@@ -1,5 +1,5 @@
 """Classes that JVMs of the tests find made: an archive that those of Kafka's broker share (class
-data sharing, JEP 350), and the tool box, compiled.
+data sharing, JEP 350), and programs of one file, compiled.
 
 They lie beside Kafka's jars, one of each for each Java. A JVM that finds another Java's archive, or
 other jars, does without: it is only slower.

@@ -93,6 +93,21 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def given_up(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """One for each turn that was given up. Every turn is over after one of the things."""
+    given_up: list[None] = []
+    give_up = turns.Turns.give_up
+
+    async def counted(self: turns.Turns) -> None:
+        given_up.append(None)
+        await give_up(self)
+
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns.Turns, "give_up", counted)
+    return given_up
+
+
+@pytest.fixture
 async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     """Start brokers on free ports; settings by Kafka's names. All are stopped at the end.
 

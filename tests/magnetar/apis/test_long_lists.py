@@ -8,7 +8,6 @@ import pytest
 
 from magnetar.apis import authorization
 from magnetar.broker import Broker
-from magnetar.runtime import turns
 from magnetar.runtime.large_messages import LARGE_MESSAGES
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.storage.acls import STANDARD_AUTHORIZER
@@ -350,21 +349,6 @@ LONG: list[tuple[Message, int]] = [
         for topics in ([(NAMES[0], INDEXES)], [(name, [0]) for name in NAMES])
     ),
 ]
-
-
-@pytest.fixture
-def given_up(monkeypatch: pytest.MonkeyPatch) -> list[None]:
-    """One for each turn that was given up. Every turn is over after one of the things."""
-    given_up: list[None] = []
-    give_up = turns.Turns.give_up
-
-    async def counted(self: turns.Turns) -> None:
-        given_up.append(None)
-        await give_up(self)
-
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
-    monkeypatch.setattr(turns.Turns, "give_up", counted)
-    return given_up
 
 
 @pytest.mark.parametrize(
