@@ -84,6 +84,20 @@ def test_timestamps_of_the_brokers_time_stay_the_brokers() -> None:
     assert timestamp_of(header, body, spans[0]) == 99
 
 
+@pytest.mark.parametrize("base_timestamp", [-(2**63), 2**63 - 1])
+def test_a_record_stays_readable_whatever_time_its_batch_begins_at(base_timestamp: int) -> None:
+    # Under log append time nothing bounds what a client writes there.
+    batch = build_batch([SimpleRecord(b"k", b"v", base_timestamp)])
+    set_log_append_time(batch, 99)
+    header = BatchHeader.parse(batch)
+    body = records_of(header, batch, BOUND)
+    spans, _ = scan_records(body, 0, 1)
+    # Those of a deleted transaction, and of a log from before 1970.
+    for horizon in (2**42, -5):
+        made = batch_of_spans(header, body, spans, delete_horizon_ms=horizon, max_timestamp=99)
+        assert [record[1:4] for record in iterate_records(made)] == [(99, b"k", b"v")]
+
+
 @given(st.binary(max_size=40), st.integers(1, 4))
 def test_garbage_is_refused_or_read_within_its_bounds(body: bytes, count: int) -> None:
     try:

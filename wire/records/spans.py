@@ -32,6 +32,8 @@ from wire.records.varint import encode_varint, read_varint, read_varlong
 #: whether it has a value. A plain tuple: there is one for every record of a log.
 RecordSpan: TypeAlias = tuple[int, int, int, bytes | None, bool]
 
+_INT64_SIGN = 1 << 63
+
 
 def scan_records(body: bytes, position: int, count: int) -> tuple[list[RecordSpan], int]:
     """Return the next `count` records of decompressed records, and the position after them.
@@ -128,7 +130,9 @@ def _shifted(body: bytes, span: RecordSpan, shift: int) -> bytes:
     """Return a record's bytes with its timestamp delta grown by `shift`."""
     _, position = read_varint(body, span[0])
     delta, rest = read_varlong(body, position + 1)
-    record = body[position : position + 1] + encode_varint(delta + shift) + body[rest : span[1]]
+    # In 64 bits, as readers add it again: a client may have written any base timestamp.
+    shifted = (delta + shift + _INT64_SIGN) % (2 * _INT64_SIGN) - _INT64_SIGN
+    record = body[position : position + 1] + encode_varint(shifted) + body[rest : span[1]]
     return encode_varint(len(record)) + record
 
 
