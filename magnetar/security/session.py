@@ -105,7 +105,7 @@ class Session:
         """
         if not self._mechanisms:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this listener does not serve SASL")
-        if self._state is _State.OPEN:
+        if self.mechanism is not None:
             if self._expires_at_ms is None:
                 raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this session has no end")
             if now_ms - self._authenticated_at_ms < REAUTHENTICATION_INTERVAL_MS:

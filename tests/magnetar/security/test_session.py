@@ -150,6 +150,15 @@ def test_a_login_that_is_begun_again_does_not_keep_an_ended_session_alive() -> N
         one.admit(METADATA, 10_000)
 
 
+def test_a_second_login_keeps_to_the_mechanism_though_it_is_begun_twice() -> None:
+    begin = partial(PlainExchange, PASSWORDS)
+    one = Session({name: Mechanism(name, begin, 10_000) for name in ("PLAIN", "OTHER")}, 1000)
+    log_in(one)
+    one.handshake("PLAIN", 1, 2_000)
+    with pytest.raises(WireError):
+        one.handshake("OTHER", 1, 2_000)
+
+
 def test_a_second_login_within_a_second_or_of_another_user_is_refused() -> None:
     one = session(10_000)
     log_in(one)
