@@ -9,6 +9,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 
+from magnetar.config.addresses import plain_address
 from magnetar.config.setting import (
     INT32_MAX,
     Config,
@@ -72,7 +73,8 @@ def parse_overrides(text: str) -> dict[str, int]:
     for each in filter(None, (part.strip() for part in text.split(","))):
         address, _, count = each.rpartition(":")
         try:
-            counts[str(ip_address(address.strip("[]")))] = parse_integer(count)
+            address = str(ip_address(address.strip("[]")))
+            counts[plain_address(address)] = parse_integer(count)
         except (ValueError, InvalidValue):
             raise InvalidValue(
                 f"has {each}, which is not ADDRESS:COUNT", "Write an IP address and a number."

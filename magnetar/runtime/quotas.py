@@ -12,19 +12,26 @@ nothing, and then the oldest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from magnetar.clock import Clock
+from magnetar.config.addresses import plain_address
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.quotas import QuotasConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.request_context import RequestContext
 from magnetar.security.token_bucket import Rate, TokenBucket
-from magnetar.storage.client_quotas import CLIENT_ID, IP, USER, ClientQuotas, make_entity
+from magnetar.storage.client_quotas import (
+    CLIENT_ID,
+    IP,
+    USER,
+    ClientQuotas,
+    Component,
+    make_entity,
+)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -98,9 +105,10 @@ class Quotas:
         #: The longest pause for request time and for connections, whatever the debt.
         self.pause_ms_max = window_s * 1000
         self.throttled = {kind: Throttled() for kind in Kind}
-        #: Whether any user or client id has a quota, and any address.
+        #: Whether any user or client id has a quota.
         self.limits_clients = False
-        self.limits_addresses = False
+        #: The quotas of addresses, each in its one text; None: of those that have none.
+        self._of_addresses: dict[str | None, Mapping[str, float]] = {}
         #: Called when a quota has changed.
         self.on_change: Callable[[], None] = lambda: None
         self._stored = stored
@@ -114,7 +122,11 @@ class Quotas:
     def _look(self) -> None:
         types = self._stored.types
         self.limits_clients = bool(types & {USER, CLIENT_ID})
-        self.limits_addresses = IP in types
+        self._of_addresses.clear()
+        if IP in types:
+            for entity, values in self._stored.find([Component(IP, None, True)], strict=True):
+                name = dict(entity)[IP]
+                self._of_addresses[name and plain_address(name)] = values
 
     def _changed(self) -> None:
         # Buckets keep what is in them: a change of one quota gives no one another burst.
@@ -239,11 +251,8 @@ class Quotas:
 
     def refuses(self, address: str) -> int:
         """Take for a new connection; return after how many ms it must be closed, 0: not at all."""
-        if not self.limits_addresses:
-            return 0
-        address = _plain(address)
         for name in (address, _DEFAULT):
-            per_s = self._stored.of(make_entity([(IP, name)])).get(Kind.CONNECTION)
+            per_s = self._of_addresses.get(name, {}).get(Kind.CONNECTION)
             if per_s is None:
                 continue
             bucket = self._bucket(BucketKey(Kind.CONNECTION, address), per_s)
@@ -302,11 +311,3 @@ def _part(entity_type: str, name: str, named: int) -> Iterable[tuple[str, str | 
 
 def _short(name: str) -> str:
     return name if len(name) <= _NAME_CHARACTERS_MAX else sha256(name.encode()).hexdigest()
-
-
-def _plain(address: str) -> str:
-    """Return an address as quotas are likely to name it."""
-    try:
-        return str(ip_address(address))
-    except ValueError:
-        return address

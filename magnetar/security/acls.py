@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+from magnetar.config.addresses import plain_address
 from magnetar.security.principal import parse_principal
 
 WILDCARD = "*"
@@ -124,8 +125,13 @@ class Acl(NamedTuple):
         return self.name in (name, WILDCARD)
 
     def is_for(self, principal: str, host: str) -> bool:
-        """Return whether the rule is about requests of `principal` from the address `host`."""
-        return self.principal in (principal, EVERYONE) and self.host in (host, WILDCARD)
+        """Return whether the rule is about requests of `principal` from the address `host`.
+
+        `host` is in its one text (`plain_address`); the rule's may be in any.
+        """
+        if self.principal not in (principal, EVERYONE):
+            return False
+        return self.host in (host, WILDCARD) or plain_address(self.host) == host
 
     def decides(self, operation: Operation) -> bool:
         """Return whether the rule is about the operation; an allowed one may imply it."""

@@ -18,6 +18,7 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from magnetar.config.addresses import plain_address
 from magnetar.logging import get_logger
 from magnetar.security.crowding import gives_way
 
@@ -145,7 +146,8 @@ class Handshakes:
                 self._loop.call_later(_NO_FILES_PAUSE_S, self._accept_again)
                 return
             accepted.setblocking(False)
-            self._admit(accepted, str(address[0]), f"{address[0]}:{address[1]}")
+            host = plain_address(address[0])
+            self._admit(accepted, host, f"{host}:{address[1]}")
 
     def _accept_again(self) -> None:
         if self._bound is not None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from magnetar.config.addresses import plain_address
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger, shown
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
@@ -44,6 +45,8 @@ from magnetar.server.tls import principal_of
 from magnetar.server.writing import write
 from wire.errors import WireError
 
+#: The host of a client that has reset its connection before its socket was asked where it is.
+NOWHERE = "?"
 #: The keys of OVERLAPPING as a frame begins with them, for a request that is not decoded yet.
 _OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
 #: The number of buffers of answers that are gathered before they are sent.
@@ -84,8 +87,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.session = session
         self._name_rules = name_rules
         self.client_id: str | None = None
-        self.client_address = "?"
-        self.host = "?"
+        self.client_address = self.host = NOWHERE
         self.received_bytes = 0
         self.sent_bytes = 0
         self._shared = shared
@@ -205,9 +207,9 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, not a check: uvloop's class is no subclass of asyncio's.
         self._transport = connected = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self.host = str(peer[0]) if peer else "?"
-        self.client_address = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if (peer := transport.get_extra_info("peername")) is not None:
+            self.host = plain_address(peer[0])
+            self.client_address = f"{self.host}:{peer[1]}"
         self._shared.on_opened(self, connected)
         handshake = transport.get_extra_info("ssl_object")
         if handshake is not None and not self.listener.protocol.has_sasl:

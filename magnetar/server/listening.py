@@ -22,7 +22,7 @@ from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
 from magnetar.security.handshakes import Handshakes, Verdict
 from magnetar.server.admission import Admission
-from magnetar.server.connection import ClientConnection, Shared
+from magnetar.server.connection import NOWHERE, ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SharedBuffer
 from magnetar.server.memory import RequestMemory
@@ -254,7 +254,10 @@ class Server:
         if self._is_stopping:
             # The event loop accepted it before the stop. After the stop nothing may be appended.
             reason = "the broker stops"
-        if reason:
+        if connection.host == NOWHERE:
+            # What it has sent before it went must not count: rules and limits go by addresses.
+            transport.abort()
+        elif reason:
             _log.warning(
                 "connection refused", client_address=connection.client_address, reason=reason
             )

@@ -71,6 +71,24 @@ def test_a_rule_allows_what_it_names(rule: Acl, is_allowed: bool) -> None:
     assert allowed([rule]) is is_allowed
 
 
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [
+        # As Java writes it, so Kafka's own ACLs have it.
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("::0001", "::1"),
+        ("FE80::1", "fe80::1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+    ],
+)
+def test_a_rule_is_about_an_address_in_whichever_text_it_has_it(written: str, host: str) -> None:
+    rules = [acl("orders"), acl("orders", permission=Permission.DENY, host=written)]
+    authorizer = Authorizer(rules, [], allow_everyone=False)
+    for asked, is_allowed in ((host, False), ("10.0.0.2", True)):
+        found = authorizer.allows(ADA, asked, Operation.READ, Resource.TOPIC, "orders")
+        assert found is is_allowed
+
+
 def test_denying_wins_over_allowing() -> None:
     denying = acl("ord", permission=Permission.DENY, pattern=Pattern.PREFIXED)
     assert not allowed([acl("orders"), denying])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
@@ -196,6 +197,33 @@ async def test_a_client_forges_no_line_and_fills_no_disk(
     assert not [each for each in written.splitlines() if "wrong" in each]
     answer = await (await connect(broker)).ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
     assert answer.error_code == 0
+
+
+async def test_a_client_of_ipv4_is_under_its_rules_at_a_listener_of_both_kinds(
+    start_broker: StartBroker,
+) -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    listener = {"listeners": "PLAINTEXT://[::]:0", "advertised.listeners": "PLAINTEXT://[::1]:1"}
+    broker = await start_broker({"authorizer.class.name": authorizer, **listener})
+    assert broker.acls is not None
+    broker.acls.add(
+        [
+            Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:*", host, Operation.ALL, permission)
+            for host, permission in (("*", Permission.ALLOW), ("127.0.0.1", Permission.DENY))
+        ]
+    )
+    broker.topics.ensure("t")
+    for address, code in (
+        ("127.0.0.1", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("::1", ErrorCode.NONE),
+    ):
+        client = RawClient(*await asyncio.open_connection(address, broker.listeners[0].port))
+        data = [PartitionProduceData(index=0, records=bytes(batch_of(b"x")))]
+        topics = [TopicProduceData(name="t", partition_data=data)]
+        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
+        answer = await client.ask(request, 9, ProduceResponse)
+        assert answer.responses[0].partition_responses[0].error_code == code
+        client.close()
 
 
 async def test_many_tokens_are_described_for_many_owners_at_little_cost(

@@ -338,12 +338,25 @@ async def test_connections_beyond_a_listeners_rate_are_served_later(
     assert (throttled.count, throttled.total_ms) == (3, 100 + 200 + 300)
 
 
+async def test_a_quota_counts_in_whichever_text_it_names_the_address(
+    broker: Broker, connect: Connect
+) -> None:
+    quotas = broker.services.quotas
+    for text, address in (("0:0:0:0:0:0:0:1", "::1"), ("::ffff:10.0.0.1", "10.0.0.1")):
+        set_quota(broker, Kind.CONNECTION, 1, [("ip", text)])
+        assert [quotas.refuses(address) for _ in range(WHOLE_BURST_S + 1)][-1] == 1_000
+
+
 async def test_a_listener_and_an_address_have_limits_of_their_own(
     start_broker: StartBroker, connect: Connect
 ) -> None:
     for limit in (
         {"listener.name.plaintext.max.connections": "1"},
         {"max.connections.per.ip": "7", "max.connections.per.ip.overrides": "127.0.0.1:1,[::1]:9"},
+        {
+            "max.connections.per.ip": "7",
+            "max.connections.per.ip.overrides": "[::ffff:127.0.0.1]:1",
+        },
     ):
         broker = await start_broker(limit)
         first, second = await connect(broker), await connect(broker)

@@ -1,0 +1,162 @@
+"""Clients that reset their connections: the broker's socket no longer tells where they were."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from logstore.partition.log import PartitionLog
+from magnetar.broker import Broker
+from magnetar.config.load import Given, load
+from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
+from magnetar.security.handshakes import Outcome
+from magnetar.testing.certificates import COMMON_NAME, make, named
+from tests.logstore.partitions import batch_of
+from tests.magnetar.conftest import RawClient
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.header import RequestHeader
+from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+AUTHORITY = make(named((COMMON_NAME, "authority")))
+#: What is sent has arrived, and the connection is reset with the close.
+RESET = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+    """Runs on each of the event loops of a broker: they ask a socket at other times."""
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner
+
+
+@asynccontextmanager
+async def serving(settings: dict[str, str]) -> AsyncIterator[Broker]:
+    values = {"durability": "memory", "transaction.state.log.num.partitions": "2", **settings}
+    loaded = load([Given(name, value, "test") for name, value in values.items()])
+    failures: list[BaseException] = []
+    broker = Broker(loaded.config, on_failure=failures.append)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+    assert not failures
+
+
+def reset(client: socket.socket) -> None:
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    client.close()
+
+
+def produce_frame() -> bytes:
+    data = PartitionProduceData(index=0, records=bytes(batch_of(b"x")))
+    topics = [TopicProduceData(name="t", partition_data=[data])]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
+    header = RequestHeader(
+        request_api_key=request.api_key, request_api_version=9, correlation_id=1, client_id="raw"
+    )
+    body = header.encode(request.header_version(9)) + request.encode(9)
+    return struct.pack(">i", len(body)) + body
+
+
+async def all_gone(broker: Broker) -> None:
+    async with asyncio.timeout(10):
+        while broker.server.connection_count:
+            await asyncio.sleep(0)
+
+
+async def is_served(broker: Broker, context: ssl.SSLContext | None = None) -> bool:
+    """Whether another client gets its answer, and all are gone after that."""
+    host = "localhost" if context else "127.0.0.1"
+    streams = await asyncio.open_connection(host, broker.listeners[0].port, ssl=context)
+    client = RawClient(*streams)
+    answer = await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
+    client.close()
+    await all_gone(broker)
+    return not answer.error_code
+
+
+def test_what_a_reset_connection_has_brought_is_under_the_rules_of_its_address(
+    runner: asyncio.Runner, tmp_path: Path
+) -> None:
+    runner.run(reset_before_accept(tmp_path))
+
+
+async def reset_before_accept(tmp_path: Path) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(tmp_path / "data"),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    }
+    rights = (("*", Permission.ALLOW), ("127.0.0.1", Permission.DENY))
+    async with serving(settings) as broker:
+        log = broker.topics.ensure("t").partitions[0]
+        assert broker.acls is not None
+        broker.acls.add(
+            [
+                Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:*", host, Operation.ALL, permission)
+                for host, permission in rights
+            ]
+        )
+        # The operating system connects the client by itself, before the broker's `accept`.
+        client = socket.create_connection(("127.0.0.1", broker.listeners[0].port))
+        client.sendall(produce_frame())
+        reset(client)
+        assert await is_served(broker)
+        assert isinstance(log, PartitionLog) and log.log_end_offset == 0
+
+
+def test_a_connection_that_is_reset_with_its_handshake_counts_no_longer(
+    runner: asyncio.Runner, tmp_path: Path
+) -> None:
+    runner.run(reset_after_handshake(tmp_path))
+
+
+async def reset_after_handshake(tmp_path: Path) -> None:
+    pem = make(named((COMMON_NAME, "server")), AUTHORITY).write_pem(tmp_path / "server.pem")
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "log.dirs": str(tmp_path / "data"),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(pem),
+        "max.connections.per.ip": "1",
+    }
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    async with serving(settings) as broker:
+        await shake_hands_and_reset(broker.listeners[0].port, context)
+        (handshakes,) = broker.server.handshakes
+        async with asyncio.timeout(10):
+            while handshakes.outcomes[Outcome.DONE] < 1:
+                await asyncio.sleep(0)
+        await all_gone(broker)
+        assert await is_served(broker, context)
+
+
+async def shake_hands_and_reset(port: int, context: ssl.SSLContext) -> None:
+    """Send the last message of a handshake and reset the connection, in one step."""
+    loop = asyncio.get_running_loop()
+    client = socket.create_connection(("127.0.0.1", port))
+    client.setblocking(False)
+    received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(received, to_send, server_hostname="localhost")
+    while not is_done(tls):
+        await loop.sock_sendall(client, to_send.read())
+        received.write(await loop.sock_recv(client, 1 << 16))
+    client.send(to_send.read())
+    reset(client)
+
+
+def is_done(tls: ssl.SSLObject) -> bool:
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
