@@ -4,11 +4,14 @@ Counts the connections of the broker, of each listener and of each address. One 
 the number is closed at once. One that comes faster than an address may connect is closed after a
 delay (KIP-612), so that its client does not try again at once. One that comes faster than a
 listener or the broker takes connections waits unread until its turn: it has its TCP connection
-already, and in Kafka it would wait for `accept`.
+already, and in Kafka it would wait for `accept`. As many wait as there the operating system holds,
+`socket.listen.backlog.size`: else a minute of connections that come and go would keep all others
+out for an hour.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 
@@ -26,6 +29,7 @@ from magnetar.security.token_bucket import Rate, TokenBucket
 from magnetar.storage import open_files
 
 _BROKER = ""
+_TOO_LONG = sys.maxsize
 #: So that clients that find only this node do not come again at once.
 _TURNED_AWAY_AFTER_MS = 100
 
@@ -74,11 +78,15 @@ class Admission:
         close_after_ms = self._quotas.refuses(host)
         if close_after_ms:
             return Verdict(close_after_ms=close_after_ms)
-        of_listener = self._limits_of(listener).creation_rate
-        wait_ms = max(
-            self._wait_ms(_BROKER, self._creation_rate),
-            0 if of_listener is None else self._wait_ms(listener, of_listener),
-        )
+        wait_ms = 0
+        for name, per_s in (
+            (listener, self._limits_of(listener).creation_rate),
+            (_BROKER, self._creation_rate),
+        ):
+            if per_s is not None:
+                wait_ms = max(wait_ms, self._wait_ms(name, per_s))
+            if wait_ms == _TOO_LONG:
+                return Verdict(close_after_ms=_TURNED_AWAY_AFTER_MS)
         return Verdict(serve_after_ms=wait_ms)
 
     def leave(self, listener: str, host: str) -> None:
@@ -111,7 +119,10 @@ class Admission:
         return ""
 
     def _wait_ms(self, name: str, per_s: int) -> int:
-        """Take one connection from a listener's rate, or the broker's; return its wait."""
+        """Take one connection from a listener's rate, or the broker's; return its wait.
+
+        _TOO_LONG, and nothing is taken, where as many wait already as may.
+        """
         if per_s == INT32_MAX:
             self._rates.pop(name, None)
             return 0
@@ -121,7 +132,12 @@ class Admission:
         bucket.rate = rate
         bucket.take(1, now_ms)
         wait_ms = bucket.wait_ms(now_ms)
-        if wait_ms:
-            of = f"listener.name.{name.lower()}." if name else ""
-            self._quotas.tell(Kind.CONNECTION, bucket, wait_ms, f"{of}max.connection.creation.rate")
-        return wait_ms
+        if not wait_ms:
+            return 0
+        is_too_long = wait_ms > self._config.socket_listen_backlog_size * 1000 / per_s
+        if is_too_long:
+            bucket.take(-1, now_ms)
+            wait_ms = _TURNED_AWAY_AFTER_MS
+        of = f"listener.name.{name.lower()}." if name else ""
+        self._quotas.tell(Kind.CONNECTION, bucket, wait_ms, f"{of}max.connection.creation.rate")
+        return _TOO_LONG if is_too_long else wait_ms

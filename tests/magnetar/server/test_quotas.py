@@ -338,6 +338,25 @@ async def test_connections_beyond_a_listeners_rate_are_served_later(
     assert (throttled.count, throttled.total_ms) == (3, 100 + 200 + 300)
 
 
+@pytest.mark.parametrize("of", ["", "listener.name.plaintext."])
+async def test_a_crowd_that_came_and_went_keeps_no_client_out_for_long(
+    start_broker: StartBroker, connect: Connect, held: HeldClock, of: str
+) -> None:
+    rate = {f"{of}max.connection.creation.rate": "10", "socket.listen.backlog.size": "5"}
+    broker = await start_broker(rate, clock=held)
+    for _ in range(10 * WHOLE_BURST_S + 100):
+        (await connect(broker)).close()
+    late = await connect(broker)
+    late.send(ApiVersionsRequest(), 0)
+    assert await late.is_closed()
+    # Five wait, as would before an `accept`: half a second pays for them.
+    held.passed_ms += 600
+    client = await connect(broker)
+    assert not (await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)).error_code
+    throttled = broker.services.quotas.throttled[Kind.CONNECTION]
+    assert throttled.count == 101
+
+
 async def test_a_quota_counts_in_whichever_text_it_names_the_address(
     broker: Broker, connect: Connect
 ) -> None:
