@@ -27,6 +27,7 @@ from logstore.remote.commit_store import Chunk, CommitStore, Move, StoreUnavaila
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
+from logstore.sync.group_commit import LedgerClosed
 
 #: Bytes of a log that become one object; fewer once the oldest of them are old.
 OBJECT_BYTES = 8 << 20
@@ -146,11 +147,15 @@ class Offload:
         await self._objects.put(object_key, data)
         references = referring(chunks, object_key, bases)
         move = Move(ledger.key, first.base_offset, last.end_offset, references)
-        if not ledger.is_closed and await ledger.move(move, replacements):
-            return True
-        # Else the sweep finds it.
-        await self._objects.delete([object_key])
-        return False
+        try:
+            is_moved = not ledger.is_closed and await ledger.move(move, replacements)
+        except LedgerClosed:
+            # The commit under way may name the object for the next leader. A sweep finds out.
+            return False
+        if not is_moved:
+            # Else a sweep finds it.
+            await self._objects.delete([object_key])
+        return is_moved
 
 
 def referring(chunks: Sequence[Chunk], object_key: str, bases: Sequence[int]) -> list[Chunk]:

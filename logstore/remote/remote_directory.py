@@ -284,7 +284,7 @@ class RemoteDirectory:
             await self._until_answered(lambda: self._store.delete(keys))
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
-        """Close logs that another node is to lead. Nothing of them is in a later commit.
+        """Close logs that another node is to lead. Nothing of them is written after the return.
 
         Expects that they refuse appends already.
         """
@@ -292,6 +292,9 @@ class RemoteDirectory:
         for log in logs:
             self._take(log)
             log.close()
+        # The cleaner, or a move to an object, may have begun a commit behind the last appends. The
+        # next leader must not read before that has landed: nothing fences it.
+        await self._group_commit.settle()
 
     def _take(self, log: PartitionLog) -> LogKey:
         assert log.topic_id is not None

@@ -190,7 +190,9 @@ class RemoteLedger(CommittedLedger):
 
     def close(self) -> None:
         for pending in self._pending():
-            pending.done.set_result(False)
+            # A commit under way may move something all the same: LedgerClosed tells of that.
+            if pending is not self._moving:
+                pending.done.set_result(False)
         self._stop_committing()
         self.attachments.close()
         self._hot.forget_below(self.end_offset)
@@ -403,7 +405,8 @@ class RemoteLedger(CommittedLedger):
         """Let other chunks stand for the same batches, by the next commit.
 
         False: nothing has happened, since some of the batches are gone, or the cleaner has replaced
-        a segment since there were so many `replacements`. Raises StorageFailure.
+        a segment since there were so many `replacements`. Raises StorageFailure, and LedgerClosed
+        where the log was closed while that commit was under way: it may have happened.
         """
         assert self._move is None and self._moving is None, "one move at a time for each log"
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

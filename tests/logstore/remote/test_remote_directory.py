@@ -20,13 +20,17 @@ from logstore.partition.reader import Isolation
 from logstore.remote import remote_directory, store_reads
 from logstore.remote.commit_store import LogKey, NodeFenced, Wanted
 from logstore.remote.memory_tail import TAIL_BYTES
+from logstore.remote.offload import Offload
+from logstore.remote.references import decode
 from logstore.remote.remote_directory import RENEW_MS, RemoteDirectory
+from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_commits import StoreCommits
 from logstore.segments.ledger import TimestampOffset
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay
 from tests.logstore.partitions import batch_of
 from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
+from tests.logstore.simulated_objects import SimulatedObjects
 from tests.simulation.simulated_loop import SimulatedLoop
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -42,12 +46,17 @@ class Node:
     """One node, and its directory in a store that other nodes share."""
 
     def __init__(
-        self, database: SimulatedDatabase, node_id: int, *, tail_bytes: int = TAIL_BYTES
+        self,
+        database: SimulatedDatabase,
+        node_id: int,
+        *,
+        tail_bytes: int = TAIL_BYTES,
+        make_store: type[SimulatedStore] = SimulatedStore,
     ) -> None:
         self.database = database
         self.failures: list[StorageFailure] = []
         database.start_node(node_id, node_id)
-        self.store = SimulatedStore(database, node_id, node_id)
+        self.store = make_store(database, node_id, node_id)
         commits = StoreCommits(self.store)
         self.group_commit = GroupCommit(
             None, Durability.FSYNC, on_failure=self.failures.append, medium=commits
@@ -79,8 +88,8 @@ async def start() -> AsyncIterator[StartNode]:
     database = SimulatedDatabase()
     nodes: list[Node] = []
 
-    def make(tail_bytes: int = TAIL_BYTES) -> Node:
-        nodes.append(Node(database, len(nodes) + 1, tail_bytes=tail_bytes))
+    def make(**options: Any) -> Node:
+        nodes.append(Node(database, len(nodes) + 1, **options))
         return nodes[-1]
 
     yield make
@@ -257,6 +266,35 @@ async def test_nothing_of_a_released_log_is_written_later(start: StartNode) -> N
     assert node.database.load(Wanted(LogKey(TOPIC_ID, 0), 0)) == after
     again = await node.open(epoch=2)
     assert again.high_watermark == 6
+
+
+class _FarStandby(SimulatedStore):
+    """Its commits have their effect a while before they are proven."""
+
+    async def prove(self, number: int) -> None:
+        await asyncio.sleep(0.01)
+        await super().prove(number)
+
+
+async def test_a_release_waits_for_a_commit_behind_its_own(start: StartNode) -> None:
+    """A move to an object begins one while that of the release is being proven. Nothing fences it
+    from the next leader, who would have read the log before, or found no object after."""
+    node, objects = start(make_store=_FarStandby), SimulatedObjects()
+    offload = Offload(node.store, objects, "logs/own", incarnation=1, age_ms=0)
+    log = await node.open()
+    await fill(log, 5)
+    ledger, key = log.ledger, LogKey(TOPIC_ID, 0)
+    assert isinstance(ledger, RemoteLedger)
+    releasing = asyncio.ensure_future(node.directory.release([log]))
+    number = node.database.nodes[1].number
+    while node.database.nodes[1].number == number:
+        await asyncio.sleep(0)
+    node.store.slow_s = 0.05
+    moving = asyncio.ensure_future(offload.offload(ledger, 0))
+    await releasing
+    (chunk,) = node.database.load(Wanted(key, 0)).chunks
+    assert not await moving
+    assert decode(chunk.data).object_key in objects.objects
 
 
 async def test_a_deleted_log_is_gone_from_the_store(start: StartNode) -> None:
