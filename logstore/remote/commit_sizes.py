@@ -2,8 +2,9 @@
 
 A commit of many megabytes takes long, and what is appended meanwhile waits for its end. So a commit
 has all small logs, and of the large ones as many as fit into a MiB, but one at least. The others
-ride the next ones, in the order in which they came. What has to survive together (a decision with
-its markers) is never large here: it rides the next commit, with everything that its log has before.
+ride the next ones, in the order in which they came. What has to survive together is never large
+here: markers ride the next commit, with everything that their logs have before, and so do the logs
+of coordinators, whose decisions they follow.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ class RemoteLedger(CommittedLedger):
         *,
         is_wholly_loaded: bool = False,
     ) -> None:
-        """`stored` is what was loaded. `is_wholly_loaded`: it is all of the log, and stays in
-        memory until it is iterated over."""
+        """`stored` is what was loaded. `is_wholly_loaded`: it is all of a coordinator's log, and
+        stays in memory until it is iterated over."""
         super().__init__(group_commit)
         self._group_commit = group_commit
         self.key = key
@@ -281,8 +281,11 @@ class RemoteLedger(CommittedLedger):
 
     @property
     def deferrable_bytes(self) -> int:
-        """What the next commit has to write, as far as it may leave that to a later one."""
-        return 0 if self._has_atomic else self._pending_bytes
+        """What the next commit has to write, as far as it may leave that to a later one.
+
+        Nothing of a coordinator's log: the markers of its decisions may ride this commit.
+        """
+        return 0 if self._has_atomic or self._is_wholly_loaded else self._pending_bytes
 
     # Becoming durable.
 

@@ -51,6 +51,22 @@ def test_large_logs_ride_together_up_to_a_bound(ledgers: list[RemoteLedger]) -> 
     assert taking_turns(ledgers[2:]) == ledgers[2:]
 
 
+def test_a_decision_rides_with_its_markers_however_much_its_log_has_before() -> None:
+    """PREPARE_* is appended before the markers, by an ordinary append to a coordinator's log."""
+    store = SteppedStore(LogConfig())
+    keys = [LogKey(UUID(int=7), index) for index in range(3)]
+    large, marked = store.load(keys[0]), store.load(keys[1])
+    coordinator = store.load(keys[2], is_wholly_loaded=True)
+    for ledger in (large, marked, coordinator):
+        open_now(ledger)
+    write(large, COMMIT_BYTES)
+    write(coordinator, COMMIT_BYTES)
+    write(marked, 10, is_atomic=True)
+    assert taking_turns([large, coordinator, marked]) == [large, coordinator, marked]
+    for ledger in (large, marked, coordinator):
+        ledger.close()
+
+
 def test_what_has_to_survive_together_rides_together(ledgers: list[RemoteLedger]) -> None:
     a, b, c, d = ledgers
     write(a, COMMIT_BYTES)
