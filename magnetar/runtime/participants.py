@@ -176,7 +176,7 @@ class LocalParticipants:
             for partition in sorted(one.partitions):
                 try:
                     if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
-                        self._fence(one, coordinator_epoch)
+                        self._pass_over(one, partition, coordinator_epoch)
                         continue
                     log, end_offset = self._append_of(one, partition, marker, now_ms)
                 except KafkaError as refusal:
@@ -213,7 +213,7 @@ class LocalParticipants:
         self._check_fence(work, coordinator_epoch)
         if part is Part.MISSING_MARKERS and self._is_closed(partition, work.producer_id):
             log = self._topics.partition(*partition)
-            self._fence(work, coordinator_epoch)
+            self._pass_over(work, partition, coordinator_epoch)
             return log, log.log_end_offset
         marker = _marker_of(work, coordinator_epoch)
         try:
@@ -283,7 +283,13 @@ class LocalParticipants:
                     raise
                 _report_skipped(work, partition, closed)
 
-    def _fence(self, work: MarkerWork, coordinator_epoch: int) -> None:
+    def _pass_over(
+        self, work: MarkerWork, partition: TopicPartition, coordinator_epoch: int
+    ) -> None:
+        """Write no marker where the transaction has nothing open: it is over there all the same."""
+        if self._held is not None:
+            # Else what was remembered of it would let in a batch that comes after its end.
+            self._held.on_marker(work.producer_id, partition)
         if self.fences is not None and work.transaction_version == TRANSACTION_VERSION_1:
             self.fences.raise_to(work.producer_id, coordinator_epoch)
 

@@ -10,7 +10,10 @@ from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_2,
     ProducerIdentity,
 )
+from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.partition.transaction_buffer import TransactionMarker
+from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.turns import Turns
 from tests.magnetar.transaction_world import A0, World, batch_by
 
 DATA = ProducerIdentity(7, 4)
@@ -43,6 +46,24 @@ async def test_a_commit_aborts_what_a_fenced_transaction_has_left_open(
         await world.settle()
         assert world.markers(A0) == [(outcome, marker_epoch)]
         assert world.aborted(A0) is (outcome == "ABORT")
+
+
+@pytest.mark.parametrize("is_owed_elsewhere", [False, True])
+async def test_what_ends_without_a_marker_is_remembered_no_more(is_owed_elsewhere: bool) -> None:
+    """A coordinator names all that a transaction holds. It has died with the decision alone, and
+    its successor asks for the markers that are missing: a partition without data needs none."""
+    world, held = World(), RememberedHolds()
+    participants = LocalParticipants(world, world.pending_acks(), Turns(), held)
+    question = held.ask(*DATA)
+    held.told(*DATA, {A0})
+    work = MarkerWork("tx", *DATA, False, frozenset({A0}), TRANSACTION_VERSION_1)
+    if is_owed_elsewhere:
+        participants.append_owed(work, A0, Part.MISSING_MARKERS, 0, world.now_ms)
+    else:
+        list(participants.append([work], Part.MISSING_MARKERS, 0, world.now_ms, []))
+    held.answered(question, {A0})
+    assert not held.holds(*DATA, A0)
+    assert world.markers(A0) == []
 
 
 async def test_a_marker_that_is_asked_for_by_name_is_appended_as_asked() -> None:
