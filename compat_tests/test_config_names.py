@@ -123,6 +123,18 @@ def test_topics_have_kafkas_configs_with_kafkas_defaults(
     assert ours == kafkas
 
 
+def test_a_config_of_kafkas_own_tests_is_shown_where_it_is_set(
+    both_brokers: tuple[Broker, Broker], name: MakeName
+) -> None:
+    orders = name("orders")
+    for broker in both_brokers:
+        create_topic(broker.bootstrap, orders, configs={"internal_segment_bytes": "500"})
+    ours, kafkas = (describe(broker, TOPIC, orders) for broker in both_brokers)
+    assert ours["internal.segment.bytes"] == kafkas["internal.segment.bytes"]
+    assert ours.keys() - kafkas.keys() == {"max.decompressed.message.bytes"}
+    assert not kafkas.keys() - ours.keys()
+
+
 @pytest.mark.parametrize("resource", [(GROUP, "anyone"), (CLIENT_METRICS, "any")])
 def test_groups_and_client_metrics_have_kafkas_configs_with_kafkas_defaults(
     both_brokers: tuple[Broker, Broker], resource: tuple[int, str]

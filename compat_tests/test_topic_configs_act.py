@@ -16,6 +16,7 @@ from compat_tests.conftest import MakeTopic
 from compat_tests.raw import Connection, batch
 
 NONE, INVALID_TIMESTAMP, INVALID_RECORD, MESSAGE_TOO_LARGE = 0, 32, 87, 10
+RECORD_LIST_TOO_LARGE = 18
 HOUR_MS = 3_600_000
 
 
@@ -57,6 +58,18 @@ def test_segments_roll_by_size_age_and_index(broker: Broker, topic: MakeTopic) -
     for _ in range(40):
         assert append(broker, orders) == NONE
     assert len(segments(broker, orders)) - before >= 3
+
+
+@pytest.mark.local_files("Segments of a cluster are rows")
+def test_segments_of_kafkas_own_tests_have_no_least_size(broker: Broker, topic: MakeTopic) -> None:
+    orders = topic("orders", internal_segment_bytes="500", segment_bytes=str(1 << 20))
+    for _ in range(3):
+        assert append(broker, orders, 300) == NONE
+    assert [int(path.stem) for path in segments(broker, orders)] == [0, 1, 2]
+    assert append(broker, orders, 500) == RECORD_LIST_TOO_LARGE
+    configure(broker, orders, internal_segment_bytes="2000")
+    assert append(broker, orders, 500) == NONE
+    assert [int(path.stem) for path in segments(broker, orders)] == [0, 1, 2]
 
 
 @pytest.mark.local_files("A cluster has no index files")

@@ -20,7 +20,7 @@ from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.apis.request_changes import check_changes
 from magnetar.config.described import ConfigSource, TopicSettings
-from magnetar.config.topic import TopicConfig
+from magnetar.config.topic import listed_settings
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -175,7 +175,7 @@ class _ShownConfigs:
     def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
         """Return the settings of a topic with `own` ones, which are shown as they were written."""
         if not self._inherited:
-            for name in TopicConfig.settings:
+            for name in listed_settings():
                 text, source, _ = self._settings.inherited(name)
                 self._inherited.append(_shown(name, text, source))
         if not own:

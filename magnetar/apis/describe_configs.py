@@ -32,7 +32,7 @@ from magnetar.config.described import (
 from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
 from magnetar.config.group import GroupConfig
 from magnetar.config.setting import Setting
-from magnetar.config.topic import TopicConfig
+from magnetar.config.topic import TopicConfig, listed_settings
 from magnetar.runtime.logger_levels import check_node, described_levels
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -114,7 +114,7 @@ def _describe_topic(
     settings: TopicSettings, services: Services, name: str, asked: Asked
 ) -> Entries:
     topic = services.config_resources.topic(name)
-    for each in _wanted(TopicConfig.settings, asked):
+    for each in _wanted(listed_settings(topic.configs), asked):
         yield _entry(TopicConfig.settings[each], settings.describe(each, topic.configs))
 
 

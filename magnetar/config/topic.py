@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 
 from magnetar.config import compression
 from magnetar.config.broker import CLEANUP_POLICIES, TIMESTAMP_TYPES, BrokerConfig
 from magnetar.config.inert import stored_settings
 from magnetar.config.setting import (
+    INT32_MAX,
     INT64_MAX,
     Config,
+    ConfigType,
     InvalidValue,
     boolean,
     double,
     integer,
     long,
+    optional_integer,
     string,
     throttled_replicas,
     words,
@@ -104,6 +107,13 @@ class TopicConfig(Config, stored=stored_settings(_STORED)):
     )
     leader_replication_throttled_replicas = throttled_replicas(
         doc="Stored and shown: one node holds every replica."
+    )
+    # Kafka's own tests create topics with it: `segment.bytes` has a floor of 1 MiB.
+    internal_segment_bytes = optional_integer(
+        type=ConfigType.INT,
+        maximum=INT32_MAX,
+        since="4.1",
+        doc="Wins over segment.bytes, without its floor.",
     )
     max_compaction_lag_ms = long(
         INT64_MAX,
@@ -205,12 +215,19 @@ class TopicConfig(Config, stored=stored_settings(_STORED)):
     )
 
 
+#: Settings that no list has, but for topics that set them.
+_UNLISTED = frozenset({"internal.segment.bytes"})
 #: The broker's names whose unit is coarser than that of the topic's setting, which is in ms.
 _UNITS = {
     "log.retention.minutes": MS_PER_MINUTE,
     "log.retention.hours": MS_PER_HOUR,
     "log.roll.hours": MS_PER_HOUR,
 }
+
+
+def listed_settings(own: Container[str] = ()) -> list[str]:
+    """Return the names that lists of settings have, for a topic with `own` ones."""
+    return [name for name in TopicConfig.settings if name not in _UNLISTED or name in own]
 
 
 def broker_default(name: str, broker: BrokerConfig) -> object:

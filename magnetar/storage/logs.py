@@ -74,7 +74,7 @@ _CODECS: dict[str, Compression | None] = {
 def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
     """Return the part of a topic's settings that the log store obeys."""
     return LogConfig(
-        segment_bytes=config.segment_bytes,
+        segment_bytes=_segment_bytes(config),
         segment_ms=_segment_ms(config),
         index_interval_bytes=config.index_interval_bytes,
         segment_index_bytes=config.segment_index_bytes,
@@ -104,6 +104,11 @@ def _compression_level(config: TopicConfig) -> int | None:
     if config.compression_type == "gzip" and config.compression_gzip_level >= 0:
         return config.compression_gzip_level
     return config.compression_zstd_level if config.compression_type == "zstd" else None
+
+
+def _segment_bytes(config: TopicConfig) -> int:
+    internal = config.internal_segment_bytes
+    return config.segment_bytes if internal is None else internal
 
 
 def _segment_ms(config: TopicConfig) -> int:
