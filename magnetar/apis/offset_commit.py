@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
+from logstore.partition.log_config import INT64_MAX
 from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.committed_topics import find_topic, joined
 from magnetar.apis.refusals import log_refused_request
@@ -55,7 +56,8 @@ def offset_commit(
     expires_ms = -1
     # Versions 2 to 4 alone bring a retention time; -1 leaves it to the broker.
     if request.retention_time_ms >= 0:
-        expires_ms = context.now_ms + request.retention_time_ms
+        # As far as a record can tell: a client may ask for all time.
+        expires_ms = min(context.now_ms + request.retention_time_ms, INT64_MAX)
     commits: list[Commit] = []
     accepted: list[OffsetCommitResponsePartition] = []
     topics = []

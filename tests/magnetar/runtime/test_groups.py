@@ -393,6 +393,16 @@ async def test_unused_offsets_and_their_group_go_after_their_retention(
             await asyncio.sleep(0.01)
 
 
+async def test_an_offset_that_is_to_stay_for_all_time_stays(
+    broker: Broker, connect: Connect
+) -> None:
+    broker.topics.create("topic", 1, 1)
+    client = await connect(broker)
+    assert await commit_v4(client, 2**63 - 1) == ErrorCode.NONE
+    await broker.groups.retention.expire_unused()
+    assert (await fetch(client))[0] == 1
+
+
 WEEKS_MS = 3 * 7 * 24 * 3_600_000
 
 
