@@ -81,9 +81,7 @@ async def _append(
             try:
                 # Before the append: a partition that took the epoch would refuse its true
                 # coordinator for good.
-                _check_coordinator(
-                    services, topic.name, index, marker.producer_id, marker.coordinator_epoch
-                )
+                _check(services, topic.name, index, marker)
                 log, end_offset = services.participants.append_marker(
                     TopicPartition(topic.name, index), marker, now_ms
                 )
@@ -96,14 +94,19 @@ async def _append(
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
-def _check_coordinator(
-    services: Services, topic: str, index: int, producer_id: int, coordinator_epoch: int
-) -> None:
+def _check(services: Services, topic: str, index: int, marker: TransactionMarker) -> None:
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        # No data has such a producer, and Kafka could not open a log with the marker.
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {marker.producer_id} with epoch {marker.producer_epoch} has no transactions",
+        )
     log = services.topics.partition(topic, index)
     known_epoch = log.leader_epoch
-    if (state := log.producers.get(producer_id)) is not None:
+    if (state := log.producers.get(marker.producer_id)) is not None:
         # Of a coordinator on another node, whose starts count apart.
         known_epoch = max(known_epoch, state.coordinator_epoch)
+    coordinator_epoch = marker.coordinator_epoch
     if coordinator_epoch > known_epoch:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

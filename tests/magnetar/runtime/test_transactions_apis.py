@@ -212,6 +212,9 @@ async def test_a_broker_may_add_and_verify_many_transactions(version: int, world
         ({}, 0, ErrorCode.NONE),
         ({}, 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"producer_epoch": -1}, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        # No producer at all: Kafka's tools could not read a log with such a marker.
+        ({"producer_id": -1}, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ({"producer_id": 7, "producer_epoch": -1}, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
         ({"coordinator_epoch": 1}, 0, ErrorCode.INVALID_REQUEST),  # one that has not begun
     ],
 )
