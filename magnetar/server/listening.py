@@ -27,6 +27,7 @@ from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SharedBuffer
 from magnetar.server.memory import RequestMemory
 from magnetar.server.tls import ListenerTls
+from magnetar.server.waiting import Waiting
 
 #: The bytes of answers that may wait for a slow client in no account. Above it they are accounted
 #: for, and no more requests of the connection are started.
@@ -265,8 +266,7 @@ class Server:
         elif verdict.close_after_ms:
             connection.close_after(verdict.close_after_ms)
         elif verdict.serve_after_ms:
-            # In the next step: the event loop begins to read after this one.
-            self.loop.call_soon(connection.mute, verdict.serve_after_ms)
+            Waiting(self.loop, connection, transport, verdict.serve_after_ms)
 
     def _check_configs(self, candidate: BrokerConfig) -> None:
         """Raise ConfigError unless the listeners could serve by a configuration."""

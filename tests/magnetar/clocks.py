@@ -29,3 +29,10 @@ class HandClock:
 
     def steady_ms(self) -> int:
         return self.ms
+
+
+class HeldClock(MovedClock):
+    """The steady time passes when a test says so."""
+
+    def steady_ms(self) -> int:
+        return 1_000_000 + self.passed_ms

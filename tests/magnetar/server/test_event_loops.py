@@ -1,4 +1,4 @@
-"""Clients that reset their connections: the broker's socket no longer tells where they were."""
+"""Both event loops of a broker: they read, and ask where a client is, in steps of their own."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import socket
 import ssl
 import struct
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -20,6 +22,7 @@ from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.security.handshakes import Outcome
 from magnetar.testing.certificates import COMMON_NAME, make, named
 from tests.logstore.partitions import batch_of
+from tests.magnetar.clocks import HeldClock
 from tests.magnetar.conftest import RawClient
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.header import RequestHeader
@@ -38,11 +41,11 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 @asynccontextmanager
-async def serving(settings: dict[str, str]) -> AsyncIterator[Broker]:
+async def serving(settings: dict[str, str], **options: Any) -> AsyncIterator[Broker]:
     values = {"durability": "memory", "transaction.state.log.num.partitions": "2", **settings}
     loaded = load([Given(name, value, "test") for name, value in values.items()])
     failures: list[BaseException] = []
-    broker = Broker(loaded.config, on_failure=failures.append)
+    broker = Broker(loaded.config, on_failure=failures.append, **options)
     await broker.start()
     try:
         yield broker
@@ -160,3 +163,34 @@ def is_done(tls: ssl.SSLObject) -> bool:
     except ssl.SSLWantReadError:
         return False
     return True
+
+
+def test_a_connection_that_waits_for_its_turn_is_not_served_before(
+    runner: asyncio.Runner, tmp_path: Path
+) -> None:
+    runner.run(one_beyond_the_burst(tmp_path))
+
+
+async def one_beyond_the_burst(tmp_path: Path) -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(tmp_path / "data"),
+        "max.connection.creation.rate": "1",
+        "quota.window.num": "2",
+    }
+    async with serving(settings, clock=HeldClock()) as broker:
+        assert await is_served(broker)
+        client = socket.create_connection(("127.0.0.1", broker.listeners[0].port))
+        began_s = time.monotonic()
+        # These come before the broker has accepted the connection, and one comes later.
+        client.sendall(2 * produce_frame())
+        client.setblocking(False)
+        raw = RawClient(*await asyncio.open_connection(sock=client))
+        raw.send(ApiVersionsRequest(), 0)
+        assert (await raw.receive())[0] == 1
+        # The burst is one connection, so the second waits for a second.
+        assert time.monotonic() - began_s > 0.9
+        for _ in range(2):
+            assert (await raw.receive())[0] == 1
+        raw.close()
+        await all_gone(broker)

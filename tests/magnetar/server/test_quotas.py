@@ -13,7 +13,7 @@ from magnetar.runtime import quotas
 from magnetar.runtime.quotas import Kind
 from magnetar.storage.client_quotas import Change, make_entity
 from tests.logstore.partitions import batch_of
-from tests.magnetar.clocks import MovedClock
+from tests.magnetar.clocks import HeldClock
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -44,13 +44,6 @@ Connect = Callable[[Broker], Awaitable[RawClient]]
 #: What the tests' clients call themselves.
 CLIENT = [("client-id", "raw")]
 WHOLE_BURST_S = 10
-
-
-class HeldClock(MovedClock):
-    """The steady time passes when a test says so."""
-
-    def steady_ms(self) -> int:
-        return 1_000_000 + self.passed_ms
 
 
 @pytest.fixture
