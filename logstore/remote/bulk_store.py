@@ -36,6 +36,8 @@ class BulkStore:
         """`objects`: None for a cluster that has none, and so no references."""
         self._rows = rows
         self._objects = objects
+        #: Why the object store did not answer a load; empty once it has answered since.
+        self.away = ""
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         """As `CommitStore.begin_as`."""
@@ -67,14 +69,47 @@ class BulkStore:
         return await self._rows.last_commit()
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
-        """As `CommitStore.load`."""
+        """As `CommitStore.load`. A log whose objects cannot be read is `away`, and holds up none.
+
+        An object store that has not answered is not asked for the next logs: that takes seconds
+        each. `look_again` asks it.
+        """
+        stored = await self._rows.load(wanted)
+        return [
+            await self._whole(one, log, away=self.away)
+            for one, log in zip(wanted, stored, strict=True)
+        ]
+
+    async def look_again(self, wanted: Wanted) -> str:
+        """Ask the object store for a log that was away; return why it still is, empty if it is not.
+
+        `away` tells whether the others are worth another look. Raises StoreUnavailable.
+        """
+        (stored,) = await self._rows.load([wanted])
+        found = await self._whole(wanted, stored, away="")
+        if not found.away:
+            self.away = ""
+        return found.away
+
+    async def _whole(self, wanted: Wanted, stored: StoredLog, *, away: str) -> StoredLog:
+        """Return a log with batches in place of references, or one that is away.
+
+        `away`: why no object is asked for. Raises StoreUnavailable.
+        """
         for _ in range(_LOOKS_MAX):
-            stored = await self._rows.load(wanted)
+            if not any(is_reference(chunk.data) for chunk in stored.chunks):
+                return stored
+            if away:
+                break
             try:
-                return [log._replace(chunks=await self._followed(log.chunks)) for log in stored]
+                return stored._replace(chunks=await self._followed(stored.chunks))
             except NoSuchObject as gone:
-                missing = gone
-        raise StoreUnavailable(str(missing))
+                missing = str(gone)
+            except StoreUnavailable as unavailable:
+                away = self.away = str(unavailable)
+                break
+            (stored,) = await self._rows.load([wanted])
+        return StoredLog(away=away or missing)
 
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
@@ -125,11 +160,18 @@ class BulkStore:
 
     async def _fetched(self, reference: Reference) -> bytes:
         if self._objects is None:
-            raise StoreUnavailable("batches lie in a bucket, and this node was given none")
+            raise StoreUnavailable(
+                "batches lie in a bucket, which this node did not know of when it started"
+            )
         try:
-            return await self._objects.read(*reference)
+            data = await self._objects.read(*reference)
         except ObjectsUnavailable as unavailable:
             raise StoreUnavailable(str(unavailable)) from unavailable
+        except NoSuchObject:
+            self.away = ""
+            raise
+        self.away = ""
+        return data
 
 
 def _within(chunks: Sequence[Chunk], max_bytes: int) -> list[Chunk]:

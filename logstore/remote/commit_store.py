@@ -187,6 +187,8 @@ class StoredLog(NamedTuple):
     chunks: Sequence[Chunk] = ()
     #: Where the log's first stored chunk begins; None: none is stored.
     first_offset: int | None = None
+    #: Why its chunks are not here: they lie in objects that cannot be read now. Else empty.
+    away: str = ""
 
 
 def all_are_there(bases: Sequence[Basis], last: Mapping[int, tuple[int, int]]) -> bool:

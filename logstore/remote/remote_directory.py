@@ -175,12 +175,16 @@ class RemoteDirectory:
         opening = RemoteOpening(topic, partition, topic_id, config, leader_epoch)
         return self._open(opening, StoredLog(), is_whole=self._is_loaded_whole(topic))
 
-    async def open_together(self, openings: Iterable[RemoteOpening]) -> list[PartitionLog]:
-        """Return the logs of many partitions, loaded. Raises StorageFailure; NodeFenced where a
-        later leader has written, since only a take-over of this node can have made it one."""
+    async def open_together(self, openings: Iterable[RemoteOpening]) -> list[PartitionLog | None]:
+        """Return the logs of many partitions, loaded. None: the newest batches of that one lie in
+        objects that cannot be read now (`StoredLog.away`).
+
+        Raises StorageFailure; NodeFenced where a later leader has written, since only a take-over
+        of this node can have made it one.
+        """
         await self.begin()
         all_openings = [*openings]
-        logs: list[PartitionLog] = []
+        logs: list[PartitionLog | None] = []
         for first in range(0, len(all_openings), _LOADED_TOGETHER):
             together = all_openings[first : first + _LOADED_TOGETHER]
             whole = [self._is_loaded_whole(each.topic) for each in together]
@@ -201,13 +205,14 @@ class RemoteDirectory:
 
     async def _open_loaded(
         self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool
-    ) -> PartitionLog:
-        while True:
+    ) -> PartitionLog | None:
+        while not stored.away:
             try:
                 return self._open(opening, stored, is_whole=is_whole)
             except NotInMemory as missing:
                 # No snapshot at the segment's beginning, or a damaged one: an older one has to do.
                 (stored,) = await self._load([Wanted(opening.key, missing.offset)])
+        return None
 
     def _open(self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool) -> PartitionLog:
         key = opening.key

@@ -36,6 +36,7 @@ from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.topics import Topics
 
 if TYPE_CHECKING:
+    from magnetar.runtime.late_openings import LateOpenings
     from magnetar.runtime.offloading import Offloading
 
 #: How long the catalog must have answered before a lease that has ended counts: all that live have
@@ -66,6 +67,7 @@ class ClusterNode:
         self._leading = asyncio.Lock()
         self._tasks: Tasks | None = None
         self._offloading: Offloading | None = None
+        self._late_openings: LateOpenings | None = None
         self._remains: Remains | None = None
         self._lease_watch: LeaseWatch | None = None
         self._logs: Logs | None = None
@@ -133,6 +135,11 @@ class ClusterNode:
 
             self._offloading = Offloading(topics, logs.bulk, clock, is_controller, fail)
             self._offloading.start()
+        if logs.bulk_store is not None:
+            from magnetar.runtime.late_openings import LateOpenings
+
+            self._late_openings = LateOpenings(topics, logs.bulk_store, fail)
+            self._late_openings.start()
         # Those that led more than their share until now look at theirs when they see this node.
 
     async def drain(self) -> None:
@@ -146,6 +153,8 @@ class ClusterNode:
             await self._remains.stop()
         if self._offloading is not None:
             await self._offloading.stop()
+        if self._late_openings is not None:
+            await self._late_openings.stop()
         if self._leadership is None or self._tasks is None:
             return
         self._tasks.cancel()

@@ -139,13 +139,20 @@ class Placement:
         return [index for index in range(first, end) if leaders[index].node_id == self.own_id]
 
     def joined(
-        self, leaders: Sequence[Elsewhere], first: int, end: int, logs: Iterator[PartitionLog]
+        self,
+        leaders: Sequence[Elsewhere],
+        first: int,
+        end: int,
+        logs: Iterator[PartitionLog | None],
     ) -> list[Partition]:
-        """Return the partitions from `first` to `end` (exclusive), of which `logs` are led here."""
+        """Return the partitions from `first` to `end` (exclusive), of which `logs` are led here.
+
+        None among these: the log is opened later.
+        """
         if not leaders:
-            return [*islice(logs, end - first)]
+            return [log for log in islice(logs, end - first) if log is not None]
         own_id = self.own_id
         return [
-            next(logs) if leader.node_id == own_id else self.as_told(leader)
+            (next(logs) if leader.node_id == own_id else None) or self.as_told(leader)
             for leader in leaders[first:end]
         ]

@@ -117,7 +117,8 @@ class LedPartitions:
             for index, leader in gained
         )
         coordinator = self.coordinators.get(topic.name)
-        for log in logs:
+        opened = [log for log in logs if log is not None]
+        for log in opened:
             begin = None if coordinator is None else await coordinator.load(log)
             # No await from here on: a partition that is led here has its shard.
             if not topic.settings.says_as(settings):
@@ -127,7 +128,8 @@ class LedPartitions:
                 callback(topic.name, log.partition)
             if begin is not None:
                 begin()
-        _log.info("partitions are led here now", topic=topic.name, partitions=len(logs))
+        if opened:
+            _log.info("partitions are led here now", topic=topic.name, partitions=len(opened))
 
     def leave(self, leaving: Iterable[Leaving]) -> list[PartitionLog]:
         """Let go of partitions that are led here, in this step; return their logs.

@@ -41,6 +41,7 @@ from magnetar.storage.topic_names import INTERNAL
 from wire.records import Compression, TimestampType
 
 if TYPE_CHECKING:
+    from logstore.remote.bulk_store import BulkStore
     from logstore.remote.offload import Bulk
 
 _log = get_logger("logs")
@@ -167,7 +168,7 @@ class Directory(Protocol):
     ) -> Any:
         """Return what `open_together` takes."""
 
-    async def open_together(self, openings: Iterable[Any], /) -> list[PartitionLog]: ...
+    async def open_together(self, openings: Iterable[Any], /) -> Sequence[PartitionLog | None]: ...
     def free(self, topic: str, partition_count: int, /) -> None: ...
     async def free_all(self) -> None: ...
     async def persist_start_offsets(
@@ -259,6 +260,8 @@ class Logs:
 
     #: What moves to a bucket, once `begin_as` was called; None: there is none.
     bulk: Bulk | None = None
+    #: What reads logs that other nodes have written, some from a bucket; None: there are none.
+    bulk_store: BulkStore | None = None
     #: How commits of several nodes rest on one another; None: what is ordered is durable.
     bases: Bases | None = None
 
@@ -372,8 +375,11 @@ class Logs:
         """As `free`, for all names, while other requests are served."""
         await self._directory.free_all()
 
-    async def open_together(self, openings: Iterable[Opening]) -> list[PartitionLog]:
-        """Return the recovered logs of these partitions, by as few syncs as for one."""
+    async def open_together(self, openings: Iterable[Opening]) -> Sequence[PartitionLog | None]:
+        """Return the recovered logs of these partitions, by as few syncs as for one.
+
+        None: its newest batches are in a bucket, and cannot be read now (`late_openings`).
+        """
         return await self._directory.open_together(
             self._directory.opening(
                 each.topic,

@@ -57,7 +57,7 @@ class RemoteLogs(Logs):
         others in a simulation."""
         self._rows, self._objects, self._objects_prefix = store, objects, objects_prefix
         self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
-        store = self._store = BulkStore(store, objects)
+        store = self._store = self.bulk_store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
             None,

@@ -90,7 +90,9 @@ class _Node:
 
     async def open(self) -> None:
         opening = self.directory.opening("t", 0, TOPIC_ID, CONFIG, self._epoch)
-        (self.log,) = await self.directory.open_together([opening])
+        (log,) = await self.directory.open_together([opening])
+        assert log is not None
+        self.log = log
 
     def write(self) -> None:
         """Append a record, which is acknowledged when it is durable."""

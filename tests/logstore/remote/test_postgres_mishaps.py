@@ -59,10 +59,11 @@ class _Node:
         self.unknown += 1
 
     async def open(self) -> list[PartitionLog]:
-        return await self.directory.open_together(
+        logs = await self.directory.open_together(
             self.directory.opening("t", index, UUID(int=1), CONFIG, self.incarnation)
             for index in range(PARTITIONS)
         )
+        return [log for log in logs if log is not None]
 
     async def write(self, log: PartitionLog) -> None:
         count = 0

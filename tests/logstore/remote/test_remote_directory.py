@@ -76,6 +76,7 @@ class Node:
         """Load and open a log."""
         opening = self.directory.opening(topic, partition, TOPIC_ID, config, epoch)
         (log,) = await self.directory.open_together([opening])
+        assert log is not None
         return log
 
 

@@ -45,12 +45,14 @@ async def test_a_take_over_reads_one_segment_however_large_the_log_is() -> None:
     database = _CountingDatabase()
     logs = node(database, 1)
     (log,) = await logs.open_together([OPENING])
+    assert log is not None
     for _ in range(36):
         log.append(log.check(batch_of(bytes(BATCH_BYTES - 100)), 1_000))
         await log.durable(log.log_end_offset)
     assert log.size_bytes > 4 * SEGMENT_BYTES
     later = node(database, 2)
     (again,) = await later.open_together([OPENING])
+    assert again is not None
     assert (again.high_watermark, again.size_bytes) == (36, log.size_bytes)
     assert database.loaded_bytes <= SEGMENT_BYTES + BATCH_BYTES
     await later.proven()

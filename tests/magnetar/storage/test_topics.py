@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -408,7 +408,7 @@ async def test_settings_changed_while_partitions_are_made_are_theirs_too(
     open_together = topics._logs.open_together
     changes: list[Callable[[], object]] = []
 
-    async def changed_meanwhile(openings: Iterable[Opening]) -> list[PartitionLog]:
+    async def changed_meanwhile(openings: Iterable[Opening]) -> Sequence[PartitionLog | None]:
         logs = await open_together(openings)
         changes.pop()()
         return logs

@@ -1,0 +1,88 @@
+"""Partitions whose newest batches are in a bucket that does not answer: opened once it does.
+
+A node that is to lead a partition reads its newest batches first. Where the bucket alone has them,
+and does not answer, clients of that partition are told to ask again, as while it is opened. All
+others are served meanwhile. The batches of coordinators never move to the bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from logstore.remote.bulk_store import BulkStore
+from logstore.remote.commit_store import LogKey, StoreUnavailable, Wanted
+from magnetar.logging import get_logger
+from magnetar.runtime.background import Background
+from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.topics import Topics
+
+#: Between two questions to a bucket that does not answer. One takes up to ten seconds.
+_INTERVAL_S = 5.0
+
+_log = get_logger("objects")
+
+
+class LateOpenings:
+    """The looks of one node at the partitions that it leads and has not opened."""
+
+    def __init__(
+        self, topics: Topics, store: BulkStore, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._topics = topics
+        self._store = store
+        self._background = Background(fail)
+        self._is_told = False
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._background.start(self._look_periodically())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        self._background.cancel()
+        await self._background.ended()
+
+    async def _look_periodically(self) -> None:
+        while True:
+            # The database may be away, which others tell of. The next look asks again.
+            with suppress(CatalogUnavailable, StoreUnavailable):
+                await self.look()
+            await asyncio.sleep(_INTERVAL_S)
+
+    async def look(self) -> None:
+        """Open what can be opened by now. Raises CatalogUnavailable, StoreUnavailable."""
+        late, reason = self._late(), ""
+        if late:
+            # Asked beside the changes of topics, which wait for one another.
+            reason = await self._store.look_again(Wanted(late[0]))
+            if not self._store.away:
+                for topic_id in dict.fromkeys(key.topic_id for key in late):
+                    await self._topics.refresh(topic_id)
+                late = self._late()
+        self._tell(len(late), reason)
+
+    def _late(self) -> list[LogKey]:
+        own_id = self._topics.placement.own_id
+        return [
+            LogKey(topic.id, index)
+            for topic in self._topics.all()
+            for index, one in enumerate(topic.partitions)
+            if isinstance(one, Elsewhere) and one.node_id == own_id
+        ]
+
+    def _tell(self, count: int, reason: str) -> None:
+        """Say once that partitions wait, and once that none does. Without a reason they are just
+        being opened."""
+        if count and reason and not self._is_told:
+            self._is_told = True
+            _log.warning(
+                "partitions cannot be opened: the bucket has their newest batches",
+                partitions=count,
+                reason=reason,
+            )
+        elif self._is_told and not count:
+            self._is_told = False
+            _log.info("all partitions are open again")

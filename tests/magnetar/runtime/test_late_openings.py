@@ -1,0 +1,150 @@
+"""Partitions whose newest batches are in a bucket that does not answer hold up no others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from logstore.partition.log import PartitionLog
+from logstore.remote import offload
+from magnetar.config.load import load
+from magnetar.runtime.late_openings import LateOpenings
+from magnetar.runtime.offloading import Offloading
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.leaders import Elsewhere, NotLeader, Placement
+from magnetar.storage.remote_logs import RemoteLogs
+from magnetar.storage.topics import Topics
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from tests.logstore.simulated_objects import SimulatedObjects
+from tests.magnetar.clocks import HandClock
+from wire.records import SimpleRecord, build_batch
+
+
+class World:
+    """One node of a cluster with a bucket, start after start."""
+
+    def __init__(self) -> None:
+        self.clock = HandClock()
+        self.objects = SimulatedObjects()
+        self.failures: list[BaseException] = []
+        self._catalog = Catalog(None, is_shared=True)
+        self._database = SimulatedDatabase()
+        self._node: list[tuple[Topics, RemoteLogs]] = []
+        self.is_away = False
+        self.asked = 0
+        self.objects.loses_request = self._loses
+
+    def _loses(self) -> bool:
+        self.asked += 1
+        return self.is_away
+
+    async def start(self) -> Topics:
+        """Begin anew, as the next process does."""
+        await self.stop()
+        config = load(()).config
+        incarnation = self._catalog.start_node(1)
+        self._database.start_node(1, incarnation)
+        logs = RemoteLogs(
+            SimulatedStore(self._database, 1, incarnation),
+            config,
+            self.clock,
+            self.failures.append,
+            objects=self.objects,
+        )
+        logs.begin_as(1, incarnation)
+        topics = Topics(self._catalog, logs, config, Placement(1, [1], moves=True))
+        await topics.see_nodes()
+        self._node = [(topics, logs)]
+        async with asyncio.timeout(5):
+            await topics.start()
+        return topics
+
+    async def stop(self) -> None:
+        for topics, logs in self._node:
+            await topics.stop()
+            await logs.close()
+        self._node = []
+
+    def late_openings(self) -> LateOpenings:
+        ((topics, logs),) = self._node
+        assert logs.bulk_store is not None
+        return LateOpenings(topics, logs.bulk_store, self.failures.append)
+
+    async def make(self, *moved: str) -> None:
+        """Write to topics whose batches move to the bucket, and to `rows`, whose do not."""
+        topics = await self.start()
+        for name in (*moved, "rows"):
+            topics.create(name, 1)
+            await self.append(topics.partition(name, 0), 6 if name in moved else 1)
+        ((_, logs),) = self._node
+        assert logs.bulk is not None
+        await Offloading(topics, logs.bulk, self.clock, lambda: False, self.failures.append).move()
+        assert len(self.objects.objects) == len(moved)
+
+    async def append(self, log: PartitionLog, count: int) -> None:
+        for _ in range(count):
+            batch = build_batch([SimpleRecord(b"k", bytes(900), self.clock.ms)])
+            log.append(log.check(batch, self.clock.ms))
+        await log.durable(log.log_end_offset)
+
+
+@pytest.fixture(autouse=True)
+def _small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "OBJECT_BYTES", 4_000)
+
+
+async def test_a_node_starts_while_the_bucket_is_away_and_opens_the_rest_later(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = World()
+    await world.make("a", "b")
+    world.is_away = True
+    topics = await world.start()
+    await world.append(topics.partition("rows", 0), 1)
+    late = world.late_openings()
+    for name in ("a", "b"):
+        with pytest.raises(NotLeader):
+            topics.partition(name, 0)
+    await late.look()
+    await late.look()
+    world.is_away = False
+    await late.look()
+    assert [topics.partition(name, 0).high_watermark for name in ("a", "b", "rows")] == [6, 6, 2]
+    await late.look()
+    await world.stop()
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    told = [line for line in told if line["event"].endswith(("newest batches", "open again"))]
+    assert [line.get("partitions") for line in told] == [2, None]
+    assert "503" in told[0]["reason"]
+    assert world.failures == []
+
+
+async def test_a_bucket_that_is_away_is_asked_once_however_many_logs_it_has() -> None:
+    world = World()
+    await world.make("a", "b", "c")
+    world.is_away, world.asked = True, 0
+    topics = await world.start()
+    assert world.asked == 1
+    for name in ("a", "b", "c"):
+        topic = topics.by_name(name)
+        assert topic is not None
+        await topics.refresh(topic.id)
+        assert isinstance(topic.partitions[0], Elsewhere)
+    assert world.asked == 1
+    await world.stop()
+
+
+async def test_an_object_that_is_missing_costs_its_own_partition_alone() -> None:
+    world = World()
+    await world.make("a", "b")
+    del world.objects.objects[min(world.objects.objects)]
+    topics = await world.start()
+    late = world.late_openings()
+    await late.look()
+    led = [one for topic in topics.all() for one in topic.local]
+    assert len(led) == 2
+    await world.append(topics.partition("rows", 0), 1)
+    await world.stop()
+    assert world.failures == []
