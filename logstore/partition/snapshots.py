@@ -1,15 +1,17 @@
 """When a partition's snapshots are written, kept and deleted.
 
 A snapshot is taken (encoded) at the log's end and written once that end is durable, so a snapshot
-on disk never tells of batches that a crash could take away. Of our own files the newest two stay,
-and the newest that was synced. Kafka's, one per segment roll, live as long as their segments.
+on disk never tells of batches that a crash could take away. Of ours that wait together the newest
+is written, since it tells what the others would. Of our own files the newest two stay, and the
+newest that was synced. Kafka's, one per segment roll, live as long as their segments.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from logstore.disk.barriers import Procedure
@@ -30,9 +32,11 @@ _SHORT_LOG_BYTES = 1 << 20
 
 
 class _Pending(NamedTuple):
+    """Ours at an end of the log, and Kafka's by the offsets, up to there, where segments end."""
+
     end_offset: int
     own: bytes
-    kafka: bytes | None
+    kafkas: dict[int, bytes]
     is_synced: bool
 
 
@@ -108,9 +112,9 @@ class Snapshots:
         """
         own = encode_snapshot(state)
         self._begin_interval(len(own))
-        kafka = encode_kafka_snapshot(state) if for_kafka else None
+        kafkas = {state.end_offset: encode_kafka_snapshot(state)} if for_kafka else {}
         is_synced = for_kafka if synced is None else synced
-        self.pending.append(_Pending(state.end_offset, own, kafka, is_synced))
+        self.pending.append(_Pending(state.end_offset, own, kafkas, is_synced))
 
     def _begin_interval(self, state_bytes: int) -> None:
         if state_bytes > _LARGE_BYTES:
@@ -121,23 +125,37 @@ class Snapshots:
         self.bytes_of_a_batch = self._interval_bytes // batches
 
     def on_durable(self, end_offset: int) -> None:
-        """Write the snapshots that were taken at or below the durable end, one after another.
+        """Write what was taken at or below the durable end, unless something is being written.
 
         The event loop waits for no sync of theirs: `finish` does.
         """
         self._durable_end_offset = end_offset
-        while self._writing is None and self.pending and self.pending[0].end_offset <= end_offset:
-            pending = self.pending.pop(0)
-            if not pending.is_synced:
-                self._write(pending)
-                continue
-            self._writing = pending
-            self._ledger.attachments.replace_aside(
-                snapshot_name(pending.end_offset),
-                pending.own,
-                partial(self._is_writing, pending),
-                partial(self._on_synced, pending),
-            )
+        if self._writing is not None:
+            return
+        pending = self._take_until(end_offset)
+        if pending is None:
+            return
+        if not pending.is_synced:
+            self._write(pending)
+            return
+        self._writing = pending
+        self._ledger.attachments.replace_aside(
+            snapshot_name(pending.end_offset),
+            pending.own,
+            partial(self._is_writing, pending),
+            partial(self._on_synced, pending),
+        )
+
+    def _take_until(self, end_offset: int) -> _Pending | None:
+        """Take all that wait at or below `end_offset`, as one."""
+        count = bisect_right(self.pending, end_offset, key=attrgetter("end_offset"))
+        if count == 0:
+            return None
+        taken, self.pending = self.pending[:count], self.pending[count:]
+        return taken[-1]._replace(
+            kafkas={offset: data for one in taken for offset, data in one.kafkas.items()},
+            is_synced=any(one.is_synced for one in taken),
+        )
 
     def _is_writing(self, pending: _Pending) -> bool:
         return self._writing is pending
@@ -152,12 +170,11 @@ class Snapshots:
 
         For callers that are about to delete what only these snapshots would tell of.
         """
-        waiting = [] if self._writing is None else [self._writing]
+        waiting = (self._writing, self._take_until(end_offset))
         self._writing = None
-        while self.pending and self.pending[0].end_offset <= end_offset:
-            waiting.append(self.pending.pop(0))
         for pending in waiting:
-            self._write(pending)
+            if pending is not None:
+                self._write(pending)
 
     def abandon(self) -> None:
         """Write nothing more: the ledger is being closed, and its name may become another's."""
@@ -197,12 +214,11 @@ class Snapshots:
 
     def _complete(self, pending: _Pending) -> None:
         """Ours is written. Kafka's comes after it, for a crash must not leave Kafka's alone."""
-        offset = pending.end_offset
-        if pending.kafka is not None:
-            self._write_kafkas(offset, pending.kafka)
+        for offset, data in pending.kafkas.items():
+            self._write_kafkas(offset, data)
         if pending.is_synced:
-            self._synced_at = offset
-        self._on_written(offset)
+            self._synced_at = pending.end_offset
+        self._on_written(pending.end_offset)
 
     def _write_kafkas(self, offset: int, data: bytes) -> None:
         self._ledger.attachments.write(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)

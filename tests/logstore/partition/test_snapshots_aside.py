@@ -31,13 +31,13 @@ class WatchedDisk(SimulatedDisk):
         super().before(operation)
 
 
-def rolled(process: Process) -> PartitionLog:
-    """A log with one producer, whose batch is in the first of two segments."""
+def rolled(process: Process, *, segments: int = 2) -> PartitionLog:
+    """A log with one producer, whose batch is in the first segment."""
     (log,) = process.start(1)
     batch = batch_of(b"v", producer_id=7, epoch=0, sequence=0)
     log.append(log.check(batch, NOW_MS))
     process.executor.run()
-    while len(log.ledger.segments.base_offsets) < 2:
+    while len(log.ledger.segments.base_offsets) < segments:
         process.append(0, b"x" * 100)
     return log
 
@@ -60,6 +60,21 @@ def test_the_event_loop_waits_for_no_sync_of_a_roll(monkeypatch: pytest.MonkeyPa
     process.executor.run()
     assert disk.waited_for == []
     assert f"{log.ledger.segments.base_offsets[1]:020d}.state" in disk.list("/data/t-0")
+
+
+def test_a_start_that_moves_waits_for_one_snapshot_however_many_segments_ended() -> None:
+    process = Process(disk := WatchedDisk())
+    log = rolled(process, segments=30)
+    while log.high_watermark < log.log_end_offset:
+        process.executor.step()
+    bases = log.ledger.segments.base_offsets
+    process.persist_start(log, bases[3])
+    disk.waited_for.clear()
+    log.advance_start(bases[3])
+    # The file and its name: of the snapshot that was being written, and of one for all others.
+    assert len(disk.waited_for) <= 4
+    kafkas = [name for name in disk.list("/data/t-0") if name.endswith(".snapshot")]
+    assert kafkas == [f"{base:020d}.snapshot" for base in bases[3:]]
 
 
 @pytest.mark.parametrize("seed", range(40))
