@@ -44,10 +44,12 @@ async def describe_topic_partitions(
             break
         described = _describe(services, context, name, first_partition, missing)
         response.topics.append(described)
+        if described.error_code:
+            # No cursor points into it: that would tell of a topic which the client may not know.
+            continue
         missing -= len(described.partitions)
         end = first_partition + len(described.partitions)
         topic = services.topics.by_name(name)
-        # A topic that does not exist is described too, by its error.
         if topic is not None and end < len(topic.partitions):
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=end)
             break

@@ -1,0 +1,128 @@
+"""Requests that name things which the client may not know of, or not touch, beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from magnetar.apis.authorization import Each, denied
+from magnetar.apis.registry import Api, load_apis
+from magnetar.broker import Broker
+from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
+from tests.magnetar.conftest import RawClient, StartBroker
+from wire.error_code import ErrorCode
+from wire.messages import offset_commit, offset_delete
+from wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from wire.schema import fields_of
+from wire.types import Array, Nested
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+APIS = {api.name: api for api in load_apis().values()}
+#: The APIs of which a list is looked at thing by thing.
+LISTS = [(name, need) for name, api in APIS.items() for need in api.needs if isinstance(need, Each)]
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> Broker:
+    """Has the topics `mine` and `secret`; clients may use the one, and the group `group`."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    broker = await start_broker({"authorizer.class.name": authorizer})
+    assert broker.acls is not None
+    broker.acls.add(
+        [
+            Acl(kind, name, Pattern.LITERAL, "User:*", "*", Operation.ALL, Permission.ALLOW)
+            for kind, name in ((Resource.TOPIC, "mine"), (Resource.GROUP, "group"))
+        ]
+    )
+    broker.topics.create("mine", 2, 1)
+    broker.topics.create("secret", 2, 1)
+    return broker
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_pages_of_topics_do_not_tell_which_denied_ones_exist(
+    broker: Broker, connect: Connect, limit: int
+) -> None:
+    client = await connect(broker)
+    told = []
+    for denied_one in ("secret", "none"):
+        topics = [TopicRequest(name=name) for name in (denied_one, "mine")]
+        request = DescribeTopicPartitionsRequest(topics=topics, response_partition_limit=limit)
+        pages: list[list[tuple[str | None, int, int]]] = []
+        # A client asks for the next page until there is none.
+        while not pages or request.cursor is not None:
+            page = await client.ask(request, 0, DescribeTopicPartitionsResponse)
+            at = page.next_cursor
+            request.cursor = None
+            if at is not None:
+                request.cursor = Cursor(
+                    topic_name=at.topic_name, partition_index=at.partition_index
+                )
+            pages.append(
+                [(each.name, each.error_code, len(each.partitions)) for each in page.topics]
+            )
+            assert len(pages) < 9
+        names = [[(name == "mine", *rest) for name, *rest in page] for page in pages]
+        assert sum(len(page) for page in names) >= 2
+        told.append(sorted(entry for page in names for entry in page))
+    assert told[0] == told[1]
+    assert told[0][0] == (False, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
+
+
+async def test_offsets_of_denied_topics_are_not_deleted_and_said_so(
+    broker: Broker, connect: Connect
+) -> None:
+    client = await connect(broker)
+    partition = offset_commit.OffsetCommitRequestPartition(committed_offset=5)
+    topic = offset_commit.OffsetCommitRequestTopic(name="mine", partitions=[partition])
+    committing = offset_commit.OffsetCommitRequest(group_id="group", topics=[topic])
+    await client.ask(committing, 8, offset_commit.OffsetCommitResponse)
+    request = offset_delete.OffsetDeleteRequest(
+        group_id="group",
+        topics=[
+            offset_delete.OffsetDeleteRequestTopic(
+                name=name, partitions=[offset_delete.OffsetDeleteRequestPartition()]
+            )
+            for name in ("secret", "mine", "none")
+        ],
+    )
+    answer = await client.ask(request, 0, offset_delete.OffsetDeleteResponse)
+    assert answer.error_code == ErrorCode.NONE
+    assert {each.name: each.partitions[0].error_code for each in answer.topics} == {
+        "mine": ErrorCode.NONE,
+        "secret": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "none": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    # Of a whole request Kafka says it at the top alone.
+    request.group_id = "another"
+    answer = await client.ask(request, 0, offset_delete.OffsetDeleteResponse)
+    assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+
+
+@pytest.mark.parametrize(("name", "need"), LISTS, ids=[name for name, _ in LISTS])
+def test_a_denied_thing_is_named_in_the_answer(name: str, need: Each) -> None:
+    api = APIS[name]
+    for version in range(api.min_version, api.max_version + 1):
+        request = request_of_one(api, need.field)
+        error = denied(need.operation, need.resource, "x")
+        response: Any = api.refuse(request, version, error)
+        lists = [getattr(response, each) for each in type(response)._declared]
+        assert [len(each) for each in lists if isinstance(each, list) and each] == [1]
+
+
+def request_of_one(api: Api, field: str) -> Any:
+    """Return a request with one thing in a list."""
+    (declared,) = (each for each in fields_of(api.request_class) if each.name == field)
+    assert isinstance(declared.type, Array)
+    element = declared.type.element
+    thing = element.struct() if isinstance(element, Nested) else "x"
+    request = api.request_class()
+    setattr(request, field, [thing])
+    return request
