@@ -4,10 +4,15 @@ partitions.
 
 from __future__ import annotations
 
-import pytest
+import time
 
+import pytest
+from kafka.protocol.admin import DescribeProducersRequest, DescribeProducersResponse
+
+from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
-from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.client import TIMEOUT_S
+from compat_tests.conftest import MakeName, MakeTopic, StartBroker
 from compat_tests.raw import Connection, Identity, batch
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
@@ -49,6 +54,34 @@ def test_an_older_epoch_is_refused_by_the_partition(broker: Broker, topic: MakeT
         assert connection.produce(orders, batch([b"a"], new, 0)).error_code == 0
         answer = connection.produce(orders, batch([b"b"], old, 1))
         assert answer.error_code == INVALID_PRODUCER_EPOCH
+
+
+def test_a_silent_producer_is_forgotten_at_the_next_check(
+    broker_kind: str, start_broker: StartBroker
+) -> None:
+    settings = {
+        "producer.id.expiration.ms": "1000",
+        "producer.id.expiration.check.interval.ms": "100",
+    }
+    broker = start_broker(broker_kind, settings)
+    create_topic(broker.bootstrap, "orders")
+    with Connection(broker.bootstrap) as connection:
+        identity = connection.producer(None)
+        assert connection.produce("orders", batch([b"a"], identity, 0)).error_code == 0
+        assert producer_ids(connection, "orders") == [identity.producer_id]
+        began_s = time.monotonic()
+        while producer_ids(connection, "orders") and time.monotonic() < began_s + TIMEOUT_S:
+            time.sleep(0.05)
+        assert 0.8 < time.monotonic() - began_s < 5
+
+
+def producer_ids(connection: Connection, topic: str) -> list[int]:
+    asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[0])
+    request = DescribeProducersRequest[0](topics=[asked])
+    ((partition,),) = [
+        each.partitions for each in connection.call(request, DescribeProducersResponse).topics
+    ]
+    return [each.producer_id for each in partition.active_producers]
 
 
 @pytest.mark.parametrize(

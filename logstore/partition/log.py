@@ -87,7 +87,6 @@ class PartitionLog:
         self._recovery_point_seen = 0
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
         self._steady_ms = steady_ms
-        self._expiration_due_ms = 0
         self._epoch_files = EpochFiles(ledger, topic_id)
         self._take_state(PartitionState())
 
@@ -121,7 +120,6 @@ class PartitionLog:
         self.leader_epoch = max(self.leader_epoch, state.leader_epochs.latest)
         stored_id = None if closed is None else closed.topic_id
         self._epoch_files.begin(state.leader_epochs.latest, stored_id)
-        self._expiration_due_ms = steady_ms + self.config.producer_id_expiration_check_interval_ms
         self._recovery_point_seen = ledger.recovery_point
         self.reader.begin(state)
         ledger.on_durable = self._on_durable
@@ -309,8 +307,6 @@ class PartitionLog:
                 self._note_aborted(header.base_offset)
         # The ledger asserts that a batch begins at its end, so state and ledger end alike.
         end_offset = state.end_offset
-        if steady_ms >= self._expiration_due_ms:
-            self.expire_producers(steady_ms)
         snapshots = self._snapshots
         snapshots.bytes_until_due -= header.batch_length + snapshots.bytes_of_a_batch
         if snapshots.bytes_until_due <= 0:
@@ -332,25 +328,13 @@ class PartitionLog:
         state = self.state
         self._epoch_files.write(state.leader_epochs, self.leader_epoch, state.end_offset)
 
-    def expire_producers_if_due(self) -> bool:
-        """Do as `expire_producers` every `producer.id.expiration.check.interval.ms`; return whether
-        it was time.
-        """
-        steady_ms = self._steady_ms()
-        is_due = steady_ms >= self._expiration_due_ms
-        if is_due:
-            self.expire_producers(steady_ms)
-        return is_due
-
     def expire_producers(self, steady_ms: int) -> list[int]:
         """Forget producers that were silent for `producer.id.expiration.ms`. Returns their ids.
 
         A producer with an open transaction stays.
         """
-        config = self.config
-        self._expiration_due_ms = steady_ms + config.producer_id_expiration_check_interval_ms
         return self.producers.expire(
-            steady_ms - config.producer_id_expiration_ms, self.transactions.open_producer_ids()
+            steady_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
         )
 
     # Becoming durable.

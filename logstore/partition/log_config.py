@@ -47,7 +47,6 @@ class LogConfig:
     max_compaction_lag_ms: int = INT64_MAX
     #: A producer that has no open transaction and is silent for this long is forgotten.
     producer_id_expiration_ms: int = 24 * 3600 * 1000
-    producer_id_expiration_check_interval_ms: int = 600_000
     #: A snapshot of the producers is taken after so many bytes, besides those at segment rolls;
     #: after fewer where batches are small.
     snapshot_interval_bytes: int = 64 << 20

@@ -89,6 +89,7 @@ class Healing:
         self._transactions = transactions
         self._participants = participants
         self._background = Background(fail)
+        self._forgetting = Background(fail)
         #: How many open transactions of a partition were adopted, committed, aborted.
         self.counts: Counter[Remedy] = Counter()
 
@@ -100,10 +101,12 @@ class Healing:
         await self.sweep(asks_peers=False)
         if self._config.transaction_healing_interval_ms:
             self._background.start(self._sweep_periodically())
+        self._forgetting.start(self._forget_silent_producers())
 
     async def stop(self) -> None:
         """Sweep no more; what is left the next start finds."""
         self._background.cancel()
+        self._forgetting.cancel()
 
     async def sweep(self, *, asks_peers: bool = True) -> None:
         """Look at every open transaction of every partition once; return when all that was done
@@ -112,9 +115,6 @@ class Healing:
         logs = ((topic.name, log) for topic in self._topics.all() for log in topic.local)
         for number, (name, log) in enumerate(logs, 1):
             if number % _SLICE == 0:
-                await asyncio.sleep(0)
-            # An append does that too; here it is done for partitions without writes.
-            if log.expire_producers_if_due():
                 await asyncio.sleep(0)
             if ended:
                 log.producers.forget_ended(ended, log.transactions.open_producer_ids())
@@ -134,6 +134,17 @@ class Healing:
         while True:
             await asyncio.sleep(interval_s)
             await self.sweep()
+
+    async def _forget_silent_producers(self) -> None:
+        """Forget producers that were silent for `producer.id.expiration.ms`, time and again."""
+        while True:
+            await asyncio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
+            logs = (log for topic in self._topics.all() for log in topic.local)
+            for number, log in enumerate(logs, 1):
+                # Of many producers it takes milliseconds.
+                if number % _SLICE == 0 or log.producers:
+                    await asyncio.sleep(0)
+                log.expire_producers(self._clock.steady_ms())
 
     async def _answers(self, found: Sequence[OpenTransaction], asks_peers: bool) -> Answers:
         """Return what other nodes know of those producers that no coordinator here knows."""

@@ -97,7 +97,6 @@ def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
         min_compaction_lag_ms=config.min_compaction_lag_ms,
         max_compaction_lag_ms=config.max_compaction_lag_ms,
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
-        producer_id_expiration_check_interval_ms=broker.producer_id_expiration_check_interval_ms,
     )
 
 

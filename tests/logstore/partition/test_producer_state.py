@@ -179,19 +179,6 @@ def test_expiry_goes_by_the_brokers_clock_not_by_the_records_timestamps() -> Non
     assert partition.log.expire_producers(partition.now_ms + 4_999) == []
 
 
-def test_silent_producers_are_looked_for_at_the_configured_interval() -> None:
-    config = LogConfig(
-        producer_id_expiration_ms=2_000, producer_id_expiration_check_interval_ms=3_000
-    )
-    partition = SteppedPartition(config)
-    partition.append(b"a", producer_id=1, epoch=0, sequence=0)
-    partition.now_ms += 2_999
-    assert not partition.log.expire_producers_if_due()
-    partition.now_ms += 1
-    partition.append(b"b", producer_id=2, epoch=0, sequence=0)
-    assert set(partition.log.producers) == {2}
-
-
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_producer_falls_silent_only_while_the_broker_runs(*, is_clean: bool) -> None:
     config = LogConfig(producer_id_expiration_ms=5_000, snapshot_interval_bytes=1)

@@ -156,21 +156,28 @@ async def test_an_id_long_unused_is_forgotten_by_a_tombstone_also_after_a_restar
     assert again.transactions.find("tx") is None
 
 
-async def test_silent_producers_are_forgotten_in_a_partition_that_nobody_writes_to(
+async def test_silent_producers_are_forgotten_in_a_partition_without_writes(
     start_broker: StartBroker, connect: Connect
 ) -> None:
     clock = MovedClock()
-    broker = await start_broker({"producer.id.expiration.ms": "3600000"}, clock=clock)
+    settings = {
+        "producer.id.expiration.ms": "3600000",
+        "producer.id.expiration.check.interval.ms": "10",
+        "transaction.healing.interval.ms": "0",
+    }
+    broker = await start_broker(settings, clock=clock)
     broker.topics.create("a", 1)
     producer = RawProducer(await connect(broker), "tx")
     assert await producer.init() == await producer.produce(12) == ErrorCode.NONE
     log = broker.topics.partition("a", 0)
     clock.passed_ms = 3_600_000
-    await broker.healing.sweep()
+    await asyncio.sleep(0.1)
     assert list(log.producers) == [producer.identity.producer_id]  # its transaction is open
     assert await producer.end(commit=False, version=5) == ErrorCode.NONE
     clock.passed_ms *= 3
-    await broker.healing.sweep()
+    deadline = time.monotonic() + 10
+    while log.producers and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
     assert not log.producers
 
 
