@@ -22,9 +22,10 @@ from coordinator.transactions.metadata import TopicPartition
 class Question:
     """One question to a coordinator, about what a producer's transaction holds."""
 
-    __slots__ = ("producer_epoch", "producer_id", "void")
+    __slots__ = ("producer_epoch", "producer_id", "transactional_id", "void")
 
-    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+    def __init__(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         #: The partitions that got a marker of the producer since the question was asked.
@@ -37,8 +38,9 @@ class RememberedHolds:
     __slots__ = ("_asked", "_held")
 
     def __init__(self) -> None:
-        #: By producer id: its epoch, and the partitions that its transaction holds.
-        self._held: dict[int, tuple[int, set[TopicPartition]]] = {}
+        #: By producer id: its epoch, the partitions that its transaction holds, and the
+        #: transactional id: a request that names another one has no rights to the transaction.
+        self._held: dict[int, tuple[int, set[TopicPartition], str]] = {}
         #: By producer id: the questions that have no answer yet.
         self._asked: dict[int, list[Question]] = {}
 
@@ -46,14 +48,26 @@ class RememberedHolds:
         """The number of producers of whom something is remembered or asked."""
         return len(self._held.keys() | self._asked.keys())
 
-    def holds(self, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
-        """Return whether the producer's transaction of this epoch is known to hold `partition`."""
+    def holds(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+    ) -> bool:
+        """Return whether the id's transaction, of this producer and epoch, is known to hold
+        `partition`."""
         held = self._held.get(producer_id)
-        return held is not None and held[0] == producer_epoch and partition in held[1]
+        return (
+            held is not None
+            and held[0] == producer_epoch
+            and partition in held[1]
+            and held[2] == transactional_id
+        )
 
-    def ask(self, producer_id: int, producer_epoch: int) -> Question:
+    def ask(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Question:
         """Begin a question. It ends with `answered`, whatever becomes of it."""
-        question = Question(producer_id, producer_epoch)
+        question = Question(transactional_id, producer_id, producer_epoch)
         self._asked.setdefault(producer_id, []).append(question)
         return question
 
@@ -67,9 +81,15 @@ class RememberedHolds:
         asked.remove(question)
         if not asked:
             del self._asked[producer_id]
-        self.told(producer_id, epoch, set(held) - question.void)
+        self.told(question.transactional_id, producer_id, epoch, set(held) - question.void)
 
-    def told(self, producer_id: int, producer_epoch: int, held: set[TopicPartition]) -> None:
+    def told(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        held: set[TopicPartition],
+    ) -> None:
         """Remember what a coordinator has said by itself.
 
         `held` as in `answered`. Call it in order with the coordinator's markers: what was said
@@ -79,7 +99,7 @@ class RememberedHolds:
             return
         known = self._held.get(producer_id)
         if known is None or known[0] < producer_epoch:
-            self._held[producer_id] = (producer_epoch, held)
+            self._held[producer_id] = (producer_epoch, held, transactional_id)
         elif known[0] == producer_epoch:
             known[1].update(held)
 
@@ -100,7 +120,7 @@ class RememberedHolds:
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone, or this node leads none of it any more: no marker of it will come."""
-        for producer_id, (_, partitions) in [*self._held.items()]:
+        for producer_id, (_, partitions, _) in [*self._held.items()]:
             partitions.difference_update([one for one in partitions if one.topic == topic])
             if not partitions:
                 del self._held[producer_id]

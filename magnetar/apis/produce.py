@@ -294,7 +294,7 @@ class _Appending:
         partition = TopicPartition(log.topic, log.partition)
         version = self._context.version
         adds = version >= PRODUCE_ADDS_SINCE
-        if elsewhere.holds(*producer, partition):
+        if elsewhere.holds(transactional_id, *producer, partition):
             if adds:
                 log.producers.check_beginning(header)
             return True

@@ -106,7 +106,7 @@ class _Asking:
             # Before the transaction holds anything: this may be the wrong node for the group.
             self._services.groups.shards.of(request.group_id)
             partition = _partition_of(self._services, request.group_id)
-            if not self._elsewhere.holds(*producer, partition):
+            if not self._elsewhere.holds(request.transactional_id, *producer, partition):
                 yield partial(
                     self._elsewhere.ask,
                     request.transactional_id,
@@ -226,12 +226,12 @@ def _hold(
     """Make sure that the producer's transaction holds the group's partition."""
     is_abortable_known = version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
     elsewhere = services.holds_elsewhere
+    producer = (request.transactional_id, request.producer_id, request.producer_epoch)
     if elsewhere is not None and elsewhere.is_elsewhere(request.transactional_id):
         partition = _partition_of(services, request.group_id)
         # `ask` has returned in this step. Its answer was durable before it came.
-        assert elsewhere.holds(request.producer_id, request.producer_epoch, partition)
+        assert elsewhere.holds(*producer, partition)
         return []
-    producer = (request.transactional_id, request.producer_id, request.producer_epoch)
     # KIP-890: such a producer sends no AddOffsetsToTxn, so the group's partition is added here.
     if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
         return [services.transactions.hold_offsets(*producer, request.group_id)]

@@ -106,9 +106,15 @@ class HoldsElsewhere:
             return False  # It is refused here.
         return self._coordinators.node_of(transactional_id) != self._coordinators.own_id
 
-    def holds(self, producer_id: int, producer_epoch: int, partition: TopicPartition) -> bool:
+    def holds(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+    ) -> bool:
         """Return whether data may be appended in this step."""
-        return self._held.holds(producer_id, producer_epoch, partition)
+        return self._held.holds(transactional_id, producer_id, producer_epoch, partition)
 
     async def ask(
         self,
@@ -136,7 +142,7 @@ class HoldsElsewhere:
                 if code is not ErrorCode.NONE:
                     where = f"{partition.topic}-{partition.partition}"
                     raise KafkaError(code, f"{transactional_id}: its coordinator refuses {where}")
-            if all(self.holds(*identity, partition) for partition in partitions):
+            if all(self.holds(transactional_id, *identity, one) for one in partitions):
                 return
         # Markers arrive as fast as answers: the producer is being fenced.
         raise KafkaError(unreachable, f"{transactional_id} ends while it is asked about")
@@ -150,7 +156,8 @@ class HoldsElsewhere:
             for index in topic.partitions
             if leader_of(topic.name, index) == own_id
         }
-        self._held.told(request.producer_id, request.producer_epoch, held)
+        identity = request.producer_id, request.producer_epoch
+        self._held.told(request.transactional_id, *identity, held)
 
     async def adopt(
         self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
@@ -168,7 +175,7 @@ class HoldsElsewhere:
     async def _answer(self, asked: Asked, unreachable: ErrorCode) -> Codes:
         """Return the codes of one question; what is held is remembered."""
         node_id = self._coordinators.node_of(asked.transactional_id)
-        question = self._held.ask(*asked.identity)
+        question = self._held.ask(asked.transactional_id, *asked.identity)
         codes: Codes = {}
         try:
             codes = await self.calls.ask(node_id, asked)

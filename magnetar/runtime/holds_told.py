@@ -98,6 +98,7 @@ class HoldsTold:
             return
         for node_id, topics in by_node.items():
             told = HoldsToldRequest(
+                transactional_id=transactional_id,
                 producer_id=txn.producer_id,
                 producer_epoch=txn.producer_epoch,
                 topics=[HeldTopic(name=name, partitions=some) for name, some in topics.items()],

@@ -61,6 +61,7 @@ class FindProducersResponse(Message, api_key=20_003, versions="0"):
 class HoldsToldRequest(Message, api_key=20_004, versions="0"):
     """A coordinator's transaction holds partitions of the node, durably. It has no answer."""
 
+    transactional_id: str = ""
     producer_id: int64 = 0
     producer_epoch: int16 = 0
     topics: list[HeldTopic] = []

@@ -13,66 +13,68 @@ A, B = TopicPartition("a", 0), TopicPartition("a", 1)
 
 def test_what_the_coordinator_holds_is_remembered_until_the_marker() -> None:
     holds = RememberedHolds()
-    holds.answered(holds.ask(1, 0), [A, B])
-    assert holds.holds(1, 0, A) and holds.holds(1, 0, B)
+    holds.answered(holds.ask("id", 1, 0), [A, B])
+    assert holds.holds("id", 1, 0, A) and holds.holds("id", 1, 0, B)
     holds.on_marker(1, A)
-    assert not holds.holds(1, 0, A) and holds.holds(1, 0, B)
+    assert not holds.holds("id", 1, 0, A) and holds.holds("id", 1, 0, B)
     holds.on_marker(1, B)
     assert not len(holds)
 
 
 def test_an_answer_about_a_transaction_that_has_ended_meanwhile_holds_nothing() -> None:
     holds = RememberedHolds()
-    question = holds.ask(1, 0)
+    question = holds.ask("id", 1, 0)
     holds.on_marker(1, A)
     holds.answered(question, [A, B])
-    assert not holds.holds(1, 0, A) and holds.holds(1, 0, B)
+    assert not holds.holds("id", 1, 0, A) and holds.holds("id", 1, 0, B)
 
 
 def test_only_what_was_answered_is_held() -> None:
     holds = RememberedHolds()
-    holds.answered(holds.ask(1, 0), [B])
-    assert not holds.holds(1, 0, A)
-    holds.answered(holds.ask(2, 0))
-    assert not holds.holds(2, 0, A) and len(holds) == 1
+    holds.answered(holds.ask("id", 1, 0), [B])
+    assert not holds.holds("id", 1, 0, A)
+    holds.answered(holds.ask("id", 2, 0))
+    assert not holds.holds("id", 2, 0, A) and len(holds) == 1
 
 
 def test_another_epoch_is_asked_for_again() -> None:
     holds = RememberedHolds()
-    holds.answered(holds.ask(1, 4), [A])
-    assert not holds.holds(1, 5, A) and not holds.holds(1, 3, A)
-    holds.answered(holds.ask(1, 5), [A])
-    assert holds.holds(1, 5, A) and not holds.holds(1, 4, A)
+    holds.answered(holds.ask("id", 1, 4), [A])
+    assert not holds.holds("id", 1, 5, A) and not holds.holds("id", 1, 3, A)
+    holds.answered(holds.ask("id", 1, 5), [A])
+    assert holds.holds("id", 1, 5, A) and not holds.holds("id", 1, 4, A)
 
 
 def test_a_late_answer_about_an_earlier_epoch_takes_nothing_from_the_later_one() -> None:
     holds = RememberedHolds()
-    late = holds.ask(1, 4)
-    holds.answered(holds.ask(1, 5), [A])
+    late = holds.ask("id", 1, 4)
+    holds.answered(holds.ask("id", 1, 5), [A])
     holds.answered(late, [A])
-    assert holds.holds(1, 5, A) and not holds.holds(1, 4, A)
+    assert holds.holds("id", 1, 5, A) and not holds.holds("id", 1, 4, A)
 
 
 def test_what_was_told_is_held_until_the_marker_as_an_answer_is() -> None:
     holds = RememberedHolds()
-    holds.told(1, 4, {A})
-    holds.told(1, 4, {B})
-    assert holds.holds(1, 4, A) and holds.holds(1, 4, B) and not holds.holds(1, 5, A)
-    holds.told(1, 3, {A})
-    assert holds.holds(1, 4, A) and not holds.holds(1, 3, A), "an earlier epoch is over"
+    holds.told("id", 1, 4, {A})
+    holds.told("id", 1, 4, {B})
+    assert (
+        holds.holds("id", 1, 4, A) and holds.holds("id", 1, 4, B) and not holds.holds("id", 1, 5, A)
+    )
+    holds.told("id", 1, 3, {A})
+    assert holds.holds("id", 1, 4, A) and not holds.holds("id", 1, 3, A), "an earlier epoch is over"
     holds.on_marker(1, A)
-    assert not holds.holds(1, 4, A) and holds.holds(1, 4, B)
-    holds.told(2, 0, set())
+    assert not holds.holds("id", 1, 4, A) and holds.holds("id", 1, 4, B)
+    holds.told("id", 2, 0, set())
     assert len(holds) == 1
 
 
 def test_a_topic_that_is_gone_is_forgotten() -> None:
     holds = RememberedHolds()
     other = TopicPartition("b", 0)
-    holds.answered(holds.ask(1, 0), [A, other])
-    holds.answered(holds.ask(2, 0), [B])
+    holds.answered(holds.ask("id", 1, 0), [A, other])
+    holds.answered(holds.ask("id", 2, 0), [B])
     holds.forget_topic("a")
-    assert holds.holds(1, 0, other) and not holds.holds(1, 0, A) and len(holds) == 1
+    assert holds.holds("id", 1, 0, other) and not holds.holds("id", 1, 0, A) and len(holds) == 1
 
 
 @given(st.lists(st.tuples(st.sampled_from("aqm"), st.integers(0, 1), st.sampled_from([A, B]))))
@@ -84,7 +86,7 @@ def test_nothing_is_held_that_got_a_marker_since_it_was_asked_for(
     asked_for: dict[tuple[int, TopicPartition], int] = {}
     for now, (step, producer_id, partition) in enumerate(steps):
         if step == "q":
-            open_questions.append((holds.ask(producer_id, 0), now, producer_id, partition))
+            open_questions.append((holds.ask("id", producer_id, 0), now, producer_id, partition))
         elif step == "m":
             holds.on_marker(producer_id, partition)
             last_marker[producer_id, partition] = now
@@ -95,4 +97,4 @@ def test_nothing_is_held_that_got_a_marker_since_it_was_asked_for(
             asked_for[key] = max(began, asked_for.get(key, -1))
         for key in [(one, each) for one in (0, 1) for each in (A, B)]:
             is_valid = asked_for.get(key, -1) > last_marker.get(key, -1)
-            assert holds.holds(key[0], 0, key[1]) == is_valid
+            assert holds.holds("id", key[0], 0, key[1]) == is_valid

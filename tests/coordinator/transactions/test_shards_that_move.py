@@ -46,18 +46,18 @@ def test_a_shard_is_in_the_index_from_its_joining_until_it_leaves() -> None:
 
 def test_what_a_partition_holds_is_forgotten_with_it_alone() -> None:
     holds = RememberedHolds()
-    question = holds.ask(7, 0)
+    question = holds.ask("id", 7, 0)
     holds.answered(question, (HERE, THERE))
     holds.forget_partition(HERE)
-    assert not holds.holds(7, 0, HERE) and holds.holds(7, 0, THERE)
+    assert not holds.holds("id", 7, 0, HERE) and holds.holds("id", 7, 0, THERE)
 
 
 def test_an_answer_about_a_partition_that_has_gone_meanwhile_is_void() -> None:
     holds = RememberedHolds()
-    question = holds.ask(7, 0)
+    question = holds.ask("id", 7, 0)
     holds.forget_partition(HERE)
     holds.answered(question, (HERE, THERE))
-    assert not holds.holds(7, 0, HERE) and holds.holds(7, 0, THERE)
+    assert not holds.holds("id", 7, 0, HERE) and holds.holds("id", 7, 0, THERE)
 
 
 def test_a_former_coordinator_is_fenced_for_the_producers_of_its_successor() -> None:

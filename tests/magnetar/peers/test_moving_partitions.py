@@ -398,7 +398,7 @@ async def test_what_is_remembered_of_a_hold_goes_with_the_partition(nodes: Movin
     assert await txn.produce(1, away, b"one") is ErrorCode.NONE
     held = nodes.nodes[1].among_peers
     assert held is not None
-    identity = (txn.producer_id, txn.epoch)
+    identity = (txn.id, txn.producer_id, txn.epoch)
     assert held.holds.holds(*identity, TopicPartition("a", away))
     await move(nodes, "a", away, 0)
     assert not held.holds.holds(*identity, TopicPartition("a", away))

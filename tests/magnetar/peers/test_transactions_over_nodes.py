@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,31 @@ async def test_data_that_no_transaction_holds_is_refused(nodes: NodesInOne) -> N
     client.sequences.clear()
     assert await client.produce(1, version=9) == ErrorCode.INVALID_TXN_STATE
     assert nodes.log(1).log_end_offset == 0
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+async def test_who_names_another_id_writes_into_no_transaction(
+    nodes: NodesInOne, version: int
+) -> None:
+    client = Client(nodes, 0, version)
+    await client.init()
+    await client.write(0, 1)
+    assert await client.send_offset(1, 17) == ErrorCode.NONE
+    # As a user would that has rights to an id of its own, coordinated by the same node.
+    own = client.transactional_id
+    client.transactional_id = next(
+        name
+        for number in count()
+        if nodes.any().nodes.node_of(name := f"another-{number}") == client.coordinator
+    )
+    for node_id in (0, 1):
+        assert await client.produce(node_id) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    code = await client.send_offset(1, 99, adds=False)
+    assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    client.transactional_id = own
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert [committed(nodes, one) for one in (0, 1)] == [1, 1]
+    assert await committed_offset(nodes, 1) == 17
 
 
 @pytest.mark.parametrize("version", [V1, V2])

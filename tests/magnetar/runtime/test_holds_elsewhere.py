@@ -89,9 +89,11 @@ class Coordinator:
 @pytest.mark.parametrize("adds", [True, False])
 async def test_what_the_coordinator_holds_may_be_written_to(adds: bool) -> None:
     coordinator = Coordinator()
-    assert not coordinator.holds.holds(*PRODUCER, A0)
+    assert not coordinator.holds.holds("tx", *PRODUCER, A0)
     await coordinator.ask(adds=adds)
-    assert coordinator.holds.holds(*PRODUCER, A0) and coordinator.holds.holds(*PRODUCER, A1)
+    for partition in (A0, A1):
+        assert coordinator.holds.holds("tx", *PRODUCER, partition)
+        assert not coordinator.holds.holds("another", *PRODUCER, partition)
     assert coordinator.asked == [(not adds, PRODUCER.producer_epoch)]
 
 
@@ -112,7 +114,7 @@ async def test_a_producer_whose_transactions_end_as_fast_as_it_asks_is_sent_away
     coordinator.meanwhile = lambda: coordinator.held.on_marker(PRODUCER.producer_id, A0)
     with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
         await coordinator.ask()
-    assert not coordinator.holds.holds(*PRODUCER, A0)
+    assert not coordinator.holds.holds("tx", *PRODUCER, A0)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ async def test_what_the_coordinator_refuses_is_refused(
     coordinator.code = code
     with pytest.raises(KafkaError, match=told.name):
         await coordinator.ask(is_abortable_known=is_abortable_known)
-    assert not coordinator.holds.holds(*PRODUCER, A0) and not len(coordinator.held)
+    assert not coordinator.holds.holds("tx", *PRODUCER, A0) and not len(coordinator.held)
 
 
 async def test_a_coordinator_that_does_not_answer_holds_nothing() -> None:

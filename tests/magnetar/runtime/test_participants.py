@@ -54,15 +54,15 @@ async def test_what_ends_without_a_marker_is_remembered_no_more(is_owed_elsewher
     its successor asks for the markers that are missing: a partition without data needs none."""
     world, held = World(), RememberedHolds()
     participants = LocalParticipants(world, world.pending_acks(), Turns(), held)
-    question = held.ask(*DATA)
-    held.told(*DATA, {A0})
+    question = held.ask("tx", *DATA)
+    held.told("tx", *DATA, {A0})
     work = MarkerWork("tx", *DATA, False, frozenset({A0}), TRANSACTION_VERSION_1)
     if is_owed_elsewhere:
         participants.append_owed(work, A0, Part.MISSING_MARKERS, 0, world.now_ms)
     else:
         list(participants.append([work], Part.MISSING_MARKERS, 0, world.now_ms, []))
     held.answered(question, {A0})
-    assert not held.holds(*DATA, A0)
+    assert not held.holds("tx", *DATA, A0)
     assert world.markers(A0) == []
 
 
