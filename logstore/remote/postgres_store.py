@@ -50,6 +50,9 @@ _TROUBLE = (
     asyncpg.InternalClientError,
 )
 
+#: What a server says that ends a connection, or is about to.
+_LOST = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
+
 #: A commit that takes longer counts as lost: below the lease, so that there is time to ask. More
 #: for its bytes: a commit that is given up is sent again, and would never end.
 _COMMIT_S = 4.0
@@ -92,7 +95,10 @@ class PostgresStore:
         #: Made where it is first used: without a standby it never is.
         self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
-        self._readers: asyncpg.Pool[Any] | None = None
+        self._reading_slots = asyncio.Semaphore(_READERS)
+        #: Connections for reads: those that wait for one, and those that are at work.
+        self._idle_readers: list[asyncpg.Connection[Any]] = []
+        self._lent_readers: set[asyncpg.Connection[Any]] = set()
         #: Whether commits have to be proven by others.
         self._has_standby = False
         #: Connections for proofs that are not in use, each with its statement.
@@ -154,7 +160,7 @@ class PostgresStore:
                     *fence, *_chunk_columns(changes.chunks), timeout=limit_s
                 )
         except _TROUBLE as error:
-            self._give_up()
+            self._lose(error)
             raise OutcomeUnknown(f"commit {number}: {_told(error)}") from error
         if done is None:
             raise self._fenced(number)
@@ -259,7 +265,7 @@ class PostgresStore:
         try:
             return await self._connection.fetch(statement, *arguments, timeout=_CONNECT_S)
         except _TROUBLE as error:
-            self._give_up()
+            self._lose(error)
             raise StoreUnavailable(_told(error)) from error
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
@@ -343,9 +349,24 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._give_up()
-        if self._readers is not None:
-            readers, self._readers = self._readers, None
-            readers.terminate()
+        self._end_readers()
+
+    def _lose(self, error: Exception) -> None:
+        """Let go of what may lead to a server that is gone, after this error of a commit.
+
+        Its host may have vanished: a read there waits for half a minute, and shows what was. A
+        server that refuses is there: its disk may be full, and reads go on.
+        """
+        self._give_up()
+        if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _LOST):
+            self._end_readers()
+
+    def _end_readers(self) -> None:
+        """End all reads at once; later ones connect anew."""
+        while self._idle_readers:
+            self._idle_readers.pop().terminate()
+        for reader in self._lent_readers:
+            reader.terminate()
 
     def _give_up(self) -> None:
         """Let go of the connections for commits at once: the server may still be at work."""
@@ -356,29 +377,41 @@ class PostgresStore:
         while self._provers:
             self._provers.pop()[0].terminate()
 
-    async def _set_up_reader(self, reader: asyncpg.Connection[Any]) -> None:
-        await reader.execute(self._set_for_reads, timeout=_CONNECT_S)
-
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[Any]:
-        """Lend a connection for reads. Raises StoreUnavailable."""
-        try:
-            if self._readers is None:
-                self._readers = asyncpg.create_pool(
-                    self._url,
-                    min_size=0,
-                    max_size=_READERS,
-                    command_timeout=_READ_S,
-                    timeout=_CONNECT_S,
-                    init=self._set_up_reader,
-                    # What was set stays: nothing of one reader's is in the way of the next.
-                    reset=_kept,
-                )
-                await self._readers
-            async with self._readers.acquire() as reader:
+        """Lend a connection for reads; whatever goes wrong costs it. Raises StoreUnavailable."""
+        async with self._reading_slots:
+            reader = None
+            try:
+                reader = self._idle_reader() or await self._new_reader()
+                self._lent_readers.add(reader)
                 yield reader
-        except _TROUBLE as error:
-            raise StoreUnavailable(_told(error)) from error
+                self._lent_readers.remove(reader)
+                self._idle_readers.append(reader)
+                reader = None
+            except _TROUBLE as error:
+                raise StoreUnavailable(_told(error)) from error
+            finally:
+                if reader is not None:
+                    self._lent_readers.discard(reader)
+                    reader.terminate()
+
+    def _idle_reader(self) -> asyncpg.Connection[Any] | None:
+        """Return a connection that waits for a read, but for those that the server has ended."""
+        while self._idle_readers:
+            reader = self._idle_readers.pop()
+            if not reader.is_closed():
+                return reader
+        return None
+
+    async def _new_reader(self) -> asyncpg.Connection[Any]:
+        connection = await asyncpg.connect(self._url, timeout=_CONNECT_S, command_timeout=_READ_S)
+        try:
+            await connection.execute(self._set_for_reads, timeout=_CONNECT_S)
+        except BaseException:  # whatever ends it, a cancellation too
+            connection.terminate()
+            raise
+        return connection
 
 
 def _setting(settings: Mapping[str, str]) -> str:
@@ -387,12 +420,6 @@ def _setting(settings: Mapping[str, str]) -> str:
     A pooler of sessions (PgBouncer) refuses connections that are asked for with such settings.
     """
     return "; ".join([*(f"SET {name} = '{value}'" for name, value in settings.items()), _UNLIMITED])
-
-
-async def _kept(reader: asyncpg.Connection[Any]) -> None:
-    """Leave a connection as it is when it goes back to its pool, but for a transaction."""
-    if reader.is_in_transaction():
-        await reader.execute("ROLLBACK", timeout=_CONNECT_S)
 
 
 def _size_bytes(changes: Changes) -> int:

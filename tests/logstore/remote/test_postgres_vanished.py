@@ -1,0 +1,116 @@
+"""The host of PostgreSQL vanishes: its connections stay open, and nothing comes from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+
+from logstore.remote import postgres_store
+from logstore.remote.commit_store import (
+    Changes,
+    Chunk,
+    Commit,
+    LogKey,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
+from logstore.remote.postgres_store import PostgresStore
+from tests.logstore.remote.stored_nodes import make_tables, start_node
+from tests.postgresql import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]
+
+KEY = LogKey(UUID(int=1), 0)
+CHUNKS = [Chunk(KEY, 0, 1, b"batches")]
+
+
+class Way:
+    """The way to a server, which may lead to another host from some moment on."""
+
+    def __init__(self, url: str) -> None:
+        self._target = urlsplit(url)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> str:
+        """Return the URL that leads through it."""
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        port = self._server.sockets[0].getsockname()[1]
+        own = self._target.netloc.rpartition("@")[0]
+        return self._target._replace(netloc=f"{own}@127.0.0.1:{port}").geturl()
+
+    async def _connected(self, client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        target = self._target
+        server, forth = await asyncio.open_connection(target.hostname, target.port)
+        self._writers += (forth, back)
+        for reader, writer in ((client, forth), (server, back)):
+            self._tasks.append(asyncio.ensure_future(_pass(reader, writer)))
+
+    def vanish(self) -> None:
+        """Let nothing through that has come this way so far; who connects anew is served."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.vanish()
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+    writer.close()
+
+
+@asynccontextmanager
+async def store_on(way: Way, url: str) -> AsyncIterator[PostgresStore]:
+    """Connect as node 1, commit a chunk, and read it."""
+    await make_tables(url)
+    await start_node(url, 1, 1)
+    store = PostgresStore(await way.open())
+    store.begin_as(1, 1)
+    await store.connect()
+    await store.commit(Commit(1, 0, Changes(CHUNKS)))
+    assert await store.read(KEY, 0, 100, 1) == CHUNKS
+    yield store
+    await store.close()
+    await way.close()
+
+
+@pytest.mark.timeout(30)
+async def test_reads_go_to_the_server_that_commits_go_to(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait for the one that has vanished would wait for half a minute."""
+    monkeypatch.setattr(postgres_store, "_COMMIT_S", 0.3)
+    way = Way(postgres_url)
+    async with store_on(way, postgres_url) as store:
+        way.vanish()
+        reading = asyncio.ensure_future(store.read(KEY, 0, 100, 1))
+        with pytest.raises(OutcomeUnknown):
+            await store.commit(Commit(2, 1))
+        async with asyncio.timeout(5):
+            with pytest.raises(StoreUnavailable):
+                await reading
+            await store.connect()
+            assert await store.read(KEY, 0, 100, 1) == CHUNKS
+
+
+async def test_reads_go_on_while_commits_are_refused(postgres_url: str) -> None:
+    """A full disk refuses commits alone."""
+    way = Way(postgres_url)
+    async with store_on(way, postgres_url) as store, store._reading() as reader:
+        with pytest.raises(OutcomeUnknown, match="duplicate"):
+            await store.commit(Commit(2, 1, Changes(CHUNKS)))
+        assert await reader.fetchval("SELECT 1") == 1
