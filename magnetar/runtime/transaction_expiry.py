@@ -2,9 +2,9 @@
 
 One alarm is set to the earliest deadline of all ids, so a timeout is met to the millisecond and
 nothing sweeps; the wall clock may be set meanwhile. An id is idle from the moment at which its last
-transaction would have timed out: until then nothing looks at it. The rules are in
-`coordinator.transactions.expire`. No client waits for any of it; the log names the client that let
-a transaction time out.
+transaction would have timed out, where that is soon beside its idle time: until then nothing looks
+at it. The rules are in `coordinator.transactions.expire`. No client waits for any of it; the log
+names the client that let a transaction time out.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from magnetar.runtime.transaction_clients import TransactionClients
 #: Decisions in one turn of the event loop, a few milliseconds: where thousands are due at once,
 #: clients are served in between.
 _SLICE = 50
+#: An id is forgotten late by this part of its idle time at most.
+_LATE = 10
 
 _log = get_logger("transactions")
 
@@ -76,7 +78,7 @@ class TransactionExpiry:
             known is not None
             and txn.state in ENDED
             and txn.parent_id is None
-            and known[0] <= txn.updated_at_ms + min(txn.timeout_ms, idle_ms)
+            and known[0] <= txn.updated_at_ms + min(txn.timeout_ms, idle_ms // _LATE)
         ):
             # Every transaction ends, and few ids stay idle: the look that is set for its timeout
             # finds out (`_expire`).

@@ -328,6 +328,23 @@ async def test_an_id_is_forgotten_in_time_where_it_is_idle_for_less_than_its_tim
         assert (broker.transactions.find("tx") is not None) is is_known, passed_ms
 
 
+async def test_an_id_is_forgotten_in_time_though_its_last_change_came_while_it_was_idle(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    clock = MovedClock()
+    broker = await start_broker({"transactional.id.expiration.ms": "10000"}, clock=clock)
+    producer = RawProducer(await connect(broker), "tx")
+    assert await producer.init(60_000) == ErrorCode.NONE
+    clock.passed_ms = 5_000
+    # It aborts nothing, and raises the epoch.
+    assert await producer.end(commit=False, version=5) == ErrorCode.NONE
+    broker.transactions.store.commits.complete_all()
+    for passed_ms, is_known in ((10_100, True), (14_000, True), (15_500, False)):
+        clock.passed_ms = passed_ms
+        broker.transactions.expire_due()
+        assert (broker.transactions.find("tx") is not None) is is_known, passed_ms
+
+
 @pytest.mark.parametrize("version", [4, 5])
 async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
     start_broker: StartBroker, connect: Connect, version: int
