@@ -89,6 +89,8 @@ class RemoteLedger(CommittedLedger):
 
     #: The commit that makes a roll durable has its snapshot too, or comes before any trim up to it.
     trimmed = ()
+    #: Of large logs a commit takes some, and leaves the others to the next.
+    is_synced_with_others = False
 
     def __init__(
         self,

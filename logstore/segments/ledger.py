@@ -317,6 +317,10 @@ class Appends(Protocol):
     def durable_end_offset(self) -> int:
         """Everything below is durable in the sense of the configured `Durability`."""
 
+    @property
+    def is_synced_with_others(self) -> bool:
+        """Whether a sync covers all that was appended before it began, to whichever ledger."""
+
     def append(
         self,
         batch: Buffer,

@@ -67,6 +67,8 @@ class CommittedLedger(ABC):
     Subclasses say what a sync covers (`begin_sync`), and where the ledger starts and ends.
     """
 
+    is_synced_with_others = True
+
     def __init__(self, syncs: Syncs, start_offset: int = 0) -> None:
         self.on_durable: Callable[[int], None] = _ignore
         self.on_roll: Callable[[int], None] = _ignore

@@ -128,9 +128,10 @@ class _Appending:
         self._held: tuple[PartitionLog, int] | None = None
         self._responses: list[TopicProduceResponse] = []
         self._pending: list[_Pending] = []
-        #: The end offset to wait for, of each log: one step's appends need not be durable together.
-        #: A duplicate waits for its original, and in a cluster large logs take turns.
-        self._awaited: dict[PartitionLog, int] = {}
+        #: The logs and end offsets to wait for: one of a topic, whose partitions are deleted
+        #: together, where one sync covers them all. Each log where not; and for a duplicate, which
+        #: waits for its original.
+        self._awaited: dict[Topic | PartitionLog, tuple[PartitionLog, int]] = {}
         self.is_any_refused = False
 
     def steps(self) -> Steps:
@@ -168,13 +169,13 @@ class _Appending:
                             raise _unknown(topic, data.index) from None
                         self._has_waited = True
                     try:
-                        answers.append(self._append(log, checked))
+                        answers.append(self._append(topic, log, checked))
                     except MustAsk as asking:
                         yield asking.wait
                         topic, self._has_waited = self._topic_of(asked), True
                         if self._log_of(topic, data) is not log:
                             raise _unknown(topic, data.index) from None
-                        answers.append(self._append(log, checked))
+                        answers.append(self._append(topic, log, checked))
                 except KafkaError as refusal:
                     answers.append(self._refused(asked, topic, data, refusal))
 
@@ -229,7 +230,9 @@ class _Appending:
             )
         return checked
 
-    def _append(self, log: PartitionLog, checked: CheckedBatch) -> PartitionProduceResponse:
+    def _append(
+        self, topic: Topic, log: PartitionLog, checked: CheckedBatch
+    ) -> PartitionProduceResponse:
         """Append one batch to the page cache. Raises KafkaError, MustAsk; then nothing was
         appended."""
         _, header, now_ms = checked
@@ -244,7 +247,11 @@ class _Appending:
             log_start_offset=done.log_start_offset,
         )
         self._pending.append((log, done.end_offset, answer))
-        self._awaited[log] = max(done.end_offset, self._awaited.get(log, 0))
+        if log.ledger.is_synced_with_others and not done.is_duplicate:
+            self._awaited[topic] = log, done.end_offset
+        else:
+            _, awaited = self._awaited.get(log, (log, 0))
+            self._awaited[log] = log, max(awaited, done.end_offset)
         return answer
 
     def _hold(self, log: PartitionLog, header: BatchHeader) -> None:
@@ -355,7 +362,7 @@ class _Appending:
             timeout_ms = _TIMEOUT_MS_MIN
         settle = partial(_settled, response, self._pending, self._held)
         delayed = DelayedResponse(timeout_ms / 1000, settle)
-        for log, end_offset in self._awaited.items():
+        for log, end_offset in self._awaited.values():
             delayed.wait_for(log.ledger, end_offset)
         if self._held is not None:
             shard_log, end_offset = self._held

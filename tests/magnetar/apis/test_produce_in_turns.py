@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from logstore.remote.commit_sizes import COMMIT_BYTES
+import pytest
+
+from logstore.remote import commit_sizes
 from magnetar.broker import Broker
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.remote_logs import RemoteLogs
@@ -22,9 +24,14 @@ TOPIC, VERSION = "fruit", 12
 
 
 async def test_a_request_is_answered_once_all_its_logs_have_had_their_turn(
-    start_broker: StartBroker, connect: Callable[[Broker], Awaitable[RawClient]]
+    start_broker: StartBroker,
+    connect: Callable[[Broker], Awaitable[RawClient]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a cluster two large logs take turns, and a small one rides the first commit."""
+    # So small that the request appends all in one step: no check of a batch goes to a thread.
+    monkeypatch.setattr(commit_sizes, "LARGE_BYTES", 1_000)
+    monkeypatch.setattr(commit_sizes, "COMMIT_BYTES", 10_000)
     database = SimulatedDatabase()
     database.start_node(0, 0)
 
@@ -34,7 +41,7 @@ async def test_a_request_is_answered_once_all_its_logs_have_had_their_turn(
 
     broker = await start_broker({"node.id": "0"}, open_storage=open_storage)
     broker.topics.create(TOPIC, 3)
-    large = COMMIT_BYTES * 6 // 10
+    large = 6_000
     data = [
         PartitionProduceData(
             index=index, records=bytes(build_batch([SimpleRecord(b"k", bytes(size), 1_000)]))
