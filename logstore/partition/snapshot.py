@@ -122,7 +122,10 @@ def _decode_body(data: bytes) -> Snapshot:
     (count,) = _COUNT.unpack_from(data, position)
     position += _COUNT.size
     end = position + count * _OPEN.size
-    state.transactions.restore(map(OpenTransaction._make, _OPEN.iter_unpack(data[position:end])))
+    transactions = [OpenTransaction._make(each) for each in _OPEN.iter_unpack(data[position:end])]
+    if len({each.producer_id for each in transactions}) < count:
+        raise CorruptSnapshot(f"{count} open transactions, and two of one producer")
+    state.transactions.restore(transactions)
     (count,) = _COUNT.unpack_from(data, end)
     position = end + _COUNT.size
     end = position + count * _EPOCH.size

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 from magnetar.peers.dialling import Own
-from magnetar.peers.frames import FrameSplitter, encode_request
+from magnetar.peers.frames import FrameSplitter, UnexpectedTls, encode_request
 from magnetar.peers.listening import ListeningPeers
 from magnetar.peers.proofs import Introduction, dialler_proof, is_proven, listener_proof
 from magnetar.peers.tables import PeerApi
@@ -114,9 +115,11 @@ class _Stranger:
         self.listened.data_received(encode_request(proof, 0, 9))
 
     def _hello(self) -> PeerHelloResponse | None:
-        for frame in FrameSplitter().feed(b"".join(self.wire.said)):
-            _, start = ResponseHeader.decode_from(frame, 0)
-            return PeerHelloResponse.decode(frame[start:], 0)
+        # A stranger that speaks TLS is answered in TLS, which has no frames.
+        with suppress(UnexpectedTls):
+            for frame in FrameSplitter().feed(b"".join(self.wire.said)):
+                _, start = ResponseHeader.decode_from(frame, 0)
+                return PeerHelloResponse.decode(frame[start:], 0)
         return None
 
 
