@@ -194,7 +194,8 @@ def main() -> int:
                 for kind in kinds:
                     announce(number, name, kind)
                     results.add(kind, measure_kind(kind, size))
-    print(f"\n{results.table()}\n")
+        # After each round: all of them take longer than some will wait.
+        print(f"\n{results.table()}\n", flush=True)
     print(f"{os.cpu_count()} cores shared by clients and broker; load before: {load_before}")
     return 0
 

@@ -31,6 +31,8 @@ from compat_tests.client import TIMEOUT_S
 from compat_tests.confluent_client import producer
 
 PARTITIONS = 6
+#: Beside rows of one broker that are called the same.
+_WHERE = ", 3 nodes"
 _TOPIC = "cluster"
 _VALUE = b"x" * 100
 _LARGE = b"x" * 1_000_000
@@ -46,15 +48,15 @@ def measure(kind: str, *, rounds: int, seconds: float) -> dict[Row, float]:
     """Measure a cluster of three nodes of that kind."""
     if kind == "kafka":
         with kafka_cluster() as broker:
-            return _latencies(broker, rounds, "") | _small_clients(broker, seconds)
+            return _latencies(broker, rounds, _WHERE) | _small_clients(broker, seconds)
     with magnetar_cluster() as (broker, database):
-        found = _latencies(broker, rounds, "")
+        found = _latencies(broker, rounds, _WHERE)
         found |= _small_clients(broker, seconds, database)
         size = Row("size of the table of nodes", "KB", False)
         found[size] = database.nodes_size_bytes() / 1e3
         found |= _beside_large(broker, rounds)
     with magnetar_cluster(is_distant=True) as (broker, _):
-        found |= _latencies(broker, rounds, f", standby {DISTANCE_MS:g} ms away")
+        found |= _latencies(broker, rounds, f"{_WHERE}, standby {DISTANCE_MS:g} ms away")
     return found | _growth(seconds)
 
 
@@ -65,7 +67,7 @@ def _latencies(broker: Broker, rounds: int, where: str) -> dict[Row, float]:
     client = producer(broker.bootstrap, transactional_id="cluster", linger_ms=0)
     client.init_transactions(TIMEOUT_S)
     took = [_end_txn_ms(client) for _ in range(rounds // 4 + rounds)][rounds // 4 :]
-    label = f"EndTxn over {PARTITIONS} partitions of 3 nodes{where}"
+    label = f"EndTxn over {PARTITIONS} partitions{where}"
     found |= _cuts(label, took)
     copied = measures.consume_process_produce(broker, rounds)
     return found | {
