@@ -49,7 +49,7 @@ rules: install
 	$(BIN)/pytest -qq --collect-only tests compat_tests > /dev/null || $(BIN)/pytest -qq --collect-only tests compat_tests
 
 unit: install reference ## The tests of the packages, but for the rules of `check`.
-	$(BIN)/pytest -q -n 2 --durations 15 --ignore tests/test_tidy.py tests
+	$(BIN)/pytest -q -n 3 --durations 15 --ignore tests/test_tidy.py tests
 
 compat: install reference ## Real clients against magnetar and against Apache Kafka.
 	$(BIN)/pytest -q -n 5 --dist loadscope -p no:randomly --durations 25 compat_tests
