@@ -69,7 +69,7 @@ class BulkStore:
         return await self._rows.last_commit()
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
-        """As `CommitStore.load`. A log whose objects cannot be read is `away`, and holds up none.
+        """As `CommitStore.load`. A log whose objects cannot be read is `away`, others are whole.
 
         An object store that has not answered is not asked for the next logs: that takes seconds
         each. `look_again` asks it.

@@ -187,7 +187,8 @@ class StoredLog(NamedTuple):
     chunks: Sequence[Chunk] = ()
     #: Where the log's first stored chunk begins; None: none is stored.
     first_offset: int | None = None
-    #: Why its chunks are not here: they lie in objects that cannot be read now. Else empty.
+    #: Why its chunks are not here: they lie in objects that cannot be read now. Then nothing else
+    #: here is the log's. Empty: all is.
     away: str = ""
 
 
@@ -248,7 +249,7 @@ class CommitStore(Protocol):
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         """Return logs, in the order of `wanted`; empty ones where nothing is stored.
 
-        Raises StoreUnavailable.
+        One may be `away`: look at that before anything else. Raises StoreUnavailable.
         """
 
     async def read(

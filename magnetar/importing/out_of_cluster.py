@@ -26,7 +26,7 @@ from logstore.disk.checkpoints import (
 from logstore.disk.durability import Durability
 from logstore.disk.files import lock_file
 from logstore.remote.bulk_store import BulkStore
-from logstore.remote.commit_store import LogKey, StoredLog, Wanted
+from logstore.remote.commit_store import LogKey, StoredLog, StoreUnavailable, Wanted
 from logstore.remote.hot_batches import batches_of
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.postgres_store import PostgresStore
@@ -135,6 +135,9 @@ async def _write_logs(
                 for index in range(count):
                     key = LogKey(topic_id, index)
                     (stored,) = await store.load([Wanted(key)])
+                    if stored.away:
+                        # An export without some partition must not look like a whole one.
+                        raise StoreUnavailable(stored.away)
                     target = directory / partition_name(name, index)
                     size_bytes += await _write_log(store, key, stored, target)
                     partitions += target.exists()

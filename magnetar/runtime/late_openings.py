@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_store import LogKey, StoreUnavailable, Wanted
@@ -35,6 +36,7 @@ class LateOpenings:
         self._store = store
         self._background = Background(fail)
         self._is_told = False
+        self._looks = count()
 
     def start(self) -> None:
         """Look from now on."""
@@ -56,6 +58,9 @@ class LateOpenings:
         """Open what can be opened by now. Raises CatalogUnavailable, StoreUnavailable."""
         late, reason = self._late(), ""
         if late:
+            # Each in its turn: one object alone may be out of reach, and those after it wait.
+            first = next(self._looks) % len(late)
+            late = late[first:] + late[:first]
             # Asked beside the changes of topics, which wait for one another.
             reason = await self._store.look_again(Wanted(late[0]))
             if not self._store.away:
@@ -73,16 +78,16 @@ class LateOpenings:
             if isinstance(one, Elsewhere) and one.node_id == own_id
         ]
 
-    def _tell(self, count: int, reason: str) -> None:
+    def _tell(self, waiting: int, reason: str) -> None:
         """Say once that partitions wait, and once that none does. Without a reason they are just
         being opened."""
-        if count and reason and not self._is_told:
+        if waiting and reason and not self._is_told:
             self._is_told = True
             _log.warning(
                 "partitions cannot be opened: the bucket has their newest batches",
-                partitions=count,
+                partitions=waiting,
                 reason=reason,
             )
-        elif self._is_told and not count:
+        elif self._is_told and not waiting:
             self._is_told = False
             _log.info("all partitions are open again")

@@ -17,6 +17,7 @@ from logstore.disk.checkpoints import CLEAN_SHUTDOWN
 from logstore.remote.bucket import Bucket
 from logstore.remote.commit_store import LogKey
 from logstore.remote.hot_batches import batches_of
+from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.references import Reference
 from logstore.segments.aborted_index import AbortedEntry, decode_entries
 from magnetar.importing import still_logs
@@ -54,6 +55,13 @@ def killed(label: str, total: int) -> Iterator[Callable[[int], None]]:
             raise KeyboardInterrupt
 
     yield stop
+
+
+class Away(Bucket):
+    """A bucket that does not answer."""
+
+    async def read(self, key: str, position: int, size: int) -> bytes:
+        raise ObjectsUnavailable(f"read {key}", "503")
 
 
 # --- one log
@@ -194,6 +202,10 @@ async def test_a_directory_of_nodes_goes_into_a_cluster_and_comes_out(
     target = tmp_path / "target"
     (tmp_path / "target.partial").mkdir()
     (tmp_path / "target.partial" / "of an export that was killed").touch()
+    # The export would lack that partition.
+    with pytest.raises(ImportRefused, match="503"):
+        await asyncio.to_thread(export_from_cluster, postgres_url, target, Away, no_progress)
+    assert not target.exists()
     await asyncio.to_thread(export_from_cluster, postgres_url, target, Bucket, no_progress)
     before = batches(stopped, *node_directories(stopped))
     assert len(before) == 4 and batches(target) == before

@@ -9,6 +9,7 @@ import pytest
 
 from logstore.partition.log import PartitionLog
 from logstore.remote import offload
+from logstore.remote.object_store import ObjectsUnavailable
 from magnetar.config.load import load
 from magnetar.runtime.late_openings import LateOpenings
 from magnetar.runtime.offloading import Offloading
@@ -146,5 +147,29 @@ async def test_an_object_that_is_missing_costs_its_own_partition_alone() -> None
     led = [one for topic in topics.all() for one in topic.local]
     assert len(led) == 2
     await world.append(topics.partition("rows", 0), 1)
+    await world.stop()
+    assert world.failures == []
+
+
+@pytest.mark.parametrize("hidden", range(3))
+async def test_an_object_out_of_reach_alone_does_not_keep_the_others_shut(hidden: int) -> None:
+    world = World()
+    await world.make("a", "b", "c")
+    out_of_reach = sorted(world.objects.objects)[hidden]
+    read = world.objects.read
+
+    async def read_or_not(key: str, position: int, size: int) -> bytes:
+        if key == out_of_reach:
+            raise ObjectsUnavailable(f"read {key}", "403")
+        return await read(key, position, size)
+
+    world.is_away = True
+    topics = await world.start()
+    world.is_away = False
+    world.objects.read = read_or_not  # type: ignore[method-assign]  # one key of a bucket
+    late = world.late_openings()
+    for _ in range(4):
+        await late.look()
+    assert len([one for topic in topics.all() for one in topic.local]) == 3
     await world.stop()
     assert world.failures == []
