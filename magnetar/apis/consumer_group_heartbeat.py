@@ -9,11 +9,12 @@ durable. A heartbeat that changes nothing writes nothing.  KIP-848.
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID, uuid4
 
 from coordinator.groups.consumer.member import Assigned, Owned
 from coordinator.groups.consumer.requests import HeartbeatRequest
-from magnetar.apis.authorization import Whole, require
+from magnetar.apis.authorization import Whole, may, require
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -42,7 +43,10 @@ async def consumer_group_heartbeat(
     check_enabled(services)
     async for name in services.turns.each(request.subscribed_topic_names or ()):
         require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
-    answer = await services.groups.consumer.heartbeat(_heartbeat(request, context), context.version)
+    may_describe = partial(may, services, context, Operation.DESCRIBE, Resource.TOPIC)
+    answer = await services.groups.consumer.heartbeat(
+        _heartbeat(request, context), context.version, may_describe
+    )
     return ConsumerGroupHeartbeatResponse(
         error_message=None,
         member_id=answer.member_id,

@@ -7,7 +7,7 @@ rests on. Regular expressions are matched in the thread of `magnetar.runtime.pat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from coordinator.groups.classic.group import GroupState
@@ -109,9 +109,13 @@ class ConsumerGroups:
 
     # --- requests
 
-    async def heartbeat(self, request: HeartbeatRequest, version: int) -> HeartbeatAnswer:
+    async def heartbeat(
+        self, request: HeartbeatRequest, version: int, may_describe: Callable[[str], bool]
+    ) -> HeartbeatAnswer:
         """Return the answer of a heartbeat, once what it rests on is durable.
 
+        `may_describe`: whether the client may know of a topic. Others no pattern matches, until a
+        heartbeat of another client matches the group's patterns again, as in Kafka.
         Refuses with what the rules of the coordinator do, with INVALID_REGULAR_EXPRESSION, and with
         GROUP_MAX_SIZE_REACHED also where the members of all groups take too much memory.
         """
@@ -123,7 +127,7 @@ class ConsumerGroups:
             await self._turns.give_up()
         if request.topic_regex:
             # The last await before the decision: from here on the group cannot change under it.
-            request = await self._with_resolved_regex(request, request.topic_regex)
+            request = await self._with_resolved_regex(request, request.topic_regex, may_describe)
         step = self._shards.step(request.group_id)
         now_ms = step.now_ms
         limits = self.settings.of(step.group_id)
@@ -137,7 +141,7 @@ class ConsumerGroups:
         answer = soft.on_heartbeat(group, request, decision, now_ms)
         if soft.begin_matching(group, self._topics.version, now_ms):
             # Not awaited: a slow pattern delays no heartbeat. A later one brings what it matches.
-            self._tasks.spawn(self._match_again(step.shard, group.group_id, soft))
+            self._tasks.spawn(self._match_again(step.shard, group.group_id, soft, may_describe))
         # Not the end of the log: a heartbeat that writes nothing waits for no other group's sync.
         await step.shard.durable(soft.rests_on)
         return answer
@@ -266,7 +270,9 @@ class ConsumerGroups:
 
     # --- regular expressions
 
-    async def _with_resolved_regex(self, request: HeartbeatRequest, regex: str) -> HeartbeatRequest:
+    async def _with_resolved_regex(
+        self, request: HeartbeatRequest, regex: str, may_describe: Callable[[str], bool]
+    ) -> HeartbeatRequest:
         """Return the request with what its pattern matches, where the group does not know it."""
         state = self._shards.of(request.group_id).state
         limits = self.settings.of(request.group_id)
@@ -275,19 +281,26 @@ class ConsumerGroups:
             return request
         # As in Kafka: a member that may not speak is told so, whatever its pattern.
         speaking_member(group, request, limits)
-        return replace(request, resolved=await self._resolve(regex))
+        return replace(request, resolved=await self._resolve(regex, may_describe))
 
-    async def _resolve(self, regex: str) -> ResolvedRegex:
+    async def _resolve(self, regex: str, may_describe: Callable[[str], bool]) -> ResolvedRegex:
         # Read before the wait: topics made meanwhile raise the version, and are matched later.
         version = self._topics.version
         matching = await patterns.matching(regex, self._topics.names())
-        return ResolvedRegex(matching, version, self._clock.now_ms())
+        known = [name async for name in self._turns.each(matching) if may_describe(name)]
+        return ResolvedRegex(frozenset(known), version, self._clock.now_ms())
 
-    async def _match_again(self, shard: RunningGroupShard, group_id: str, soft: SoftState) -> None:
+    async def _match_again(
+        self,
+        shard: RunningGroupShard,
+        group_id: str,
+        soft: SoftState,
+        may_describe: Callable[[str], bool],
+    ) -> None:
         group = shard.state.consumer_groups.get(group_id)
         regexes = () if group is None else tuple(group.regex_members)
         try:
-            found = {regex: await self._resolve(regex) for regex in regexes}
+            found = {regex: await self._resolve(regex, may_describe) for regex in regexes}
             # Once more: the group may have gone while its patterns were matched.
             group = shard.state.consumer_groups.get(group_id)
             if group is not None:

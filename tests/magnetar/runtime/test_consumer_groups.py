@@ -431,6 +431,7 @@ async def test_members_that_join_at_once_take_turns(broker: Broker) -> None:
                     owned={},
                 ),
                 1,
+                lambda _: True,
             )
         )
         for number in range(20)
@@ -442,3 +443,34 @@ async def test_members_that_join_at_once_take_turns(broker: Broker) -> None:
         counts.append(len(groups[GROUP].members) if GROUP in groups else 0)
     assert max(after - before for before, after in pairwise(counts)) == 1
     await asyncio.gather(*joins)
+
+
+async def test_a_pattern_matches_no_topic_that_its_member_may_not_know(broker: Broker) -> None:
+    for name in ("pattern-a", "pattern-b"):
+        broker.topics.create(name, 1)
+    join = MemberHeartbeat(
+        group_id=GROUP,
+        member_id="m",
+        member_epoch=0,
+        topic_regex="pattern-.*",
+        rebalance_timeout_ms=10_000,
+        owned={},
+    )
+
+    async def matched(request: MemberHeartbeat) -> tuple[int, frozenset[str]]:
+        answer = await broker.groups.consumer.heartbeat(
+            request, 1, lambda name: name in ("pattern-a", "pattern-d")
+        )
+        group = broker.groups.shards.of(GROUP).state.consumer_groups[GROUP]
+        return answer.member_epoch, group.regexes["pattern-.*"].topics
+
+    epoch, topics = await matched(join)
+    assert topics == {"pattern-a"}
+    # New topics are matched beside the heartbeats.
+    for name in ("pattern-c", "pattern-d"):
+        broker.topics.create(name, 1)
+    deadline = asyncio.get_running_loop().time() + 10
+    while len(topics) == 1 and asyncio.get_running_loop().time() < deadline:
+        epoch, topics = await matched(replace(join, member_epoch=epoch, topic_regex=None))
+        await asyncio.sleep(0.01)
+    assert topics == {"pattern-a", "pattern-d"}
