@@ -150,9 +150,16 @@ class Placement:
         None among these: the log is opened later.
         """
         if not leaders:
-            return [log for log in islice(logs, end - first) if log is not None]
+            return [_opened(log) for log in islice(logs, end - first)]
         own_id = self.own_id
         return [
             (next(logs) if leader.node_id == own_id else None) or self.as_told(leader)
             for leader in leaders[first:end]
         ]
+
+
+def _opened(log: PartitionLog | None) -> PartitionLog:
+    # Only a cluster's logs open later, and its partitions have leaders. A list that left one out
+    # would give each after it another one's number.
+    assert log is not None, "a node without others opens all of its logs"
+    return log
