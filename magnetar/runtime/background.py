@@ -31,6 +31,11 @@ class Background:
         if self._task is not None:
             self._task.cancel()
 
+    async def stop(self) -> None:
+        """Cancel the task; return when it has ended."""
+        self.cancel()
+        await self.ended()
+
     async def ended(self) -> None:
         """Return when the task has ended."""
         if self._task is not None:

@@ -137,8 +137,7 @@ class Cleaner:
     async def stop(self) -> None:
         """Clean no more, and give up the log under way."""
         self._pace.is_stopped = True
-        self._background.cancel()
-        await self._background.ended()
+        await self._background.stop()
 
     async def clean(self) -> int:
         """Clean logs while any is dirty enough; return the number of runs."""

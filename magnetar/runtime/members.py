@@ -149,8 +149,7 @@ class MemberWatch:
     async def stop(self) -> None:
         """Look no more."""
         if self._background is not None:
-            self._background.cancel()
-            await self._background.ended()
+            await self._background.stop()
         # After the look under way, which has the connection.
         await _LOOKS.run(self._close)
 

@@ -58,8 +58,7 @@ class Offloading:
 
     async def stop(self) -> None:
         """Move no more. What is under way is left: a sweep finds it."""
-        self._background.cancel()
-        await self._background.ended()
+        await self._background.stop()
 
     async def _move_periodically(self) -> None:
         while True:

@@ -50,8 +50,7 @@ class Remains:
 
     async def stop(self) -> None:
         """Look no more."""
-        self._background.cancel()
-        await self._background.ended()
+        await self._background.stop()
 
     async def _look_periodically(self) -> None:
         while True:
