@@ -103,15 +103,17 @@ class ReferenceKafka:
         return self._process.pid
 
     def start(self) -> None:
-        """Format the directory if it is new, start the process, return when the port answers."""
+        """Format the directory if it is new, start the process, return when all ports answer: it
+        opens its listeners one after another.
+        """
         self.spawn()
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not answers(self.port):
+        while not all(answers(port) for port in self._listeners.values()):
             if self._process is None or self._process.poll() is not None:
                 raise ReferenceUnavailable(f"Kafka ended while starting:\n{self.output()}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise ReferenceUnavailable(f"Kafka's port stayed closed:\n{self.output()}")
+                raise ReferenceUnavailable(f"A port of Kafka stayed closed:\n{self.output()}")
             time.sleep(0.02)
 
     def spawn(self) -> None:
