@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from compat_tests import confluent_client
@@ -15,8 +17,10 @@ pytestmark = pytest.mark.magnetar_only("the pages are the same; more is on magne
 
 
 @pytest.fixture
-def places(broker: Broker, topic: MakeTopic, name: MakeName) -> dict[str, str]:
-    """Return topic, group and transactional id of something open, with hostile names."""
+def places(broker: Broker, topic: MakeTopic, name: MakeName) -> Iterator[dict[str, str]]:
+    """Give topic, group and transactional id, with hostile names. The transaction and the
+    membership stay open for the pages.
+    """
     orders, etl, group = topic("orders", **{"retention.ms": "77777"}), SCRIPT + name("etl"), SCRIPT
     settings = {"transactional.id": etl, "client.id": SCRIPT}
     producer = confluent_client.producer(broker.bootstrap, **settings)
@@ -32,12 +36,9 @@ def places(broker: Broker, topic: MakeTopic, name: MakeName) -> dict[str, str]:
     producer.begin_transaction()
     producer.produce(orders, SCRIPT)
     producer.flush(30)
-    _KEPT.extend([producer, reader])
-    return {"topic": orders, "id": etl, "group": group}
-
-
-#: Clients whose transactions and memberships stay open for the pages.
-_KEPT: list[object] = []
+    yield {"topic": orders, "id": etl, "group": group}
+    reader.close()
+    producer.abort_transaction(30)
 
 
 def addresses(places: dict[str, str]) -> list[tuple[str, dict[str, str]]]:
