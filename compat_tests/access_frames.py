@@ -114,6 +114,8 @@ def _of_groups(
     for kind, key in ((0, GROUP), (1, TRANSACTIONAL_ID)):
         fields = {"key": key, "key_type": kind, "coordinator_keys": [key]}
         yield Access("FindCoordinator", fields, note=f"of type {kind}", first=1)
+    share = {"key_type": 2, "coordinator_keys": ["", "a:b:0"]}
+    yield Access("FindCoordinator", share, note="of shares", first=6)
     join = {**member, "protocol_type": "consumer", "session_timeout_ms": 30_000}
     yield Access("JoinGroup", {**join, "rebalance_timeout_ms": 30_000, "protocols": []})
     sync = {**member, "protocol_type": "consumer", "protocol_name": "range"}
@@ -207,6 +209,8 @@ def _of_topics(both: list[Any], indexes: list[Any]) -> Iterator[Access]:
 def _of_configs(resources: list[Any]) -> Iterator[Access]:
     yield Access("DescribeConfigs", {"resources": resources[:2]}, 1)
     yield Access("DescribeConfigs", {"resources": resources}, 4, note="of groups")
+    unknown = {**resources[0], "resource_type": 3}
+    yield Access("DescribeConfigs", {"resources": [resources[0], unknown]}, 1, note="of no type")
     yield Access("AlterConfigs", {"validate_only": True, "resources": resources[:1]})
     yield Access("IncrementalAlterConfigs", {"validate_only": True, "resources": resources})
     yield Access("ListConfigResources", {"resource_types": [16]})

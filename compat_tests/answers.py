@@ -55,7 +55,7 @@ def comparable(answer: Any, names: dict[Any, str] | None = None) -> Any:
             for key, each in answer.items()
             if key not in OTHERWISE
         }
-    if isinstance(answer, list):
+    if isinstance(answer, list | tuple):
         kept = [
             comparable(each, names)
             for each in answer

@@ -158,6 +158,7 @@ def incremental(orders: str) -> list[Fields]:
         *([("nope", operation, "1")] for operation in range(4)),
         *([("cleanup.policy", SET, text)] for text in ("", ",", "compact,,delete", "nope")),
         *([("cleanup.policy", APPEND, text)] for text in ("compact", "delete", " compact", "x")),
+        *([("cleanup.policy", APPEND, text)] for text in ("", "compact,", ",x")),
         *([("cleanup.policy", SUBTRACT, text)] for text in ("", "delete", "compact")),
         [("retention.ms", SET, "5"), ("segment.ms", SET, "x")],
         [("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5")],

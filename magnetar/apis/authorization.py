@@ -41,6 +41,7 @@ _CODES = {
     Resource.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     Resource.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
+_CONFIG_TYPES = frozenset(ResourceType)
 #: The operations without an authorizer, as bits: all that the resource knows.
 _EVERYTHING = {
     resource: sum(1 << operation for operation in operations)
@@ -73,14 +74,15 @@ class Whole(NamedTuple):
 class Each(NamedTuple):
     """Needed for each thing in the request's list `field`.
 
-    A thing is a name, or has one as `name`, `topic` or by its `topic_id`; else `target` names it.
+    A thing is a name, or has one as `name`, `topic` or by its `topic_id`; else `target` names it:
+    None where the handler refuses the thing.
     `or_cluster`: this operation on the cluster will do as well.
     """
 
     operation: Operation
     resource: Resource
     field: str
-    target: Callable[[Any], Target] | None = None
+    target: Callable[[Any], Target | None] | None = None
     or_cluster: Operation | None = None
 
 
@@ -119,10 +121,10 @@ def require(
         raise denied(operation, resource, name)
 
 
-def denied(operation: Operation, resource: Resource, name: str) -> KafkaError:
-    """Return the error of a denied operation."""
-    detail = f"{operation.name} on {resource.name} {shown(name)} is denied"
-    return KafkaError(_CODES[resource], detail)
+def denied(operation: Operation, resource: Resource, name: str | None) -> KafkaError:
+    """Return the error of a denied operation. Without a name it stands for many resources."""
+    named = "" if name is None else f" {shown(name)}"
+    return KafkaError(_CODES[resource], f"{operation.name} on {resource.name}{named} is denied")
 
 
 def log_denied(
@@ -192,6 +194,13 @@ def config_target(resource: Any) -> Target:
         case ResourceType.GROUP:
             return Resource.GROUP, resource.resource_name
     return Resource.CLUSTER, CLUSTER_NAME
+
+
+def described_target(resource: Any) -> Target | None:
+    """Return what DescribeConfigs needs rights on: as `config_target`, but None for a type that
+    has no configs, which the handler refuses.
+    """
+    return config_target(resource) if resource.resource_type in _CONFIG_TYPES else None
 
 
 class _Denied(NamedTuple):
@@ -300,7 +309,7 @@ class _Split:
         for resource, (name, things) in self._kinds.items():
             # One line for all of them: a request may name more than a log should hold.
             log_denied(services, context, need.operation, resource, name, denied_count=len(things))
-            error = denied(need.operation, resource, name)
+            error = denied(need.operation, resource, name if len(things) == 1 else None)
             named = _with_list(request, need.field, things)
             denied_things.append(
                 _Denied(sum(map(_size, things)), partial(refuse, named, context.version, error))
@@ -331,7 +340,9 @@ def _with_list(request: Any, field: str, things: list[Any]) -> Any:
 
 
 def _target(services: Services, need: Each, thing: Any) -> Target | None:
-    """Return what a thing is; None for a topic id that is unknown, which the handler says."""
+    """Return what a thing is; None where the handler says why it is refused: for a topic id that
+    is unknown, and where `target` names nothing.
+    """
     if need.target is not None:
         return need.target(thing)
     if isinstance(thing, str):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from magnetar.apis.authorization import Each, config_target
+from magnetar.apis.authorization import Each, described_target
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.config.client_metrics import ClientMetricsConfig
@@ -65,7 +65,9 @@ ENTRIES_MAX = 1_000_000
 @handles(
     DescribeConfigsRequest,
     versions="1-4",
-    needs=[Each(acls.Operation.DESCRIBE_CONFIGS, acls.Resource.TOPIC, "resources", config_target)],
+    needs=[
+        Each(acls.Operation.DESCRIBE_CONFIGS, acls.Resource.TOPIC, "resources", described_target)
+    ],
 )
 async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext

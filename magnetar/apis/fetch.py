@@ -51,7 +51,14 @@ from wire.types import ZERO_UUID
 
 _LEADERS_SINCE = 12
 _ENDPOINTS_SINCE = 16
-_NOT_THERE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+#: The refusals of partitions that are looked for in no log.
+_NOT_LOOKED_AT = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
 #: The tagged fields that a partition's answer leaves out. Shared: nothing changes them, and to make
 #: three for each partition costs more than to read it.
 _NO_DIVERGENCE, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
@@ -273,8 +280,8 @@ def _partition_data(partition: int, read: PartitionRead, version: int) -> Partit
             partition_index=partition,
             error_code=read.error.code,
             high_watermark=-1,
-            # As in Kafka: none of what is not there, null of what was not read.
-            aborted_transactions=[] if read.error.code in _NOT_THERE else None,
+            # As in Kafka: none of what was not looked at, null of what was not read.
+            aborted_transactions=[] if read.error.code in _NOT_LOOKED_AT else None,
             records=b"",
             diverging_epoch=_NO_DIVERGENCE,
             current_leader=_leader_in(read.error, version),

@@ -2,7 +2,7 @@
 
 Versions 0-6.  1: transactional ids beside groups.  3: flexible.  4: many keys at once.  6: share
 groups (KIP-932), whose state coordinator does not exist here: INVALID_REQUEST, as in a Kafka
-without them.
+without them, for a client that may ask for it (CLUSTER_ACTION).
 
 The coordinator is the node that leads the partition to which the key hashes. The topic behind a
 coordinator is created when the coordinator is first asked for.
@@ -32,6 +32,9 @@ from wire.messages.find_coordinator import (
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _RESOURCES = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}
 _KEYS_SINCE = 4
+#: The type of coordinator of a share group's state.
+_SHARE = 2
+_SHARE_SINCE = 6
 
 
 @handles(
@@ -44,6 +47,8 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     topic = _TOPICS.get(request.key_type)
     if topic is None:
+        if request.key_type == _SHARE and context.version >= _SHARE_SINCE:
+            require(services, context, Operation.CLUSTER_ACTION, Resource.CLUSTER)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"coordinators of type {request.key_type} do not exist"
         )

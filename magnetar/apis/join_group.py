@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from coordinator.groups.classic.requests import JoinAnswer, JoinRequest
 from magnetar.apis.authorization import Whole
+from magnetar.apis.mirror import mirror
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.runtime.groups import new_member_id
@@ -19,6 +20,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from wire.errors import KafkaError
+from wire.message import Message
 from wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -31,8 +33,21 @@ _NULL_NAMES_SINCE = 7
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
+_refuse_with_names = mirror(JoinGroupResponse)
+_refuse_with_nulls = mirror(JoinGroupResponse, protocol_name=None)
+
+
+def _refuse(request: JoinGroupRequest, version: int, error: KafkaError) -> Message | None:
+    """Refuse a client that may not join. A generation that does not exist has no protocol."""
+    refuse = _refuse_with_nulls if version >= _NULL_NAMES_SINCE else _refuse_with_names
+    return refuse(request, version, error)
+
+
 @handles(
-    JoinGroupRequest, versions="0-9", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+    JoinGroupRequest,
+    versions="0-9",
+    needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
+    refuse=_refuse,
 )
 async def join_group(
     services: Services, request: JoinGroupRequest, context: RequestContext

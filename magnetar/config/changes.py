@@ -90,10 +90,13 @@ def _list_after(current: str | None, change: Change, value: str, default_list: D
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    words, named = _words(default if current is None else current), _words(value)
+    words = _words(default if current is None else current)
     if operation is Operation.APPEND:
-        # Appending what is there already changes nothing, so the request can be repeated.
-        return ",".join(dict.fromkeys(words + named))
+        # Appending what is there already changes nothing, so the request can be repeated. An empty
+        # word is refused with the list that it would be in; as in Kafka, not one behind the last.
+        added = [part.strip() for part in value.rstrip(",").split(",")]
+        return ",".join(dict.fromkeys(words + added))
+    named = _words(value)
     return ",".join(word for word in words if word not in named)
 
 

@@ -103,6 +103,7 @@ async def test_values_are_shown_as_they_are_understood(broker: Broker, client: A
     ("own", "change", "expected"),
     [
         (None, (APPEND, "compact"), "delete,compact"),
+        (None, (APPEND, "compact,"), "delete,compact"),
         ("compact", (APPEND, "compact"), "compact"),
         ("compact", (APPEND, "delete, compact"), "compact,delete"),
         ("delete,compact", (SUBTRACT, "delete"), "compact"),
@@ -135,6 +136,8 @@ async def test_lists_are_added_to_and_taken_from(
         (incremental(("nope", APPEND, "1")), ErrorCode.INVALID_CONFIG),
         (incremental(("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG),
         (incremental(("cleanup.policy", APPEND, "nope")), ErrorCode.INVALID_CONFIG),
+        (incremental(("cleanup.policy", APPEND, "")), ErrorCode.INVALID_CONFIG),
+        (incremental(("cleanup.policy", APPEND, "compact,,delete")), ErrorCode.INVALID_CONFIG),
         (incremental(("cleanup.policy", SET, "compact,")), ErrorCode.INVALID_CONFIG),
         (incremental(("cleanup.policy", SET, ",")), ErrorCode.INVALID_CONFIG),
         (incremental(("min.cleanable.dirty.ratio", SET, "NaN")), ErrorCode.INVALID_CONFIG),

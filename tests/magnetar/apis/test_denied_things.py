@@ -14,6 +14,15 @@ from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode
 from wire.messages import offset_commit, offset_delete
+from wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -74,6 +83,34 @@ async def test_pages_of_topics_do_not_tell_which_denied_ones_exist(
         told.append(sorted(entry for page in names for entry in page))
     assert told[0] == told[1]
     assert told[0][0] == (False, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
+
+
+@pytest.mark.parametrize(
+    ("group_ids", "told"),
+    [
+        (["a"], ["DESCRIBE on GROUP a is denied"]),
+        (["a", "group", "b"], [*2 * ["DESCRIBE on GROUP is denied"], "Group group not found."]),
+    ],
+)
+async def test_a_refusal_names_no_other_thing_than_the_refused_one(
+    broker: Broker, connect: Connect, group_ids: list[str], told: list[str]
+) -> None:
+    client = await connect(broker)
+    request = ConsumerGroupDescribeRequest(group_ids=group_ids)
+    answer = await client.ask(request, 1, ConsumerGroupDescribeResponse)
+    assert sorted(each.error_message or "" for each in answer.groups) == told
+
+
+async def test_what_has_no_configs_is_refused_before_rights_are_looked_at(
+    broker: Broker, connect: Connect
+) -> None:
+    client = await connect(broker)
+    resources = [
+        DescribeConfigsResource(resource_type=each, resource_name="secret") for each in (2, 3)
+    ]
+    request = DescribeConfigsRequest(resources=resources)
+    answer = await client.ask(request, 4, DescribeConfigsResponse)
+    assert [each.error_code for each in answer.results] == 2 * [ErrorCode.INVALID_REQUEST]
 
 
 async def test_offsets_of_denied_topics_are_not_deleted_and_said_so(
