@@ -78,15 +78,16 @@ class Admission:
         close_after_ms = self._quotas.refuses(host)
         if close_after_ms:
             return Verdict(close_after_ms=close_after_ms)
-        wait_ms = 0
-        for name, per_s in (
-            (listener, self._limits_of(listener).creation_rate),
-            (_BROKER, self._creation_rate),
-        ):
-            if per_s is not None:
-                wait_ms = max(wait_ms, self._wait_ms(name, per_s))
-            if wait_ms == _TOO_LONG:
-                return Verdict(close_after_ms=_TURNED_AWAY_AFTER_MS)
+        of_listener = self._limits_of(listener).creation_rate
+        wait_ms = 0 if of_listener is None else self._wait_ms(listener, of_listener)
+        if wait_ms != _TOO_LONG:
+            of_broker_ms = self._wait_ms(_BROKER, self._creation_rate)
+            if of_broker_ms == _TOO_LONG and listener in self._rates:
+                # It is not served, so it does not count.
+                self._rates[listener].take(-1, self._steady_ms())
+            wait_ms = max(wait_ms, of_broker_ms)
+        if wait_ms == _TOO_LONG:
+            return Verdict(close_after_ms=_TURNED_AWAY_AFTER_MS)
         return Verdict(serve_after_ms=wait_ms)
 
     def leave(self, listener: str, host: str) -> None:

@@ -350,6 +350,25 @@ async def test_a_crowd_that_came_and_went_keeps_no_client_out_for_long(
     assert throttled.count == 101
 
 
+async def test_whom_the_brokers_rate_turns_away_is_no_debt_of_the_listener(
+    start_broker: StartBroker, connect: Connect, held: HeldClock
+) -> None:
+    rates = {
+        "max.connection.creation.rate": "10",
+        "listener.name.plaintext.max.connection.creation.rate": "12",
+        "socket.listen.backlog.size": "5",
+    }
+    broker = await start_broker(rates, clock=held)
+    for _ in range(12 * WHOLE_BURST_S + 100):
+        (await connect(broker)).close()
+    # The broker took 105 of them, the listener's burst is 120.
+    held.passed_ms += 600
+    client = await connect(broker)
+    assert not (await client.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)).error_code
+    throttled = broker.services.quotas.throttled[Kind.CONNECTION]
+    assert throttled.count == 2 * WHOLE_BURST_S + 100, "each is told of once, by the broker's rate"
+
+
 async def test_a_quota_counts_in_whichever_text_it_names_the_address(
     broker: Broker, connect: Connect
 ) -> None:
