@@ -42,8 +42,10 @@ class PendingAcks:
 
     #: producer id -> producer epoch -> key -> the offset that a commit makes visible
     _staged: dict[int, dict[int, dict[OffsetKey, Stored]]] = field(default_factory=dict)
-    #: key -> how many transactions hold it
-    _holders: defaultdict[OffsetKey, int] = field(default_factory=lambda: defaultdict(int))
+    #: key -> (producer id, producer epoch) of each transaction that holds it
+    _holders: defaultdict[OffsetKey, set[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
     #: group -> how many of its keys are held
     _groups: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     #: topic -> how many of its keys are held
@@ -59,7 +61,7 @@ class PendingAcks:
             if key not in self._holders:
                 self._groups[key.group_id] += 1
                 self._topics[key.topic] += 1
-            self._holders[key] += 1
+            self._holders[key].add((producer_id, producer_epoch))
         acks[key] = stored
 
     def resolve(self, producer_id: int, producer_epoch: int) -> dict[OffsetKey, Stored]:
@@ -74,19 +76,23 @@ class PendingAcks:
             # Each newer epoch overwrites `decided`: so the offsets of older epochs are dropped.
             decided = epochs.pop(epoch)
             for key in decided:
-                self._release(key)
+                self._release(key, (producer_id, epoch))
         if not epochs:
             del self._staged[producer_id]
         return decided
 
     def drop(self, key: OffsetKey) -> None:
-        """Forget the key in every transaction, because its offset was deleted."""
+        """Forget the key in every transaction, because its offset was deleted.
+
+        The cost is that of the transactions that hold the key: a group is deleted in one step.
+        """
         if key not in self._holders:
             return
-        for producer_id, epochs in list(self._staged.items()):
-            for epoch, acks in list(epochs.items()):
-                if acks.pop(key, None) is not None and not acks:
-                    del epochs[epoch]
+        for producer_id, epoch in self._holders[key]:
+            epochs = self._staged[producer_id]
+            del epochs[epoch][key]
+            if not epochs[epoch]:
+                del epochs[epoch]
             if not epochs:
                 del self._staged[producer_id]
         self._forget(key)
@@ -99,15 +105,8 @@ class PendingAcks:
         self, key: OffsetKey, producer_id: int, producer_epoch: int
     ) -> tuple[int, int] | None:
         """Return (producer id, epoch) of another open transaction that holds the key, or None."""
-        own = self._staged.get(producer_id, {}).get(producer_epoch, {})
-        if self._holders.get(key, 0) == (key in own):
-            return None
-        return next(
-            (other, epoch)
-            for other, epochs in self._staged.items()
-            for epoch, acks in epochs.items()
-            if key in acks and (other, epoch) != (producer_id, producer_epoch)
-        )
+        holders = self._holders.get(key, ())
+        return next((each for each in holders if each != (producer_id, producer_epoch)), None)
 
     def holds_any(self, group_id: str) -> bool:
         """Return whether a transaction that has not ended may change any offset of the group."""
@@ -137,8 +136,8 @@ class PendingAcks:
             for epoch, acks in epochs.items()
         }
 
-    def _release(self, key: OffsetKey) -> None:
-        self._holders[key] -= 1
+    def _release(self, key: OffsetKey, transaction: tuple[int, int]) -> None:
+        self._holders[key].remove(transaction)
         if not self._holders[key]:
             self._forget(key)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
+from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.offsets.pending_acks import (
     PendingAcks,
     Stored,
     check_conflicts,
     conflict_code,
 )
+from coordinator.groups.offsets.store import GroupOffsets
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -69,3 +72,26 @@ def test_older_clients_are_told_what_makes_them_abort(
     code: ErrorCode, is_known: bool, told: ErrorCode
 ) -> None:
     assert conflict_code(code, is_abortable_known=is_known) is told
+
+
+def test_a_deleted_offset_is_dropped_from_each_transaction_that_holds_it_and_no_other() -> None:
+    pending = staged(FIRST, SECOND, (FIRST[0], FIRST[1] + 1))
+    pending.stage(*FIRST, OTHER_KEY, Stored(CommittedOffset(9), 9))
+    pending.drop(KEY)
+    assert not pending.holds(KEY)
+    assert pending.open_transactions() == {FIRST: 1}
+    assert [*pending.resolve(*FIRST)] == [OTHER_KEY]
+    assert not pending.holds_any(OTHER_KEY.group_id)
+
+
+def test_a_group_of_thousands_of_open_transactions_is_deleted_in_one_short_step() -> None:
+    """Each of its offsets was looked for in all transactions: 4,000 held up the broker for 4 s."""
+    offsets = GroupOffsets()
+    for number in range(4_000):
+        record = OffsetRecord(OffsetKey("group", "topic", number), CommittedOffset(1))
+        offsets.on_pending(record, number, number, 0)
+    began_s = time.process_time()
+    for deletion in offsets.deletion_of_group("group"):
+        offsets.on_record(deletion, 4_000)
+    assert time.process_time() - began_s < 0.5
+    assert not offsets.has_group("group")
