@@ -12,7 +12,10 @@ no open transaction (start offset).  KIP-664.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from logstore.partition.log import PartitionLog
+from logstore.partition.producer_state import ProducerState as Remembered
 from magnetar.apis.authorization import Each
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
@@ -59,16 +62,20 @@ async def _describe(services: Services, topic: str, index: int) -> PartitionResp
     with refused_in(response):
         check_name(topic)
         log = services.topics.partition(topic, index)
+        producers: list[ProducerState] = []
+        async for piece in services.turns.pieces([*log.producers.items()]):
+            producers += _described(log, piece)
         # Read before the wait: what is appended meanwhile is not durable after it.
-        producers = _producers(log)
         await log.durable(log.log_end_offset)
         response.active_producers = producers
     return response
 
 
-def _producers(log: PartitionLog) -> list[ProducerState]:
+def _described(
+    log: PartitionLog, producers: Iterable[tuple[int, Remembered]]
+) -> list[ProducerState]:
     described = []
-    for producer_id, state in log.producers.items():
+    for producer_id, state in producers:
         transaction = log.transactions.open_transaction(producer_id)
         described.append(
             ProducerState(

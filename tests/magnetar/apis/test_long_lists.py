@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from logstore.partition.producer_state import ProducerState
 from magnetar.apis import authorization
 from magnetar.broker import Broker
 from magnetar.runtime.large_messages import LARGE_MESSAGES
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.storage.acls import STANDARD_AUTHORIZER
+from magnetar.storage.leaders import local
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.message import Message
 from wire.messages import (
@@ -467,3 +469,19 @@ async def test_much_that_is_denied_is_refused_in_a_thread(
     assert codes == [29] * (topics * partitions)
     assert len(response.topics) == topics
     assert len(in_thread) == (topics * partitions > 256)
+
+
+async def test_many_producers_of_one_partition_are_described_in_turns(
+    client: RawClient, broker: Broker, given_up: list[None]
+) -> None:
+    log = local(broker.topics.ensure("t").partitions)[0]
+    count = 2_200
+    for producer_id in range(count):
+        log.producers[producer_id] = ProducerState(0)
+    request = describe_producers.DescribeProducersRequest(
+        topics=[describe_producers.TopicRequest(name="t", partition_indexes=[0])]
+    )
+    described = await client.ask(request, 0, describe_producers.DescribeProducersResponse)
+    assert len(described.topics[0].partitions[0].active_producers) == count
+    # Pieces of 256.
+    assert len(given_up) >= 4
