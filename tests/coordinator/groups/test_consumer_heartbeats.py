@@ -285,6 +285,16 @@ def test_the_assignment_waits_for_its_interval() -> None:
     assert world.heartbeat("a", 2).assignment is not None
 
 
+def test_an_assignment_of_a_clock_that_was_ahead_holds_no_later_one_up() -> None:
+    """The time is in the log: the next run's clock may show an earlier one."""
+    world = World(FakeTopics(orders=4), assignment_interval_ms=1_000)
+    world.now_ms += 86_400_000
+    world.join("a", "orders")
+    world.now_ms -= 86_400_000
+    world.join("b", "orders")
+    assert world.group.assignment_epoch == world.group.epoch
+
+
 def test_members_that_have_asked_for_an_assignor_that_is_not_here_get_the_default(
     world: World,
 ) -> None:
