@@ -25,6 +25,8 @@ NAME = "kafka_exporter"
 _PLACE = ("topic", "partition")
 _GROUP_PLACE = ("consumergroup", "topic", "partition")
 _SLICE = 1000
+#: Groups looked at in one turn: likewise.
+_GROUPS_SLICE = 128
 
 FAMILIES = {
     family.name: family
@@ -87,7 +89,11 @@ async def gather(
     """Return the families, and how many partitions and offsets had no room in them."""
     places = sum(len(topic.partitions) for topic in topics)
     left_out = max(places - SERIES_MAX, 0) + max(len(found) - SERIES_MAX, 0)
-    members = [((group.group_id,), float(len(group.members))) for group in services.groups.all()]
+    members = []
+    for group in islice(services.groups.all(), SERIES_MAX):
+        members.append(((group.group_id,), float(len(group.members))))
+        if not len(members) % _GROUPS_SLICE:
+            await asyncio.sleep(0)
     families = [
         _family("kafka_brokers", [((), 1)]),
         _family(
@@ -95,7 +101,7 @@ async def gather(
             [((topic.name,), len(topic.partitions)) for topic in islice(topics, SERIES_MAX)],
         ),
         *await _of_partitions(topics, services.topics.placement),
-        _family("kafka_consumergroup_members", members[:SERIES_MAX]),
+        _family("kafka_consumergroup_members", members),
         *_of_groups(found[:SERIES_MAX]),
     ]
     return families, left_out

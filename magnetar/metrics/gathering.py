@@ -40,6 +40,8 @@ from wire.api import API_NAMES
 
 #: Partitions looked at in one turn of the event loop: about a millisecond.
 _SLICE = 1000
+#: Groups looked at in one turn: likewise.
+_GROUPS_SLICE = 128
 
 
 async def gather(services: Services, healing: Healing, server: Server) -> list[Metric]:
@@ -51,7 +53,6 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
             [((remedy.value,), count) for remedy, count in healing.counts.items()],
         ),
         plain("magnetar_fenced_markers_total", services.participants.fenced_markers),
-        _groups(services.groups),
         plain("magnetar_group_member_bytes", services.groups.shards.member_bytes),
         *_server(server),
         _logins(services.authentication),
@@ -67,6 +68,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
     ]
     # Last, because these alone give up their turn: all that is above is of one moment.
     topics = services.topics.all()
+    families.append(await _groups(services.groups))
     families += await _partitions(topics, has_bucket=services.logs.bulk is not None)
     found = await positions(services.groups, services.topics)
     families += _lag(found)
@@ -110,11 +112,12 @@ def _votes(store: TransactionStore, now_ms: int) -> Iterator[Metric]:
     yield plain("magnetar_votes_expired_total", store.expiry.votes_expired)
 
 
-def _groups(groups: Groups) -> Metric:
-    kinds = Counter(
-        ("consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.value)
-        for group in groups.all()
-    )
+async def _groups(groups: Groups) -> Metric:
+    kinds = Counter[tuple[str, ...]]()
+    for seen, group in enumerate(groups.all(), 1):
+        kinds["consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.value] += 1
+        if not seen % _GROUPS_SLICE:
+            await asyncio.sleep(0)
     return labelled("magnetar_groups", kinds.items())
 
 

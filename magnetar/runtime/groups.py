@@ -9,6 +9,7 @@ Heartbeat and LeaveGroup. The requests themselves are next door: `classic_groups
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from operator import itemgetter
 from uuid import uuid4
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
@@ -187,14 +188,18 @@ class Groups:
             for group_id in sorted(offsets.groups()):
                 yield group_id, offsets.of_group(group_id)
 
-    def all(self) -> list[ClassicGroup | ConsumerGroup]:
-        """Return every group that has members, had any, or has offsets; by id. As `find`."""
+    def all(self) -> Iterator[ClassicGroup | ConsumerGroup]:
+        """Yield every group that has members, had any, or has offsets; by id. As `find`.
+
+        May be gone through in turns: a group that goes before its turn is left out.
+        """
         found = [
-            shard.state.consumer_groups.get(group_id) or shard.state.find(group_id)
-            for shard in self.shards
-            for group_id in shard.state.group_ids()
+            (group_id, shard.state) for shard in self.shards for group_id in shard.state.group_ids()
         ]
-        return sorted(found, key=lambda group: group.group_id)
+        found.sort(key=itemgetter(0))
+        for group_id, state in found:
+            if state.exists(group_id):
+                yield state.consumer_groups.get(group_id) or state.find(group_id)
 
     async def durable(self, group_ids: Collection[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""

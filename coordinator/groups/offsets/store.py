@@ -112,8 +112,9 @@ class GroupOffsets:
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Yield the group's committed offsets, sorted by topic and partition."""
         for topic, offsets in sorted(self._committed.get(group_id, {}).items()):
-            for partition in sorted(offsets):
-                yield OffsetKey(group_id, topic, partition), offsets[partition].committed
+            # A copy: whoever goes through many may let offsets be deleted meanwhile.
+            for partition, stored in sorted(offsets.items()):
+                yield OffsetKey(group_id, topic, partition), stored.committed
 
     def topics_of(self, group_id: str) -> list[str]:
         """Return the topics that the group has committed for, sorted."""

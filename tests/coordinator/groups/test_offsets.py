@@ -324,3 +324,15 @@ def test_a_deletion_in_a_transaction_of_a_foreign_log_deletes(journal: Journal) 
     shard = journal.live
     shard.apply_pending(OffsetRecord(KEY, None), 10, PRODUCER, EPOCH)
     assert shard.offsets.get(KEY) is None
+
+
+def test_offsets_may_be_deleted_while_a_group_is_gone_through(journal: Journal) -> None:
+    """The metrics of many groups are gathered in turns."""
+    later = OffsetKey("group", "topic", 1)
+    journal.commit(5)
+    journal.commit(6, later)
+    found = journal.live.offsets.of_group("group")
+    assert next(found)[0] == KEY
+    journal.delete(later)
+    assert [key for key, _ in found] == [later]
+    assert journal.offset(later) is None
