@@ -53,7 +53,7 @@ class Room:
         self.refusals = 0
         self._left_bytes = 0
         self._due_ms = self._now_ms = 0
-        self._disproved_until_ms = 0
+        self._disproved_ms = -_DISPROVED_MS
 
     def check(self, size_bytes: int, now_ms: int) -> None:
         """Return if a client's batch of that size may be written.
@@ -71,7 +71,9 @@ class Room:
         # A little more before clients may write again, or each freed block would be told.
         kept_bytes = self._reserve_bytes + (self._reserve_bytes // 8 if self.is_full else 0)
         self._left_bytes = free_bytes - kept_bytes - size_bytes
-        is_full = self._left_bytes < 0 or now_ms < self._disproved_until_ms
+        # A clock that was set back must not keep clients out for as long.
+        is_disproved = 0 <= now_ms - self._disproved_ms < _DISPROVED_MS
+        is_full = self._left_bytes < 0 or is_disproved
         if is_full != self.is_full:
             self._become(is_full, free_bytes)
         if is_full:
@@ -83,7 +85,7 @@ class Room:
         """Account for a client's batch whose write found no room, whatever was measured."""
         self.refusals += 1
         self._left_bytes = 0
-        self._disproved_until_ms = self._now_ms + _DISPROVED_MS
+        self._disproved_ms = self._now_ms
         if not self.is_full:
             self._become(True, self._free_bytes())
 

@@ -83,6 +83,14 @@ def test_a_write_without_room_keeps_clients_out_for_a_second_whatever_is_measure
     assert [is_full for is_full, _ in world.told] == [True, False]
 
 
+def test_a_clock_that_was_set_back_after_it_keeps_clients_out_no_longer() -> None:
+    world = World(1 << 30)
+    assert not world.is_refused(100)
+    world.room.ran_out()
+    assert not world.is_refused(100, NOW_MS + 1000)
+    assert not world.is_refused(100, NOW_MS - 3_600_000)
+
+
 class Opened(LogProcess):
     """One partition on a simulated disk, with a journal."""
 
