@@ -108,7 +108,8 @@ class Session:
         if self.mechanism is not None:
             if self._expires_at_ms is None:
                 raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this session has no end")
-            if now_ms - self._authenticated_at_ms < REAUTHENTICATION_INTERVAL_MS:
+            # A clock that was set back must not refuse logins for as long.
+            if 0 <= now_ms - self._authenticated_at_ms < REAUTHENTICATION_INTERVAL_MS:
                 raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "authenticated less than 1 s ago")
             if mechanism != self.mechanism:
                 raise WireError(f"a new login by {mechanism}, not by {self.mechanism} as before")

@@ -159,6 +159,12 @@ def test_a_second_login_keeps_to_the_mechanism_though_it_is_begun_twice() -> Non
         one.handshake("OTHER", 1, 2_000)
 
 
+def test_a_second_login_is_not_refused_until_a_clock_that_was_set_back_is_where_it_was() -> None:
+    one = session(10_000)
+    log_in(one, now_ms=3_600_000)
+    one.handshake("PLAIN", 1, 5_000)
+
+
 def test_a_second_login_within_a_second_or_of_another_user_is_refused() -> None:
     one = session(10_000)
     log_in(one)
