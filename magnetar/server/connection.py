@@ -40,6 +40,7 @@ from magnetar.server.first_step import Rest
 from magnetar.server.frames import Frame, FrameReader, SharedBuffer
 from magnetar.server.idling import Idling
 from magnetar.server.memory import RequestMemory
+from magnetar.server.pacing import PacedTransport, paced
 from magnetar.server.pausing import Mute, Pause
 from magnetar.server.tls import principal_of
 from magnetar.server.writing import write
@@ -206,7 +207,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, not a check: uvloop's class is no subclass of asyncio's.
-        self._transport = connected = cast(asyncio.Transport, transport)
+        connected = cast(asyncio.Transport, transport)
+        self._transport = paced(connected)
         if (peer := transport.get_extra_info("peername")) is not None:
             self.host = plain_address(peer[0])
             self.client_address = f"{self.host}:{peer[1]}"
@@ -259,6 +261,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pause_reading(Pause.UNREAD_ANSWERS)
 
     def resume_writing(self) -> None:
+        if isinstance(self._transport, PacedTransport) and not self._transport.go_on():
+            return  # It has paused again.
         self._unread.resize(0)
         self._resume_reading(Pause.UNREAD_ANSWERS)
         self._pump()
@@ -342,12 +346,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _send(self, buffers: Answer) -> None:
-        transport = self._transport
-        if transport is not None and len(buffers) == 1:  # As small answers are.
-            transport.write(buffers[0])
-            self.sent_bytes += len(buffers[0])
-        elif transport is not None and buffers:
-            self.sent_bytes += write(transport, buffers)
+        if self._transport is not None and buffers:
+            self.sent_bytes += write(self._transport, buffers)
 
     def _start(self, frame: Frame) -> None:
         if self._reader.error is not None and not frame:

@@ -25,12 +25,15 @@ from tests.logstore.partitions import batch_of
 from tests.magnetar.clocks import HeldClock
 from tests.magnetar.conftest import RawClient
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.header import RequestHeader
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 AUTHORITY = make(named((COMMON_NAME, "authority")))
 #: What is sent has arrived, and the connection is reset with the close.
 RESET = struct.pack("ii", 1, 0)
+#: More than the operating system takes for a client that does not read.
+UNREAD_BYTES = 16 << 20
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -194,3 +197,60 @@ async def one_beyond_the_burst(tmp_path: Path) -> None:
             assert (await raw.receive())[0] == 1
         raw.close()
         await all_gone(broker)
+
+
+def test_an_answer_that_is_not_read_is_in_the_account_also_with_tls(
+    runner: asyncio.Runner, tmp_path: Path
+) -> None:
+    """The event loop encrypted all of it, and counted nothing: 20 clients held 2 GB."""
+    runner.run(unread_with_tls(tmp_path))
+
+
+async def unread_with_tls(tmp_path: Path) -> None:
+    pem = make(named((COMMON_NAME, "server")), AUTHORITY).write_pem(tmp_path / "server.pem")
+    settings = {
+        "listeners": "SSL://127.0.0.1:0",
+        "log.dirs": str(tmp_path / "data"),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(pem),
+        "message.max.bytes": "33554432",
+    }
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    async with serving(settings) as broker:
+        log = broker.topics.ensure("t").partitions[0]
+        assert isinstance(log, PartitionLog)
+        log.append(log.check(batch_of(b"x" * UNREAD_BYTES), 0))
+        await log.durable(log.log_end_offset)
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        client.setblocking(False)
+        address = ("127.0.0.1", broker.listeners[0].port)
+        await asyncio.get_running_loop().sock_connect(client, address)
+        raw = RawClient(
+            *await asyncio.open_connection(
+                sock=client, ssl=context, server_hostname="localhost", limit=1 << 10
+            )
+        )
+        partition = FetchPartition(partition=0, partition_max_bytes=2 * UNREAD_BYTES)
+        fetch = FetchRequest(
+            session_epoch=-1,
+            max_bytes=2 * UNREAD_BYTES,
+            topics=[FetchTopic(topic="t", partitions=[partition])],
+        )
+        raw.send(fetch, 12)
+        held = broker.server.response_memory
+        async with asyncio.timeout(20):
+            # What the operating system has taken is no memory of the broker's.
+            while held.held_bytes < UNREAD_BYTES // 2:
+                await asyncio.sleep(0)
+        # A connection that is closed sends what was answered, as the client reads it.
+        (connection,) = broker.server.connections
+        connection.close()
+        _, body = await raw.receive()
+        answer = FetchResponse.decode(body[FetchResponse.header_version(12) :], 12)
+        records = answer.responses[0].partitions[0].records
+        assert isinstance(records, memoryview | bytes)
+        assert bytes(records).endswith(b"x" * UNREAD_BYTES + b"\0")
+        assert await raw.is_closed()
+        await all_gone(broker)
+        assert not held.held_bytes
