@@ -26,10 +26,12 @@ from magnetar.runtime.services import Services
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.describe_producers import DescribeProducersRequest
 from wire.messages.describe_transactions import DescribeTransactionsRequest
 from wire.messages.fetch import FetchRequest
+from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.list_offsets import ListOffsetsRequest
 from wire.messages.list_transactions import ListTransactionsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest
@@ -37,9 +39,11 @@ from wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 #: APIs whose answers must not be old, and what a client is told that cannot have one now.
 PROVEN: dict[type[Message], ErrorCode] = {
+    ConsumerGroupDescribeRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DescribeGroupsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     DescribeProducersRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     DescribeTransactionsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ListGroupsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ListOffsetsRequest: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ListTransactionsRequest: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     # Not COORDINATOR_NOT_AVAILABLE, after which librdkafka and Java's consumer never ask again.

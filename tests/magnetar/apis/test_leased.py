@@ -12,7 +12,11 @@ from magnetar.apis.leased import leased
 from magnetar.apis.registry import load_apis
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.message import Message
+from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.fetch import FetchRequest
+from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 ANSWER = OffsetFetchResponse()
@@ -54,9 +58,20 @@ async def test_a_fetch_is_answered_at_once_while_there_is_a_lease() -> None:
     assert await waiting is ANSWER
 
 
-async def test_offsets_of_groups_wait_for_a_commit_even_with_a_lease() -> None:
+@pytest.mark.parametrize(
+    "request_class",
+    [
+        ConsumerGroupDescribeRequest,
+        DescribeGroupsRequest,
+        ListGroupsRequest,
+        OffsetFetchRequest,
+    ],
+)
+async def test_what_says_where_groups_stand_waits_for_a_commit_even_with_a_lease(
+    request_class: type[Message],
+) -> None:
     lease, answered = HeldLease(), list[str]()
-    waiting = asyncio.ensure_future(handler_of(OffsetFetchRequest, lease, answered)(None, None, 0))
+    waiting = asyncio.ensure_future(handler_of(request_class, lease, answered)(None, None, 0))
     await asyncio.sleep(0)
     assert not answered
     lease.commits.set()
