@@ -85,7 +85,10 @@ class SharedCalls(Generic[ItemT, AnswerT]):
             call.cancel()
 
     def _call(self, node_id: int) -> None:
-        asked = self._waiting.pop(node_id)
+        # A client that has gone waits for no answer. While a peer is silent there may be many.
+        asked = [each for each in self._waiting.pop(node_id) if not each[1].done()]
+        if not asked:
+            return
         if len(asked) > ITEMS_PER_CALL_MAX:
             self._waiting[node_id] = asked[ITEMS_PER_CALL_MAX:]
             del asked[ITEMS_PER_CALL_MAX:]

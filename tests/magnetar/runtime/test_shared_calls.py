@@ -111,6 +111,23 @@ async def test_who_gives_up_does_not_disturb_the_others() -> None:
         await given_up
 
 
+async def test_what_was_given_up_before_its_call_is_not_sent() -> None:
+    peer = Peer()
+    first = peer.calls.ask(1, 0)
+    await steps(2)
+    given_up, other, last = (peer.calls.ask(1, item) for item in (1, 2, 3))
+    given_up.cancel()
+    last.cancel()
+    peer.may_answer.set()
+    assert [await first, await other] == [0, 4]
+    assert peer.asked == [(1, [0]), (1, [2])]
+    # Where nothing is left, there is no call, and later questions have theirs.
+    peer.calls.ask(1, 4).cancel()
+    await steps(2)
+    assert await peer.calls.ask(1, 5) == 10
+    assert peer.asked[2:] == [(1, [5])]
+
+
 async def test_the_end_gives_up_what_waits_for_a_call_too() -> None:
     peer = Peer()
     under_way = peer.calls.ask(1, 1)
