@@ -3,11 +3,15 @@
 Each second every log that this node leads is looked at, by the rule of `logstore.remote.offload`.
 The coordinators' logs stay in the database. The controller sweeps the bucket. A bucket that does
 not answer is told of once, and asked again later; the batches stay where they are meanwhile.
+
+Logs take turns, one object each: a log that gets more than the bucket takes, or whose objects are
+refused, keeps no other one from moving.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from logstore.disk.files import StorageFailure
@@ -50,6 +54,8 @@ class Offloading:
         #: Whether the last attempt has failed.
         self.is_failing = False
         self._retry_s = _RETRY_S[0]
+        #: The log whose move has failed last: the next round begins behind it.
+        self._failed: PartitionLog | None = None
         self._swept_ms = clock.steady_ms() + _FIRST_SWEEP_MS - SWEEP_INTERVAL_MS
 
     def start(self) -> None:
@@ -81,13 +87,27 @@ class Offloading:
         """
         led = self._led()
         self._offload.forget({_ledger(log) for log in led}.__contains__)
-        for log in led:
-            while not log.is_gone and await self._offload.offload(
+        turns = self._in_turn(led)
+        while turns:
+            await self._sweep_in_time()
+            log = turns.popleft()
+            self._failed = log
+            if not log.is_gone and await self._offload.offload(
                 _ledger(log), self._clock.steady_ms()
             ):
                 await self._offload.reclaim()
+                turns.append(log)
+        self._failed = None
         # Also where nothing moved: compaction and deletions remove rows too.
         await self._offload.reclaim()
+        await self._sweep_in_time()
+
+    def _in_turn(self, led: list[PartitionLog]) -> deque[PartitionLog]:
+        """Return the logs that are led here, with the one that has failed last at the end."""
+        first = led.index(self._failed) + 1 if self._failed in led else 0
+        return deque(led[first:] + led[:first])
+
+    async def _sweep_in_time(self) -> None:
         now_ms = self._clock.steady_ms()
         if self._is_controller() and now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
             self._swept_ms = now_ms

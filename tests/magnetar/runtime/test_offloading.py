@@ -7,8 +7,10 @@ import json
 
 import pytest
 
+from logstore.disk.files import Buffer
 from logstore.partition.log import PartitionLog
 from logstore.remote import offload
+from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import SWEEP_INTERVAL_MS
 from magnetar.config.load import Given, load
 from magnetar.runtime.offloading import Offloading
@@ -132,5 +134,74 @@ async def test_a_bucket_that_fails_is_told_once_and_costs_nothing(
         "batches move to the bucket again",
     ]
     assert len(attempts) == 4
+    await world.stop()
+    assert world.failures == []
+
+
+class Picky(SimulatedObjects):
+    """An object store that refuses the objects of one topic."""
+
+    refused = ""
+
+    async def put(self, key: str, data: Buffer) -> None:
+        if self.refused in key.split("/"):
+            raise ObjectsUnavailable(f"write {key}", "403")
+        await super().put(key, data)
+
+
+async def test_a_topic_whose_objects_are_refused_keeps_no_other_from_moving() -> None:
+    world = World()
+    world.objects = world.logs._objects = objects = Picky()
+    world.logs.begin_as(1, 0)
+    offloading = await world.start()
+    names = ("a", "b", "c")
+    for name in names:
+        world.topics.create(name, 1)
+    logs = {log.topic: log for log in offloading._led()}
+    for refused in names:
+        objects.objects.clear()
+        objects.refused = str(logs[refused].topic_id)
+        # Left behind by a node that died: found though the rounds fail.
+        objects.objects["logs/left-behind"] = b"x"
+        for log in logs.values():
+            await world.append(log, 6)
+        for _ in range(4):
+            world.clock.ms += SWEEP_INTERVAL_MS
+            with pytest.raises(ObjectsUnavailable):
+                await offloading.move()
+        moved = {key.split("/")[1] for key in objects.objects}
+        assert moved == {str(log.topic_id) for log in logs.values()} - {objects.refused}
+        objects.refused = ""
+        await offloading.move()
+    await world.stop()
+    assert world.failures == []
+
+
+async def test_a_topic_that_gets_more_than_the_bucket_takes_keeps_no_other_from_moving(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    offloading = await world.start()
+    for name in ("busy", "other"):
+        world.topics.create(name, 1)
+    busy, other = (world.topics.partition(each, 0) for each in ("busy", "other"))
+    for log in (busy, other):
+        await world.append(log, 6)
+    world.objects.objects["logs/left-behind"] = b"x"
+    put = world.objects.put
+
+    async def put_slowly(key: str, data: Buffer) -> None:
+        await put(key, data)
+        world.clock.ms += SWEEP_INTERVAL_MS
+        # What comes meanwhile, but not for ever.
+        if len(world.objects.objects) < 6:
+            await world.append(busy, 6)
+        else:
+            assert any(str(other.topic_id) in each for each in world.objects.objects)
+            assert "logs/left-behind" not in world.objects.objects
+
+    monkeypatch.setattr(world.objects, "put", put_slowly)
+    async with asyncio.timeout(10):
+        await offloading.move()
     await world.stop()
     assert world.failures == []
