@@ -154,11 +154,20 @@ INCARNATIONS = "SELECT incarnation FROM nodes"
 #: Reads all rows, but of each only the first bytes.
 REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"
 
-_TABLES = ("chunks", "segments", "attachments", "logs")
+#: Some of a log's chunks, the oldest first. All of a large one take longer than any call may.
+DELETE_CHUNKS = """
+DELETE FROM chunks WHERE topic_id = $1 AND partition = $2 AND base_offset <= (
+    SELECT max(base_offset) FROM (
+        SELECT base_offset FROM chunks WHERE topic_id = $1 AND partition = $2
+        ORDER BY base_offset LIMIT 64
+    ) oldest
+)"""
+_SMALL_TABLES = ("segments", "attachments", "logs")
 DELETE = tuple(
     f"DELETE FROM {table} USING {_WANTED} WHERE topic_id = w.t AND partition = w.p"
-    for table in _TABLES
+    for table in _SMALL_TABLES
 )
+_TABLES = ("chunks", *_SMALL_TABLES)
 CLEAR = "TRUNCATE " + ", ".join(_TABLES)
 REMAINS = " UNION ".join(
     f"SELECT topic_id, partition FROM {table} WHERE topic_id = ANY($1::uuid[])" for table in _TABLES

@@ -76,6 +76,8 @@ _UNLIMITED = """
 SELECT set_config(name, '0', false) FROM unnest(
     ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout']
 ) name WHERE current_setting(name, true) IS NOT NULL"""
+#: What the server says of a statement that has found nothing to delete.
+_NONE_DELETED = "DELETE 0"
 #: Connections for reads of what is not in memory, and for loading.
 _READERS = 4
 
@@ -302,7 +304,11 @@ class PostgresStore:
         return [Chunk(key, *row) for row in rows]
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
-        async with self._reading() as reader, reader.transaction():
+        async with self._reading() as reader:
+            for key in keys:
+                # One statement would begin anew for ever where its time is not enough.
+                while await reader.execute(sql.DELETE_CHUNKS, *key) != _NONE_DELETED:
+                    pass
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
 

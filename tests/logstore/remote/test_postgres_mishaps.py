@@ -15,6 +15,7 @@ from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.remote import postgres_statements as sql
+from logstore.remote import postgres_store
 from logstore.remote.commit_store import PROOFS_MAX, Changes, Chunk, Commit, LogKey, Move
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.remote_directory import RemoteDirectory
@@ -253,4 +254,33 @@ async def test_what_another_transaction_still_reads_is_vacuumed_once(
     await dump.rollback()
     for connection in (reader, admin):
         await connection.close()
+    await store.close()
+
+
+#: A server that takes a while for each row that is deleted.
+SLOW_DELETES = """
+CREATE FUNCTION magnetar.slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_sleep(0.005); RETURN OLD; END $$;
+CREATE TRIGGER slow BEFORE DELETE ON magnetar.chunks FOR EACH ROW EXECUTE FUNCTION magnetar.slow()
+"""
+
+
+async def test_a_log_is_deleted_though_that_takes_longer_than_a_call_may(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "_READ_S", 1.0)
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    store = PostgresStore(postgres_url)
+    store.begin_as(1, 1)
+    await store.connect()
+    key, other = LogKey(UUID(int=1), 0), LogKey(UUID(int=1), 1)
+    chunks = [Chunk(each, n, n + 1, b"x") for each in (key, other) for n in range(300)]
+    await store.commit(Commit(1, 0, Changes(chunks)))
+    admin = await asyncpg.connect(postgres_url)
+    await admin.execute(SLOW_DELETES)
+    await store.delete([key])
+    assert [await store.read(each, 0, 100, 300) == [] for each in (key, other)] == [True, False]
+    assert await store.remains([key.topic_id]) == [other]
+    await admin.close()
     await store.close()
