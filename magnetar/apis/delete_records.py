@@ -90,7 +90,7 @@ async def _delete(services: Services, starts: Sequence[_Start]) -> None:
         # above what it recorded.
         await services.logs.persist_start_offsets(higher)
     for _, log, start_offset in starts:
-        await advance(log, start_offset, PartitionLog.advance_start)
+        await advance(services.logs, log, start_offset, PartitionLog.advance_start)
 
 
 def _start_of(services: Services, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:

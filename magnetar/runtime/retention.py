@@ -30,7 +30,8 @@ from wire.errors import KafkaError
 _PARTITIONS = 128
 #: Most segments of one partition that one round looks at, and deletes.
 _SEGMENTS = 512
-#: Segments put aside in one turn: each has up to five files, all together about 0.5 ms.
+#: Segments put aside in one turn: each has up to five files, all together about 0.5 ms. In a
+#: cluster, those that one commit deletes.
 _DELETED = 8
 #: The first check comes so long after the start, as in Kafka, or after a shorter interval.
 _FIRST_MS = 30_000
@@ -117,7 +118,9 @@ class Retention:
 
     async def _expire(self, expiring: _Expiring) -> None:
         log = expiring.log
-        segments, size_bytes = await advance(log, expiring.start_offset, PartitionLog.expire)
+        segments, size_bytes = await advance(
+            self._logs, log, expiring.start_offset, PartitionLog.expire
+        )
         self.deleted_segments += segments
         self.deleted_bytes += size_bytes
         if not log.is_gone:
@@ -132,11 +135,15 @@ class Retention:
 
 
 async def advance(
-    log: PartitionLog, start_offset: int, step_to: Callable[[PartitionLog, int], None]
+    logs: Logs,
+    log: PartitionLog,
+    start_offset: int,
+    step_to: Callable[[PartitionLog, int], None],
 ) -> tuple[int, int]:
     """Advance a log to `start_offset`, which is durable, some segments in each turn of the loop.
 
     Returns the number of segments and of bytes that went. Stops where the partition is deleted.
+    Raises StorageFailure.
     """
     segments = size_bytes = 0
     while not log.is_gone and log.log_start_offset < start_offset:
@@ -147,7 +154,7 @@ async def advance(
         step_to(log, min(next_start, start_offset))
         segments -= len(log.ledger.segments.base_offsets)
         size_bytes -= log.size_bytes
-        await asyncio.sleep(0)
+        await logs.after_trim()
     return segments, size_bytes
 
 

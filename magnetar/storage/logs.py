@@ -318,6 +318,13 @@ class Logs:
     async def proven(self) -> None:
         """Return when this node has led its partitions at some moment after the call."""
 
+    async def after_trim(self) -> None:
+        """Let others go on after a step of a trim. The next step may be made on return.
+
+        Raises StorageFailure.
+        """
+        await asyncio.sleep(0)
+
     def fail(self, failure: BaseException) -> None:
         """Stop because of a failure: nothing that is not durable yet becomes durable any more."""
         self._group_commit.fail(StorageFailure(str(failure)))

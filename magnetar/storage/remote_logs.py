@@ -124,6 +124,11 @@ class RemoteLogs(Logs):
         """
         await self._group_commit.settle()
 
+    async def after_trim(self) -> None:
+        # One commit deletes what one step has trimmed: with gigabytes it would last for longer than
+        # a commit may, and be sent again for ever.
+        await self._group_commit.settle()
+
     async def delete_remains(self, topic_ids: Collection[UUID]) -> set[UUID]:
         found = await self._store.remains(topic_ids)
         if found:

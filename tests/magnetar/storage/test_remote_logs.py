@@ -1,13 +1,17 @@
-"""How much of a log in a shared store a node that takes it over has to read."""
+"""How much of a log in a shared store a node reads that takes it over, and how much one commit
+deletes."""
 
 from __future__ import annotations
 
+import asyncio
 from uuid import UUID
 
-from logstore.remote.commit_store import StoredLog, Wanted
+from logstore.partition.log import PartitionLog
+from logstore.remote.commit_store import Commit, LogKey, StoredLog, Wanted
 from magnetar.clock import SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.topic import TopicConfig
+from magnetar.runtime.retention import advance
 from magnetar.storage.logs import Opening
 from magnetar.storage.remote_logs import SEGMENT_BYTES, RemoteLogs
 from tests.logstore.partitions import batch_of
@@ -59,3 +63,45 @@ async def test_a_take_over_reads_one_segment_however_large_the_log_is() -> None:
     assert later.is_leased
     await later.close()
     logs._directory.abandon()
+
+
+class _DeletingDatabase(SimulatedDatabase):
+    """Counts the segments that each commit deletes. A commit takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deleted: list[int] = []
+        self._kept_from: dict[LogKey, int] = {}
+
+    def commit(self, node_id: int, incarnation: int, commit: Commit) -> bool:
+        deleted = 0
+        for key, _, kept_from in commit.changes.starts:
+            before = self._kept_from.get(key, 0)
+            deleted += max(kept_from - before, 0)
+            self._kept_from[key] = max(kept_from, before)
+        self.deleted.append(deleted)
+        return super().commit(node_id, incarnation, commit)
+
+
+async def test_a_commit_deletes_a_few_segments_however_many_are_due() -> None:
+    database = _DeletingDatabase()
+    logs = node(database, 1)
+    rolling = TopicConfig({"segment.ms": 1})
+    opened = await logs.open_together(Opening("t", n, UUID(int=1), rolling) for n in range(3))
+    count = 40
+    trimmed: list[PartitionLog] = []
+    for log in opened:
+        assert log is not None
+        for number in range(count):
+            # A segment for each record.
+            log.append(log.check(batch_of(b"x", timestamp=1_000 * number), 1_000 * number))
+        await log.durable(log.log_end_offset)
+        trimmed.append(log)
+    await logs.persist_start_offsets([(log, count) for log in trimmed])
+    for log in trimmed:
+        await asyncio.wait_for(advance(logs, log, count, PartitionLog.expire), 10)
+    await logs.proven()
+    assert [log.log_start_offset for log in trimmed] == [count] * 3
+    assert sum(database.deleted) == 3 * count
+    assert max(database.deleted) <= 8
+    await logs.close()
