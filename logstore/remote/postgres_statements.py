@@ -90,6 +90,12 @@ HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true
 #: What the next commits of a connection wait for: nothing, since proofs follow.
 DO_NOT_WAIT = "SET synchronous_commit = off"
 
+#: Who serves this connection. The moment is of microseconds: a number alone is given out again.
+SERVED_BY = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+#: Which of these processes this server has, and have something to do.
+AT_WORK = """
+SELECT pid, backend_start FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND state <> 'idle'"""
+
 LAST_COMMITS = "SELECT node_id, incarnation, commit_seq FROM nodes WHERE node_id = ANY($1::int[])"
 
 _WANTED = "unnest($1::uuid[], $2::int[]) WITH ORDINALITY w(t, p, number)"

@@ -11,8 +11,7 @@ of psycopg: docs/decisions/0060-commit-store.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -37,28 +36,16 @@ from logstore.remote.commit_store import (
     Wanted,
     all_are_there,
 )
-from logstore.remote.postgres_url import address_for_asyncpg
+from logstore.remote.postgres_readers import CONNECT_S, TROUBLE, PostgresReaders, setting, told
+from logstore.remote.postgres_url import KEPT_ALIVE, address_for_asyncpg
 from logstore.remote.references import REFERENCE
-
-#: What a lost connection, a refusal of the server and a time that is up raise; the last one where
-#: a connection is lost in the middle of asyncpg's own work.
-_TROUBLE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-)
-
-#: What a server says that ends a connection, or is about to.
-_LOST = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 
 #: A commit that takes longer counts as lost: below the lease, so that there is time to ask. More
 #: for its bytes: a commit that is given up is sent again, and would never end.
 _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
-_CONNECT_S = 2.0
-_READ_S = 30.0
+#: A load asks for about so many bytes at once, each time with the limit of a read.
+_LOADED_BYTES = 4 << 20
 _RECLAIM_S = 600.0
 #: The server stores a value that is larger than this in parts of this size.
 _PART_BYTES = 1_996
@@ -70,16 +57,8 @@ _COMMITTING = {
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "5000",
 }
-#: Takes away the limits that the database or the role may have: each call has a limit here. Not all
-#: versions of PostgreSQL know all of these.
-_UNLIMITED = """
-SELECT set_config(name, '0', false) FROM unnest(
-    ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout']
-) name WHERE current_setting(name, true) IS NOT NULL"""
 #: What the server says of a statement that has found nothing to delete.
 _NONE_DELETED = "DELETE 0"
-#: Connections for reads of what is not in memory, and for loading.
-_READERS = 4
 
 
 class PostgresStore:
@@ -89,18 +68,19 @@ class PostgresStore:
         """`url` names the database as for libpq: a URL, or pairs. It must not lead through a pool
         of transactions: statements are prepared."""
         self._url = address_for_asyncpg(url)
-        self._settings = {"search_path": schema, "application_name": "magnetar"}
-        self._set_for_reads = _setting(self._settings)
+        self._settings = {
+            "search_path": schema,
+            "application_name": "magnetar",
+            **KEPT_ALIVE,
+        }
         self._node = (0, 0)
         self._connection: asyncpg.Connection[Any] | None = None
         self._commit_chunks: Any = None
         #: Made where it is first used: without a standby it never is.
         self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
-        self._reading_slots = asyncio.Semaphore(_READERS)
-        #: Connections for reads: those that wait for one, and those that are at work.
-        self._idle_readers: list[asyncpg.Connection[Any]] = []
-        self._lent_readers: set[asyncpg.Connection[Any]] = set()
+        self._readers = PostgresReaders(self._url, self._settings)
+        self._reading = self._readers.lend
         #: Whether commits have to be proven by others.
         self._has_standby = False
         #: Connections for proofs that are not in use, each with its statement.
@@ -118,23 +98,24 @@ class PostgresStore:
         connection = None
         try:
             connection = await self._connect_to_commit()
-            self._has_standby = await connection.fetchval(sql.HAS_STANDBY, timeout=_CONNECT_S)
+            self._has_standby = await connection.fetchval(sql.HAS_STANDBY, timeout=CONNECT_S)
             if self._has_standby:
-                await connection.execute(sql.DO_NOT_WAIT, timeout=_CONNECT_S)
-            self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=_CONNECT_S)
-            self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=_CONNECT_S)
+                await connection.execute(sql.DO_NOT_WAIT, timeout=CONNECT_S)
+            self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=CONNECT_S)
+            self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=CONNECT_S)
             self._commit_chunks_on_basis = None
+            await self._readers.end_lost(connection)
             self._connection, connection = connection, None
-        except _TROUBLE as error:
-            raise StoreUnavailable(_told(error)) from error
+        except TROUBLE as error:
+            raise StoreUnavailable(told(error)) from error
         finally:
             if connection is not None:
                 connection.terminate()
 
     async def _connect_to_commit(self) -> asyncpg.Connection[Any]:
-        connection = await asyncpg.connect(self._url, timeout=_CONNECT_S)
+        connection = await asyncpg.connect(self._url, timeout=CONNECT_S)
         try:
-            await connection.execute(_setting(self._settings | _COMMITTING), timeout=_CONNECT_S)
+            await connection.execute(setting(self._settings | _COMMITTING), timeout=CONNECT_S)
         except BaseException:  # whatever ends it, a cancellation too
             connection.terminate()
             raise
@@ -161,9 +142,9 @@ class PostgresStore:
                 done = await self._commit_chunks.fetchval(
                     *fence, *_chunk_columns(changes.chunks), timeout=limit_s
                 )
-        except _TROUBLE as error:
-            self._lose(error)
-            raise OutcomeUnknown(f"commit {number}: {_told(error)}") from error
+        except TROUBLE as error:
+            self._give_up()
+            raise OutcomeUnknown(f"commit {number}: {told(error)}") from error
         if done is None:
             raise self._fenced(number)
         if not self._has_standby:
@@ -178,7 +159,7 @@ class PostgresStore:
         if self._commit_chunks_on_basis is None:
             assert self._connection is not None
             self._commit_chunks_on_basis = await self._connection.prepare(
-                sql.COMMIT_CHUNKS_ON_BASIS, timeout=_CONNECT_S
+                sql.COMMIT_CHUNKS_ON_BASIS, timeout=CONNECT_S
             )
         columns = (*_chunk_columns(changes.chunks), *_basis_columns(rests_on))
         return await self._commit_chunks_on_basis.fetchval(*fence, *columns, timeout=limit_s)
@@ -192,8 +173,8 @@ class PostgresStore:
                 raise OutcomeUnknown(f"commit {number} is not there")
             self._provers.append(prover)
             prover = None
-        except _TROUBLE as error:
-            raise OutcomeUnknown(f"a proof of commit {number}: {_told(error)}") from error
+        except TROUBLE as error:
+            raise OutcomeUnknown(f"a proof of commit {number}: {told(error)}") from error
         finally:
             if prover is not None:
                 prover[0].terminate()
@@ -202,7 +183,7 @@ class PostgresStore:
     async def _new_prover(self) -> tuple[asyncpg.Connection[Any], Any]:
         connection = await self._connect_to_commit()
         try:
-            return connection, await connection.prepare(sql.PROVE, timeout=_CONNECT_S)
+            return connection, await connection.prepare(sql.PROVE, timeout=CONNECT_S)
         except BaseException:  # whatever ends it, a cancellation too
             connection.terminate()
             raise
@@ -265,10 +246,10 @@ class PostgresStore:
         if self._connection is None:
             raise StoreUnavailable("there is no connection")
         try:
-            return await self._connection.fetch(statement, *arguments, timeout=_CONNECT_S)
-        except _TROUBLE as error:
-            self._lose(error)
-            raise StoreUnavailable(_told(error)) from error
+            return await self._connection.fetch(statement, *arguments, timeout=CONNECT_S)
+        except TROUBLE as error:
+            self._give_up()
+            raise StoreUnavailable(told(error)) from error
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         keys = _key_columns([one.key for one in wanted])
@@ -282,7 +263,7 @@ class PostgresStore:
                 (row[3] or 0) if one.from_offset is None else one.from_offset
                 for one, row in zip(wanted, logs, strict=True)
             ]
-            chunks = _grouped(await reader.fetch(sql.LOAD_CHUNKS, *keys, from_offsets))
+            chunks = _grouped(await _in_parts(reader, sql.LOAD_CHUNKS, *keys, from_offsets))
             segments = _grouped(await reader.fetch(sql.LOAD_SEGMENTS, *keys))
             attachments = _grouped(await reader.fetch(sql.LOAD_ATTACHMENTS, *keys))
         return [
@@ -355,24 +336,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._give_up()
-        self._end_readers()
-
-    def _lose(self, error: Exception) -> None:
-        """Let go of what may lead to a server that is gone, after this error of a commit.
-
-        Its host may have vanished: a read there waits for half a minute, and shows what was. A
-        server that refuses is there: its disk may be full, and reads go on.
-        """
-        self._give_up()
-        if not isinstance(error, asyncpg.PostgresError) or isinstance(error, _LOST):
-            self._end_readers()
-
-    def _end_readers(self) -> None:
-        """End all reads at once; later ones connect anew."""
-        while self._idle_readers:
-            self._idle_readers.pop().terminate()
-        for reader in self._lent_readers:
-            reader.terminate()
+        self._readers.end()
 
     def _give_up(self) -> None:
         """Let go of the connections for commits at once: the server may still be at work."""
@@ -383,59 +347,26 @@ class PostgresStore:
         while self._provers:
             self._provers.pop()[0].terminate()
 
-    @asynccontextmanager
-    async def _reading(self) -> AsyncIterator[Any]:
-        """Lend a connection for reads; whatever goes wrong costs it. Raises StoreUnavailable."""
-        async with self._reading_slots:
-            reader = None
-            try:
-                reader = self._idle_reader() or await self._new_reader()
-                self._lent_readers.add(reader)
-                yield reader
-                self._lent_readers.remove(reader)
-                self._idle_readers.append(reader)
-                reader = None
-            except _TROUBLE as error:
-                raise StoreUnavailable(_told(error)) from error
-            finally:
-                if reader is not None:
-                    self._lent_readers.discard(reader)
-                    reader.terminate()
 
-    def _idle_reader(self) -> asyncpg.Connection[Any] | None:
-        """Return a connection that waits for a read, but for those that the server has ended."""
-        while self._idle_readers:
-            reader = self._idle_readers.pop()
-            if not reader.is_closed():
-                return reader
-        return None
+async def _in_parts(reader: Any, statement: str, *arguments: Any) -> list[Any]:
+    """Return all rows. The last column of each is its data.
 
-    async def _new_reader(self) -> asyncpg.Connection[Any]:
-        connection = await asyncpg.connect(self._url, timeout=_CONNECT_S, command_timeout=_READ_S)
-        try:
-            await connection.execute(self._set_for_reads, timeout=_CONNECT_S)
-        except BaseException:  # whatever ends it, a cancellation too
-            connection.terminate()
-            raise
-        return connection
-
-
-def _setting(settings: Mapping[str, str]) -> str:
-    """Return what gives a connection its settings, once it is made.
-
-    A pooler of sessions (PgBouncer) refuses connections that are asked for with such settings.
+    Each part has the time of a read: a load that is given up would begin anew for ever.
     """
-    return "; ".join([*(f"SET {name} = '{value}'" for name, value in settings.items()), _UNLIMITED])
+    cursor = await reader.cursor(statement, *arguments)
+    rows: list[Any] = []
+    count = 1
+    while found := await cursor.fetch(count):
+        rows += found
+        size_bytes = sum(len(row[-1]) for row in found)
+        count = min(max(_LOADED_BYTES * len(found) // max(size_bytes, 1), 1), 8 * count)
+    return rows
 
 
 def _size_bytes(changes: Changes) -> int:
     chunks = [*changes.chunks, *(chunk for swap in changes.swaps for chunk in swap.chunks)]
     attached = sum(len(one.data) for one in changes.attachments if one.data is not None)
     return attached + sum(len(chunk.data) for chunk in chunks)
-
-
-def _told(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _key_columns(keys: Sequence[LogKey]) -> tuple[list[Any], list[Any]]:

@@ -1,4 +1,4 @@
-"""The address of a database, as libpq has it, for asyncpg.
+"""The address of a database, as libpq has it, for asyncpg; and what all connections set.
 
 asyncpg reads URLs alone, by rules of its own: it ends a password at `#`, and takes a parameter that
 it does not know for a setting of the server, which then refuses the connection. So libpq itself
@@ -40,6 +40,15 @@ _OF_BOTH = frozenset(
         "user",
     }
 )
+
+#: Lets the server send something to each connection twice a minute. What stands between the two
+#: forgets connections on which nothing is sent for some minutes, and tells neither: the next read
+#: or proof would wait for its time limit. So the server also lets go of hosts that have vanished.
+KEPT_ALIVE = {
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+}
 
 
 def address_for_asyncpg(given: str) -> str:

@@ -24,6 +24,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 
+from logstore.remote.postgres_url import KEPT_ALIVE
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
 from magnetar.storage.postgres_schema import MIGRATIONS, SCHEMA
 from wire.error_code import ErrorCode
@@ -35,7 +36,8 @@ _RETRY_S = 1.0
 _T = TypeVar("_T")
 _SESSION = (
     f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
-    " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on"
+    " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on; "
+    + "; ".join(f"SET {name} = {value}" for name, value in KEPT_ALIVE.items())
 )
 _PRIMARY = (
     "If the server is a standby, name the primary, or several hosts with"

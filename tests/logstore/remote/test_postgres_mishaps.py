@@ -14,8 +14,8 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
+from logstore.remote import postgres_readers
 from logstore.remote import postgres_statements as sql
-from logstore.remote import postgres_store
 from logstore.remote.commit_store import PROOFS_MAX, Changes, Chunk, Commit, LogKey, Move
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.remote_directory import RemoteDirectory
@@ -224,6 +224,21 @@ async def test_reads_take_as_long_as_they_need_whatever_the_database_has_by_defa
     await store.close()
 
 
+async def test_no_connection_is_silent_for_so_long_that_a_firewall_forgets_it(
+    postgres_url: str,
+) -> None:
+    store = await store_over(postgres_url)
+    own = store._connection
+    assert own is not None
+    prover, _ = await store._new_prover()
+    async with store._reading() as reader:
+        for connection in (own, prover, reader):
+            # What the socket has: the server asks the system.
+            assert await connection.fetchval("SHOW tcp_keepalives_idle") == "30"
+    await prover.close()
+    await store.close()
+
+
 async def test_what_another_transaction_still_reads_is_vacuumed_once(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,7 +283,7 @@ CREATE TRIGGER slow BEFORE DELETE ON magnetar.chunks FOR EACH ROW EXECUTE FUNCTI
 async def test_a_log_is_deleted_though_that_takes_longer_than_a_call_may(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_store, "_READ_S", 1.0)
+    monkeypatch.setattr(postgres_readers, "_READ_S", 1.0)
     await make_tables(postgres_url)
     await start_node(postgres_url, 1, 1)
     store = PostgresStore(postgres_url)

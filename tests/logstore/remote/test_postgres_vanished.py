@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import asyncpg
 import pytest
 
-from logstore.remote import postgres_store
+from logstore.remote import postgres_readers, postgres_store
 from logstore.remote.commit_store import (
     Changes,
     Chunk,
@@ -18,6 +19,7 @@ from logstore.remote.commit_store import (
     LogKey,
     OutcomeUnknown,
     StoreUnavailable,
+    Wanted,
 )
 from logstore.remote.postgres_store import PostgresStore
 from tests.logstore.remote.stored_nodes import make_tables, start_node
@@ -32,8 +34,10 @@ CHUNKS = [Chunk(KEY, 0, 1, b"batches")]
 class Way:
     """The way to a server, which may lead to another host from some moment on."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pause_s: float = 0.0) -> None:
+        """`pause_s`: after each 64 KiB, each way."""
         self._target = urlsplit(url)
+        self._pause_s = pause_s
         self._tasks: list[asyncio.Task[None]] = []
         self._writers: list[asyncio.StreamWriter] = []
         self._server: asyncio.Server | None = None
@@ -50,7 +54,7 @@ class Way:
         server, forth = await asyncio.open_connection(target.hostname, target.port)
         self._writers += (forth, back)
         for reader, writer in ((client, forth), (server, back)):
-            self._tasks.append(asyncio.ensure_future(_pass(reader, writer)))
+            self._tasks.append(asyncio.ensure_future(_pass(reader, writer, self._pause_s)))
 
     def vanish(self) -> None:
         """Let nothing through that has come this way so far; who connects anew is served."""
@@ -66,10 +70,12 @@ class Way:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause_s: float) -> None:
     with suppress(ConnectionError):
         while data := await reader.read(1 << 16):
             writer.write(data)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
     writer.close()
 
 
@@ -101,9 +107,9 @@ async def test_reads_go_to_the_server_that_commits_go_to(
         with pytest.raises(OutcomeUnknown):
             await store.commit(Commit(2, 1))
         async with asyncio.timeout(5):
+            await store.connect()
             with pytest.raises(StoreUnavailable):
                 await reading
-            await store.connect()
             assert await store.read(KEY, 0, 100, 1) == CHUNKS
 
 
@@ -114,3 +120,42 @@ async def test_reads_go_on_while_commits_are_refused(postgres_url: str) -> None:
         with pytest.raises(OutcomeUnknown, match="duplicate"):
             await store.commit(Commit(2, 1, Changes(CHUNKS)))
         assert await reader.fetchval("SELECT 1") == 1
+
+
+@pytest.mark.timeout(30)
+async def test_a_slow_commit_ends_no_read_that_the_server_is_at_work_on(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load of a take-over may be among them, which would begin anew each time."""
+    monkeypatch.setattr(postgres_store, "_COMMIT_S", 0.3)
+    way = Way(postgres_url)
+    async with store_on(way, postgres_url) as store:
+        admin = await asyncpg.connect(postgres_url)
+        async with store._reading() as reader:
+            slow = asyncio.ensure_future(reader.fetchval("SELECT 7 FROM pg_sleep(2)"))
+            async with admin.transaction():
+                await admin.execute("LOCK TABLE magnetar.chunks")
+                with pytest.raises(OutcomeUnknown):
+                    await store.commit(Commit(2, 1, Changes([CHUNKS[0]._replace(base_offset=1)])))
+            await store.connect()
+            assert await slow == 7
+        await admin.close()
+
+
+@pytest.mark.timeout(60)
+async def test_a_load_that_takes_longer_than_a_read_may_ends_nevertheless(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_readers, "_READ_S", 2.0)
+    # About 6 MB in a second.
+    way = Way(postgres_url, pause_s=0.01)
+    async with store_on(way, postgres_url) as store:
+        here = PostgresStore(postgres_url)
+        here.begin_as(1, 1)
+        await here.connect()
+        large = [Chunk(KEY, n, n + 1, bytes(1 << 20)) for n in range(1, 25)]
+        small = [Chunk(KEY, n, n + 1, bytes(100)) for n in range(25, 2_000)]
+        await here.commit(Commit(2, 1, Changes(large + small)))
+        (loaded,) = await store.load([Wanted(KEY, 0)])
+        assert loaded.chunks == CHUNKS + large + small
+        await here.close()

@@ -54,6 +54,15 @@ def processes(pid: int) -> list[int]:
         return [pid, *(int(child) for child in children.read().split())]
 
 
+def test_no_connection_is_silent_for_so_long_that_a_firewall_forgets_it(postgres_url: str) -> None:
+    with (
+        closing(open_catalog(postgres_url)) as catalog,
+        catalog.database.statements("look") as statements,
+    ):
+        # What the socket has: the server asks the system.
+        assert statements.execute("SHOW tcp_keepalives_idle").fetchone() == ("30",)
+
+
 def test_a_connection_that_ended_while_it_idled_is_not_noticed(postgres_url: str) -> None:
     catalog = open_catalog(postgres_url)
     for _ in range(2):

@@ -1,0 +1,137 @@
+"""Connections to PostgreSQL: what each of them sets, and those that reads are lent.
+
+Reads go to the server that commits go to. Where commits get a new connection, that may lead to
+another server; then the reads end that the new one is not at work on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from logstore.remote import postgres_statements as sql
+from logstore.remote.commit_store import StoreUnavailable
+
+#: What a lost connection, a refusal of the server and a time that is up raise; the last one where
+#: a connection is lost in the middle of asyncpg's own work.
+TROUBLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+CONNECT_S = 2.0
+_READ_S = 30.0
+#: Connections for reads of what is not in memory, and for loading.
+_READERS = 4
+#: Takes away the limits that the database or the role may have: each call has a limit here. Not all
+#: versions of PostgreSQL know all of these.
+_UNLIMITED = """
+SELECT set_config(name, '0', false) FROM unnest(
+    ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout']
+) name WHERE current_setting(name, true) IS NOT NULL"""
+
+
+def setting(settings: Mapping[str, str]) -> str:
+    """Return what gives a connection its settings, once it is made.
+
+    A pooler of sessions (PgBouncer) refuses connections that are asked for with such settings.
+    """
+    return "; ".join([*(f"SET {name} = '{value}'" for name, value in settings.items()), _UNLIMITED])
+
+
+def told(error: Exception) -> str:
+    """Return what an error says, or what it is."""
+    return str(error) or type(error).__name__
+
+
+class _Reader(NamedTuple):
+    """A connection for reads."""
+
+    connection: asyncpg.Connection[Any]
+    #: The process that serves it, and when that began: of no two servers the same.
+    served_by: tuple[int, datetime]
+
+
+class PostgresReaders:
+    """The connections for reads of one node."""
+
+    def __init__(self, url: str, settings: Mapping[str, str]) -> None:
+        """`url`: as asyncpg has it."""
+        self._url = url
+        self._setting = setting(settings)
+        self._slots = asyncio.Semaphore(_READERS)
+        self._idle: list[_Reader] = []
+        self._lent: set[_Reader] = set()
+        #: How often commits got a new connection, perhaps to another server.
+        self._changes = 0
+
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[Any]:
+        """Lend a connection for reads; whatever goes wrong costs it. Raises StoreUnavailable."""
+        async with self._slots:
+            reader = None
+            try:
+                reader = self._idle_one() or await self._new()
+                self._lent.add(reader)
+                yield reader.connection
+                self._lent.remove(reader)
+                self._idle.append(reader)
+                reader = None
+            except TROUBLE as error:
+                raise StoreUnavailable(told(error)) from error
+            finally:
+                if reader is not None:
+                    self._lent.discard(reader)
+                    reader.connection.terminate()
+
+    async def end_lost(self, commits: asyncpg.Connection[Any]) -> None:
+        """End the reads that the server of this connection is not at work on; later ones connect
+        anew.
+
+        They may wait for a server that has vanished, which takes half a minute, or read from one
+        that is not the database any more, and show what was. What is just slow goes on.
+        """
+        self._changes += 1
+        while self._idle:
+            self._idle.pop().connection.terminate()
+        if lent := [*self._lent]:
+            pids = [reader.served_by[0] for reader in lent]
+            at_work = await commits.fetch(sql.AT_WORK, pids, timeout=CONNECT_S)
+            served = {(pid, began) for pid, began in at_work}
+            for reader in lent:
+                if reader.served_by not in served:
+                    reader.connection.terminate()
+
+    def end(self) -> None:
+        """End all reads at once."""
+        for reader in (*self._idle, *self._lent):
+            reader.connection.terminate()
+        self._idle.clear()
+
+    def _idle_one(self) -> _Reader | None:
+        """Return a connection that waits for a read, but for those that have ended."""
+        while self._idle:
+            reader = self._idle.pop()
+            if not reader.connection.is_closed():
+                return reader
+        return None
+
+    async def _new(self) -> _Reader:
+        changes = self._changes
+        connection = await asyncpg.connect(self._url, timeout=CONNECT_S, command_timeout=_READ_S)
+        try:
+            await connection.execute(self._setting, timeout=CONNECT_S)
+            pid, began = await connection.fetchrow(sql.SERVED_BY, timeout=CONNECT_S)
+            if changes != self._changes:
+                raise StoreUnavailable("commits go to another server by now, perhaps")
+        except BaseException:  # whatever ends it, a cancellation too
+            connection.terminate()
+            raise
+        return _Reader(connection, (pid, began))
