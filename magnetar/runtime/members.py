@@ -24,9 +24,11 @@ from magnetar.runtime.nodes import Address
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS, PEERS_IN_TLS, NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
-from magnetar.storage.history import History, read_history
+from magnetar.storage.history import History, read_clock_s, read_history
 
 LOOK_AGAIN_S = 1.0
+#: So much the database's clock may gain or lose from one look to the next. Leases bear more.
+_CLOCK_S = 1.0
 #: Of its own: what waits for PostgreSQL must hold up nothing else.
 _LOOKS = Pool("members", 1)
 
@@ -132,12 +134,15 @@ class MemberWatch:
         self._background: Background | None = None
         self._is_away = True
         self._answers_since_s = 0.0
+        #: By how much the database's clock is ahead of this node's: at least, and at most.
+        self._ahead_s: tuple[float, float] | None = None
 
     @property
     def steady_s(self) -> float:
-        """How long the catalog has answered every look.
+        """How long the catalog has answered every look, and its clock has not been set.
 
-        Where it has been away, leases have ended of nodes that live and could not renew them.
+        Where it has been away, leases have ended of nodes that live and could not renew them; where
+        its clock was set, of those that live and have not renewed them yet.
         """
         return _now_s() - self._answers_since_s
 
@@ -159,10 +164,11 @@ class MemberWatch:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _look(self) -> None:
-        asked = self._looked_at.proof()
+        asked, asked_s = self._looked_at.proof(), _now_s()
         try:
-            rows, history = await _LOOKS.run(self._read)
+            rows, history, clock_s = await _LOOKS.run(self._read)
             self._note_answer()
+            self._note_clock(clock_s - _now_s(), clock_s - asked_s)
             # What was read before a fail-over is not what commits to the new server prove.
             self._compare(history, is_usable=asked() is not None)
             await self._act_on(rows, history.changes)
@@ -175,6 +181,17 @@ class MemberWatch:
         if self._is_away:
             self._answers_since_s = _now_s()
         self._is_away = False
+
+    def _note_clock(self, least_s: float, most_s: float) -> None:
+        """Wait anew for leases where the database's clock was set: all of them seem to be over."""
+        before, self._ahead_s = self._ahead_s, (least_s, most_s)
+        if before is None or (least_s <= before[1] + _CLOCK_S and most_s >= before[0] - _CLOCK_S):
+            return
+        self._answers_since_s = _now_s()
+        _log.warning(
+            "the database's clock was set, or this machine stood still: leases are waited for",
+            ahead_by_s=round(most_s - before[1], 1),
+        )
 
     def _compare(self, history: History, *, is_usable: bool) -> None:
         """Compare how far the database has come with what is known. Raises CommitsLost.
@@ -200,12 +217,13 @@ class MemberWatch:
             raise NodeFenced(f"node {self._node_id} was taken over, or started a second time")
         await self._on_seen(changes)
 
-    def _read(self) -> tuple[list[NodeRow], History]:
-        """Read the nodes, and how far the database has come. In a thread."""
+    def _read(self) -> tuple[list[NodeRow], History, float]:
+        """Read the nodes, how far the database has come, and then its clock. In a thread."""
         if self._catalog is None:
             self._catalog = self._open_catalog()
         self._looked_at.known.keep()
-        return self._catalog.members(), read_history(self._catalog.database)
+        rows, history = self._catalog.members(), read_history(self._catalog.database)
+        return rows, history, read_clock_s(self._catalog.database)
 
     def _close(self) -> None:
         if self._catalog is not None:

@@ -382,7 +382,7 @@ class Catalog:
                     "INSERT INTO nodes (node_id, incarnation, lease_until, owner)"
                     " VALUES (?, -1, lease_end(), ?) ON CONFLICT (node_id) DO UPDATE"
                     " SET owner = excluded.owner"
-                    " WHERE nodes.owner = excluded.owner OR nodes.lease_until <= lease_now()",
+                    " WHERE nodes.owner = excluded.owner OR NOT is_leased(nodes.lease_until)",
                     (node_id, owner),
                 )
                 if not claimed.rowcount:
@@ -409,7 +409,7 @@ class Catalog:
         """Return every node that has ever started, in the order of ids."""
         with self._database.statements("read nodes") as database:
             rows = database.execute(
-                "SELECT node_id, incarnation, incarnation >= 0 AND lease_until > lease_now(),"
+                "SELECT node_id, incarnation, incarnation >= 0 AND is_leased(lease_until),"
                 " owner, endpoints, rack, version, is_leaving FROM nodes ORDER BY node_id"
             ).fetchall()
         return [node_of(row) for row in rows]

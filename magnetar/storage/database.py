@@ -1,8 +1,10 @@
 """The seam between the catalog and its database: SQLite in the data directory, or PostgreSQL.
 
 The catalog writes one SQL text for both, with `?` for values, and text, integers and bytes as they
-are. Both know two functions: `lease_now()` is the moment as `nodes.lease_until` has it, by the one
-clock of all nodes, and `lease_end()` the end of a lease that is given now.
+are. Both know three functions: `lease_now()` is the moment as `nodes.lease_until` has it, by the
+one clock of all nodes, `lease_end()` the end of a lease that is given now, and
+`is_leased(lease_until)` whether a lease is good. One that ends later than one that is given now is
+not: the clock was set back since, and what lives renews it.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ What nodes are sure of, and how they remember it: `magnetar.runtime.known_histor
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -70,6 +71,16 @@ def read_history(database: Database) -> History:
     cluster_id, repairs, starts, changes, next_producer_id, loss, secret = row
     own = blake2b(secret, digest_size=8, person=b"history").hexdigest()
     return History(cluster_id, repairs, starts, changes, next_producer_id, commits, loss, own)
+
+
+def read_clock_s(database: Database) -> float:
+    """Return the time of the clock that leases go by, in seconds since 1970.
+
+    Raises CatalogFailure, CatalogUnavailable.
+    """
+    with database.statements("read the clock") as statements:
+        (now,) = statements.execute("SELECT lease_now()").fetchone()
+    return now.timestamp() if isinstance(now, datetime) else float(now) / 1000
 
 
 def forgotten(known: History, now: History) -> str:

@@ -124,7 +124,7 @@ def take_over(database: Queries, node_id: int, incarnation: int) -> bool:
     # First the row: what the old leader is committing at this moment comes before, or never.
     fenced = database.execute(
         "UPDATE nodes SET incarnation = ?"
-        " WHERE node_id = ? AND incarnation = ? AND lease_until <= lease_now()",
+        " WHERE node_id = ? AND incarnation = ? AND NOT is_leased(lease_until)",
         (epoch, node_id, incarnation),
     )
     if not fenced.rowcount:
@@ -156,8 +156,7 @@ def hand_over(database: Queries, node_id: int, incarnation: int, moves: Sequence
 def _live(database: Queries) -> list[int]:
     """Return the nodes that may be given something: a node that is about to stop is not."""
     rows = database.execute(
-        "SELECT node_id FROM nodes WHERE lease_until > lease_now() AND is_leaving = 0"
-        " ORDER BY node_id"
+        "SELECT node_id FROM nodes WHERE is_leased(lease_until) AND is_leaving = 0 ORDER BY node_id"
     )
     return [node_id for (node_id,) in rows.fetchall()]
 

@@ -121,4 +121,9 @@ MIGRATIONS = (
         PRIMARY KEY (topic_id, partition)
     );
     """,
+    # By the clock of the moment: a commit that this statement sees may have begun after it.
+    """
+    CREATE FUNCTION is_leased(lease_until timestamptz) RETURNS boolean LANGUAGE sql VOLATILE AS
+        'SELECT lease_until > now() AND lease_until <= clock_timestamp() + interval ''6 s''';
+    """,
 )

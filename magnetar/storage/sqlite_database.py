@@ -90,6 +90,9 @@ class SqliteDatabase:
         now_ms = self._now_ms
         self._connection.create_function("lease_now", 0, now_ms)
         self._connection.create_function("lease_end", 0, lambda: now_ms() + LEASE_MS)
+        self._connection.create_function(
+            "is_leased", 1, lambda until_ms: 0 < until_ms - now_ms() <= LEASE_MS
+        )
 
     def close(self) -> None:
         with self._failing("close"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,9 @@ class Looks:
         self.catalog = Catalog(directory, is_shared=True)
         self.incarnation = self.catalog.start_node(1, presence(9092))
         self.is_away = self.is_away_later = False
+        #: The database's.
+        self.clock_s: Callable[[], float] = time.monotonic
+        monkeypatch.setattr(looks, "read_clock_s", lambda database: self.clock_s())
         self.members = Members()
         self.failed: list[BaseException] = []
         self._seen = asyncio.Event()
@@ -129,6 +133,7 @@ async def test_a_catalog_that_was_away_is_not_steady_at_once(
     now_s = 100.0
     monkeypatch.setattr(looks, "_now_s", lambda: now_s)
     world = Looks(tmp_path, monkeypatch)
+    world.clock_s = lambda: now_s
     await world.look()
     now_s = 110.0
     await world.look()
@@ -139,6 +144,33 @@ async def test_a_catalog_that_was_away_is_not_steady_at_once(
     world.is_away = False
     await world.look()
     assert world.watch.steady_s == 0.0
+    assert not world.failed
+    await world.stop()
+
+
+@pytest.mark.parametrize("by_s", [3600.0, -3600.0, 5.0])
+async def test_a_catalog_whose_clock_was_set_is_not_steady_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_s: float
+) -> None:
+    """All leases seem to be over then, until each node has renewed its own."""
+    now_s = clock_s = 100.0
+    monkeypatch.setattr(looks, "_now_s", lambda: now_s)
+    world = Looks(tmp_path, monkeypatch)
+    world.clock_s = lambda: clock_s
+    await world.look()
+    for _ in range(5):
+        # It may gain a little on the way.
+        now_s, clock_s = now_s + 1.0, clock_s + 1.1
+        await world.look()
+        await world.look()
+    assert world.watch.steady_s == 5.0
+    clock_s += by_s
+    await world.look()
+    await world.look()
+    assert world.watch.steady_s == 0.0
+    now_s, clock_s = now_s + 1.0, clock_s + 1.0
+    await world.look()
+    assert world.watch.steady_s == 1.0
     assert not world.failed
     await world.stop()
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from magnetar.storage import sqlite_database
-from magnetar.storage.catalog import Catalog, NameTaken
+from magnetar.storage.catalog import Catalog, IdInUse, NameTaken
 from magnetar.storage.catalog_rows import Change, NodeRow, Presence, TopicRow
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere
@@ -157,6 +157,24 @@ def test_a_node_is_live_until_its_lease_ends(open_catalog: Open) -> None:
     assert catalog.members()[0].is_live
     catalog.end_lease(3, incarnation)
     assert not other.members()[0].is_live
+
+
+def test_a_lease_of_before_the_clock_was_set_back_is_no_lease(open_catalog: Open) -> None:
+    """A node that died then would seem to live for as long as the clock was set back."""
+    catalog, other = open_catalog(), open_catalog()
+    dead, lives = catalog.start_node(3, PRESENCE), catalog.start_node(4, PRESENCE)
+    catalog.add_topic(row("a", 3, 4))
+    with catalog.database.transaction("set the clock back") as database:
+        database.execute(
+            "UPDATE nodes SET lease_until = (SELECT lease_end() + (lease_end() - lease_now()))"
+            " WHERE node_id = 3"
+        )
+    assert [row.is_live for row in other.members()] == [False, True]
+    assert not other.take_over(4, lives)
+    assert other.take_over(3, dead)
+    with pytest.raises(IdInUse):
+        other.claim_nodes("another place", [4])
+    other.claim_nodes("another place", [3])
 
 
 def test_a_deleted_topic_is_gone_with_all_that_belonged_to_it(open_catalog: Open) -> None:
