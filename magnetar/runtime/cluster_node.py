@@ -65,6 +65,8 @@ class ClusterNode:
         self._leadership: Leadership | None = None
         #: Held by what changes who leads: one thing at a time.
         self._leading = asyncio.Lock()
+        #: Held by what gives partitions away, also while it asks whether they can be opened there.
+        self._giving = asyncio.Lock()
         self._tasks: Tasks | None = None
         self._offloading: Offloading | None = None
         self._late_openings: LateOpenings | None = None
@@ -72,8 +74,10 @@ class ClusterNode:
         self._lease_watch: LeaseWatch | None = None
         self._logs: Logs | None = None
         self._is_left_told = False
-        #: The nodes that lived at the last look.
+        self._is_bucket_told = False
+        #: The nodes that lived at the last look, and those of them that have no share yet.
         self._seen: set[int] = set()
+        self._joined: set[int] = set()
 
     def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
         """Begin a new incarnation, which fences the one before; return its number.
@@ -217,17 +221,33 @@ class ClusterNode:
                 took = partial(self._leadership.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._alone(took))
         heirs = self.members.heirs()
-        if joined := live - before:
-            self._tasks.spawn(self._even_out(heirs, joined))
+        self._joined = (self._joined | (live - before)) & live
+        if self._giving.locked():
+            return
+        if self._joined:
+            self._tasks.spawn(self._even_out(heirs, {*self._joined}))
         elif self._leadership.misplaced(heirs) and not self._leading.locked():
-            self._tasks.spawn(self._alone(partial(self._leadership.prefer, heirs)))
+            self._tasks.spawn(self._give(partial(self._leadership.prefer, heirs)))
 
     async def _even_out(self, heirs: Collection[int], joined: set[int]) -> None:
-        """Give nodes that have joined their share."""
+        """Give nodes that have joined their share; the next look tries again where that fails."""
         assert self._leadership is not None
-        if not await self._alone(partial(self._leadership.even_out, heirs)):
-            # The next look finds them new once more.
-            self._seen = self._seen - joined
+        if await self._give(partial(self._leadership.even_out, heirs)):
+            self._joined -= joined
+
+    async def _give(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Give partitions to nodes that can open them. False: not now."""
+        assert self._logs is not None
+        async with self._giving:
+            # Here they are served, and there they would wait for the bucket.
+            reason = await self._logs.bucket_away()
+            if reason and not self._is_bucket_told:
+                _log.warning(
+                    "no node is given partitions: the bucket has their newest batches",
+                    reason=reason,
+                )
+            self._is_bucket_told = bool(reason)
+            return not reason and await self._alone(work)
 
     async def _alone(self, work: Callable[[], Awaitable[object]]) -> bool:
         """Change who leads what. False: the catalog did not answer; the next look tries again."""

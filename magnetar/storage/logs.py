@@ -325,6 +325,11 @@ class Logs:
         """
         await asyncio.sleep(0)
 
+    async def bucket_away(self) -> str:
+        """Return why a node that is given partitions could not read their newest batches from the
+        bucket now; empty if it could, or need not."""
+        return ""
+
     def fail(self, failure: BaseException) -> None:
         """Stop because of a failure: nothing that is not durable yet becomes durable any more."""
         self._group_commit.fail(StorageFailure(str(failure)))

@@ -15,7 +15,7 @@ from logstore.remote.backlog import Backlog
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_sizes import taking_turns
 from logstore.remote.commit_store import Basis, CommitStore
-from logstore.remote.object_store import ObjectStore
+from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnavailable
 from logstore.remote.offload import PREFIX, Bulk, Offload, Sweep
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits, boot_time_ms
@@ -134,6 +134,17 @@ class RemoteLogs(Logs):
         if found:
             await self._store.delete(found)
         return {key.topic_id for key in found}
+
+    async def bucket_away(self) -> str:
+        if self._objects is None or not any(each.moved_to for each in self._remote.moving()):
+            return ""
+        try:
+            await self._objects.read(f"{self._objects_prefix}/none", 0, 1)
+        except NoSuchObject:
+            return ""
+        except ObjectsUnavailable as away:
+            return away.detail
+        return ""
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
         settings = super().settings(topic, config)

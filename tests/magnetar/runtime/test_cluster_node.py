@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from collections.abc import Collection, Coroutine
 from typing import Any, cast
 
@@ -42,6 +43,11 @@ class Leadership:
 
 
 class Logs:
+    away = ""
+
+    async def bucket_away(self) -> str:
+        return self.away
+
     async def in_time(self, work: Coroutine[None, None, object], bound_s: float) -> bool:
         await work
         return True
@@ -93,6 +99,34 @@ async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later(
     await look()
     await look()
     assert leadership.evened == [{1, 2}, {1, 2}]
+    assert not failures
+
+
+async def test_a_node_that_joins_while_the_bucket_is_away_gets_its_share_later(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leadership, failures = Leadership(), list[BaseException]()
+    leadership.is_away = False
+    node = node_beside_another(leadership, failures)
+
+    async def look() -> None:
+        await node._on_seen(Watch.version)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Logs, "away", "503")
+    for _ in range(3):
+        await look()
+    assert leadership.evened == []
+    monkeypatch.setattr(Logs, "away", "")
+    await look()
+    await look()
+    assert leadership.evened == [{1, 2}]
+    told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        "nodes that live",
+        "no node is given partitions: the bucket has their newest batches",
+    ]
     assert not failures
 
 

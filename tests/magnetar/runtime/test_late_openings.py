@@ -62,6 +62,11 @@ class World:
             await topics.start()
         return topics
 
+    @property
+    def logs(self) -> RemoteLogs:
+        ((_, logs),) = self._node
+        return logs
+
     async def stop(self) -> None:
         for topics, logs in self._node:
             await topics.stop()
@@ -119,6 +124,20 @@ async def test_a_node_starts_while_the_bucket_is_away_and_opens_the_rest_later(
     told = [line for line in told if line["event"].endswith(("newest batches", "open again"))]
     assert [line.get("partitions") for line in told] == [2, None]
     assert "503" in told[0]["reason"]
+    assert world.failures == []
+
+
+async def test_a_bucket_is_away_for_those_who_have_batches_there() -> None:
+    world = World()
+    await world.start()
+    world.is_away, world.asked = True, 0
+    assert (await world.logs.bucket_away(), world.asked) == ("", 0)
+    world.is_away = False
+    await world.make("a")
+    assert await world.logs.bucket_away() == ""
+    world.is_away = True
+    assert "503" in await world.logs.bucket_away()
+    await world.stop()
     assert world.failures == []
 
 
