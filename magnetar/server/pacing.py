@@ -55,16 +55,26 @@ class PacedTransport(asyncio.Transport):
         return not waiting
 
     def write(self, data: Buffer) -> None:
-        if not self._waiting and len(data) <= PIECE_BYTES:
-            self._transport.write(data)
+        transport = self._transport
+        has_room = not self._waiting and transport.get_write_buffer_size() < PIECE_BYTES
+        if has_room and len(data) <= PIECE_BYTES:
+            transport.write(data)
             return
         self._waiting.append(memoryview(data))
         self._waiting_bytes += len(data)
         self.go_on()
 
     def writelines(self, list_of_data: Any) -> None:
+        # Small buffers are joined: each write is a record of TLS at least.
+        joined: list[Buffer] = []
+        joined_bytes = 0
         for data in list_of_data:
-            self.write(data)
+            if joined and joined_bytes + len(data) > PIECE_BYTES:
+                self.write(joined[0] if len(joined) == 1 else b"".join(joined))
+                joined, joined_bytes = [], 0
+            joined.append(data)
+            joined_bytes += len(data)
+        self.write(b"".join(joined))
 
     def get_write_buffer_size(self) -> int:
         return self._waiting_bytes + self._transport.get_write_buffer_size()
