@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 from hypothesis import example, given
@@ -13,6 +14,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused, WireError
 from wire.records import BatchHeader, RecordRules, SimpleRecord, build_batch, iterate_records, walk
 from wire.records.header import pack_batch
+from wire.records.varint import read_varint
 from wire.records.walk import NO_RULES, REFUSED_NAMED_MAX, TakesManySteps, check_records
 
 NOW_MS = 1_700_000_000_000
@@ -43,6 +45,8 @@ SHAPES = st.sampled_from(
         record(200, headers=1),
         record(200, headers=3),
         record(9000),
+        record(9001, None, ahead_ms=64),
+        record(20_000, headers=3),
         record(5, b"k" * 70),
         record(ahead_ms=-70),
         record(ahead_ms=9000),
@@ -133,10 +137,16 @@ def test_records_that_are_exchanged_cut_or_doubled_are_found(
         assert as_the_walk_says(batch, NO_RULES) == as_decoding_says(batch, NO_RULES)
 
 
-@pytest.mark.parametrize("count", [63, 64, 65, 8191, 8192, 8193, 20_000])
-@pytest.mark.parametrize("sizes", [(10,), (10, 11), (100, 101, 30)], ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [
+        *product([(10,), (10, 11), (100, 101, 30)], [63, 64, 65, 8191, 8192, 8193, 20_000]),
+        *product([(8200, 8201)], [63, 64, 65, 66, 200]),
+    ],
+    ids=str,
+)
 def test_offset_deltas_are_counted_through_all_their_lengths(
-    count: int, sizes: tuple[int, ...]
+    sizes: tuple[int, ...], count: int
 ) -> None:
     records = [record(sizes[place % len(sizes)]) for place in range(count)]
     whole = build_batch(records)
@@ -155,12 +165,44 @@ def test_more_records_than_bytes_are_refused_at_once() -> None:
         check_records(bytes(batch[61:]), header, NO_RULES)
 
 
-def test_a_record_over_the_limit_is_refused() -> None:
-    batch = build_batch([record(100)] * 3)
-    length = (len(batch) - 61) // 3 - 2
-    check(batch, RecordRules(record_bytes_max=length))
-    with pytest.raises(KafkaError, match=f"INVALID_RECORD: .*{length} bytes long, at most"):
-        check(batch, RecordRules(record_bytes_max=length - 1))
+@pytest.mark.parametrize(("size", "bytes_of_length"), [(100, 2), (9000, 3)])
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_record_over_the_limit_is_refused(size: int, bytes_of_length: int, place: int) -> None:
+    records = [record(size)] * 4
+    length = (len(build_batch(records)) - 61) // 4 - bytes_of_length
+    records[place] = record(size + 1)
+    batch = build_batch(records)
+    check(batch, RecordRules(record_bytes_max=length + 1))
+    with pytest.raises(KafkaError, match=f"INVALID_RECORD: .*{length + 1} bytes long, at most"):
+        check(batch, RecordRules(record_bytes_max=length))
+
+
+#: The first bytes of a large record: its length in three, attributes, timestamp, offset, the key's
+#: length and the key, the value's length in three.
+_HEAD_BYTES = 3 + 1 + 1 + 1 + 1 + 3 + 3
+
+
+@pytest.mark.parametrize("place", range(_HEAD_BYTES))
+@pytest.mark.parametrize("change", [1, 2, 0x80])
+def test_a_damaged_head_of_a_large_record_is_found(place: int, change: int) -> None:
+    whole = build_batch([record(9000 + index % 3, headers=index % 2) for index in range(10)])
+    body = whole[61:]
+    spans = [3 + length for length in _lengths(body)]
+    body[sum(spans[:6]) + place] ^= change
+    batch = with_body(whole, body)
+    rules = RecordRules(timestamp_min=NOW_MS - 100_000, timestamp_max=NOW_MS + 100_000)
+    assert as_the_walk_says(batch, rules) == as_decoding_says(batch, rules)
+
+
+def _lengths(body: bytearray) -> list[int]:
+    """Return the lengths of records, of three bytes each."""
+    found, position = [], 0
+    while position < len(body):
+        length, at = read_varint(bytes(body), position)
+        assert at == position + 3
+        found.append(length)
+        position = at + length
+    return found
 
 
 def test_a_refusal_counts_all_and_names_the_first_thousand() -> None:
@@ -219,9 +261,19 @@ def test_a_check_ends_where_it_takes_too_many_steps(records: list[SimpleRecord])
         check_records(body, header, NO_RULES, 10_000)
 
 
-def test_usual_records_take_few_steps() -> None:
-    batch = build_batch([record(place % 50, headers=1) for place in range(3000)])
-    check_records(bytes(batch[61:]), BatchHeader.parse(batch), NO_RULES, 10_000)
+@pytest.mark.parametrize(
+    "records",
+    [
+        [record(place % 50, headers=1) for place in range(3000)],
+        [record(9000 + place % 50, headers=1) for place in range(63)],
+    ],
+    ids=["small", "large"],
+)
+def test_usual_records_take_few_steps(records: list[SimpleRecord]) -> None:
+    batch = build_batch(records)
+    # Each is a step and each of its fields; a few are looked at alone, for 32.
+    steps_max = 3 * len(records) + 400
+    check_records(bytes(batch[61:]), BatchHeader.parse(batch), NO_RULES, steps_max)
 
 
 def test_what_cannot_be_checked_in_few_steps_is_not_begun() -> None:

@@ -2,12 +2,13 @@
 
 Owns which errors a record's bytes may have: lengths, offset deltas, what a compacted topic and the
 bounds of timestamps ask for. A batch of a megabyte has ten thousand records, and the event loop
-checks them, so three ways lead through it:
+checks them, so four ways lead through it:
 
 - `_Walk.one` checks any record, and says what it looks like.
 - `_Walk.alike` checks all the records behind it that have the same sizes at once: the bytes that
   say how long something is stand at the same place in each, so a slice with a step holds them all.
-- `_Walk.usual` checks records of different sizes in a tight loop, up to the first unusual one.
+- `_Walk.usual`, and `_Walk.large` from 8 KiB on, check records of different sizes in a tight loop,
+  up to the first unusual one.
 
 What a check costs depends on the records, and a client can make all of them unusual, or one of half
 a million headers. So the walk counts its steps, and ends where the caller's limit is reached.
@@ -18,16 +19,27 @@ Source: Kafka's LogValidator and DefaultRecord.readFrom.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache
 from struct import Struct
 from struct import error as StructError
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused, WireError
 from wire.records.header import NO_TIMESTAMP, BatchHeader
 from wire.records.varint import read_varint, read_varlong
+from wire.records.varint_bytes import (
+    NOWHERE,
+    STEPS,
+    STEPS_NOT_NULL,
+    first_bytes,
+    heads,
+    large_head,
+    offset_columns,
+    same_width_end,
+    step_of_three_bytes,
+    steps_of_two_bytes,
+    width_of_offset,
+)
 
 #: Six fields of a byte each behind a length of one byte.
 RECORD_BYTES_MIN = 7
@@ -48,9 +60,12 @@ _STEPS_OF_HEADER = 6
 _HEADERS_COMPARED_MAX = 32
 #: So many records of different sizes are checked before the walk looks for equal ones again.
 _USUAL_MIN = 64
-_NOWHERE = 2**62
-
-_Head: TypeAlias = tuple[int, int, int, int | bytes, int]
+_THREE_BYTES = Struct(">HB")
+#: How many records `_Walk.usual` passes over at most: to list their offsets costs as much as three
+#: records do, and must not be wasted where the next record is unusual.
+_USUAL_RUN_MAX = 1024
+#: What follows a key's length of a byte and a value's of two is shorter than this.
+_USUAL_BYTES_MAX = 2**13
 
 
 class TakesManySteps(Exception):
@@ -99,9 +114,13 @@ def check_records(
     try:
         while walk.index < count:
             shape = walk.one()
+            if shape is None or walk.index == count:
+                continue
             # A look at many records at once pays where they are many, and so small.
-            if shape is not None and walk.index < count and shape.size_bytes < _USUAL_BYTES_MAX:
+            if shape.size_bytes < _USUAL_BYTES_MAX:
                 walk.pass_over(shape, count)
+            else:
+                walk.large(shape, count)
     except WireError as failure:
         detail = f"record {walk.index} of {count}: {failure}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail) from None
@@ -119,7 +138,7 @@ def _is_plain(body: bytes | memoryview, timestamp: int, rules: RecordRules) -> b
     """
     if not (rules.timestamp_min <= timestamp <= rules.timestamp_max):
         return False
-    steps = _STEPS_NOT_NULL if rules.key_required else _STEPS
+    steps = STEPS_NOT_NULL if rules.key_required else STEPS
     size = len(body)
     try:
         at, length = (1, body[0]) if body[0] < 0x80 else (2, body[0] & 0x7F | body[1] << 7)
@@ -130,7 +149,7 @@ def _is_plain(body: bytes | memoryview, timestamp: int, rules: RecordRules) -> b
             return False
         at += 3 + steps[body[at + 3]]
         byte = body[at]
-        at += _STEPS[byte] if byte < 0x80 else _steps_of_two_bytes()[byte << 8 | body[at + 1]]
+        at += STEPS[byte] if byte < 0x80 else steps_of_two_bytes()[byte << 8 | body[at + 1]]
         return at + 1 == size and not body[at]
     except IndexError:
         return False
@@ -255,12 +274,12 @@ class _Walk:
         number = min(
             count - self.index,
             (len(body) - start) // size,
-            _same_width_end(self.index) - self.index,
+            same_width_end(self.index) - self.index,
         )
         width = shape.offset_at - shape.timestamp_at
         if (
             number <= 0
-            or _width(self.index) != offset_width
+            or width_of_offset(self.index) != offset_width
             or width > self._timestamp_width
             or (self._rules.key_required and body[start - size + shape.key_at] == 1)
         ):
@@ -287,7 +306,7 @@ class _Walk:
         end = at + (number - 1) * size + 1
         return any(
             bytes(self._body[at + place : end + place : size]) != column
-            for place, column in enumerate(_offset_columns(self.index, number))
+            for place, column in enumerate(offset_columns(self.index, number))
         )
 
     def usual(self, shape: _Shape, count: int) -> None:
@@ -298,16 +317,16 @@ class _Walk:
         """
         body, position, index = self._body, self.position, self.index
         timestamp_bytes = shape.offset_at - shape.timestamp_at
-        offset_bytes = _width(index)
+        offset_bytes = width_of_offset(index)
         if (
             self._rules.record_bytes_max < _USUAL_BYTES_MAX
             or timestamp_bytes > min(self._timestamp_width, 2)
             or not offset_bytes
         ):
             return
-        keys = _STEPS_NOT_NULL if self._rules.key_required else _STEPS
-        steps, lengths = _STEPS, _steps_of_two_bytes()
-        behind_two, behind_one = _heads(timestamp_bytes, offset_bytes)
+        keys = STEPS_NOT_NULL if self._rules.key_required else STEPS
+        steps, lengths = STEPS, steps_of_two_bytes()
+        behind_two, behind_one = heads(timestamp_bytes, offset_bytes)
         last_byte = index >> 13 if offset_bytes == 3 else b""
         mask, wanted = (0x80, 0) if timestamp_bytes == 1 else (0x8080, 0x8000)
         to_key = 3 + timestamp_bytes + offset_bytes
@@ -315,7 +334,7 @@ class _Walk:
         steps_left = self._steps_left
         end_index = min(count, index + min(steps_left, _USUAL_RUN_MAX))
         try:
-            for offset in _first_bytes(offset_bytes)[index & 8191 : end_index - (index & ~8191)]:
+            for offset in first_bytes(offset_bytes)[index & 8191 : end_index - (index & ~8191)]:
                 length, timestamp, told, rest, key = behind_two(body, position)
                 at = position + to_key
                 if length < 0x8000:
@@ -336,6 +355,47 @@ class _Walk:
                     break
                 size = end - position
                 position = end
+                index += 1
+        except (IndexError, StructError):
+            pass  # A length that leads out of the body, or its last few bytes.
+        self._steps_left = steps_left - (index - self.index)
+        self.position, self.index = position, index
+
+    def large(self, shape: _Shape, count: int) -> None:
+        """Pass over the valid records that follow, up to an unusual one.
+
+        Usual are here timestamps as long as in `shape`, keys whose length takes a byte, and other
+        lengths of three. What is wrong with a record is for `one` to say.
+        """
+        body, position, index = self._body, self.position, self.index
+        timestamp_bytes = shape.offset_at - shape.timestamp_at
+        offset_bytes = width_of_offset(index)
+        # A batch with an offset delta of three bytes would have 64 MiB of such records.
+        if timestamp_bytes > min(self._timestamp_width, 2) or not 1 <= offset_bytes <= 2:
+            return
+        keys = STEPS_NOT_NULL if self._rules.key_required else STEPS
+        head = large_head(timestamp_bytes, offset_bytes)
+        mask, wanted = (0x80, 0) if timestamp_bytes == 1 else (0x8080, 0x8000)
+        to_key = 4 + timestamp_bytes + offset_bytes
+        size_max = 3 + self._rules.record_bytes_max
+        steps_left = self._steps_left
+        end_index = min(count, index + min(steps_left, _USUAL_RUN_MAX))
+        try:
+            for offset in first_bytes(offset_bytes)[index:end_index]:
+                low, high, timestamp, told, _, key = head(body, position)
+                size = step_of_three_bytes(low, high)
+                at = position + to_key + keys[key]
+                at += step_of_three_bytes(*_THREE_BYTES.unpack_from(body, at))
+                if told != offset or timestamp & mask != wanted:
+                    break
+                if fields := body[at]:
+                    steps_left -= fields
+                    at = _past_headers(body, at)
+                else:
+                    at += 1
+                if at != position + size or size > size_max or steps_left < 0:
+                    break
+                position += size
                 index += 1
         except (IndexError, StructError):
             pass  # A length that leads out of the body, or its last few bytes.
@@ -364,61 +424,15 @@ def _past(
 
 
 def _past_headers(body: bytes | memoryview, position: int) -> int:
-    """Return the position behind usual headers, `_NOWHERE` behind others."""
+    """Return the position behind usual headers, `NOWHERE` behind others."""
     # A count's zigzag is twice the count: the number of fields.
     fields = body[position]
     position += 1
     if fields & 0x81:
-        return _NOWHERE
+        return NOWHERE
     for field in range(fields):
-        position += (_STEPS if field & 1 else _STEPS_NOT_NULL)[body[position]]
+        position += (STEPS if field & 1 else STEPS_NOT_NULL)[body[position]]
     return position
-
-
-#: By the one byte of a field's length: the bytes up to the field's end.
-_STEPS = tuple(
-    1 if byte == 1 else 1 + (byte >> 1) if not byte & 0x81 else _NOWHERE for byte in range(256)
-)
-_STEPS_NOT_NULL = (*_STEPS[:1], _NOWHERE, *_STEPS[2:])
-#: How many records `_Walk.usual` passes over at most: to list their offsets costs as much as three
-#: records do, and must not be wasted where the next record is unusual.
-_USUAL_RUN_MAX = 1024
-#: What follows a key's length of a byte and a value's of two is shorter than this.
-_USUAL_BYTES_MAX = 2**13
-
-
-@cache
-def _steps_of_two_bytes() -> list[int]:
-    """Return, by both bytes of a field's length, the bytes up to the field's end.
-
-    A length of one byte has its own value as its place.
-    """
-    steps = [*_STEPS[:128], *[_NOWHERE] * (2**16 - 128)]
-    for first in range(0x80, 0x100, 2):
-        for second in range(0x80):
-            steps[first << 8 | second] = 2 + ((first & 0x7F | second << 7) >> 1)
-    return steps
-
-
-@cache
-def _heads(
-    timestamp_bytes: int, offset_bytes: int
-) -> tuple[Callable[[bytes | memoryview, int], _Head], Callable[[bytes | memoryview, int], _Head]]:
-    """Return what reads a record up to the key's length: behind a length of two bytes, and of one.
-
-    Length, timestamp, the first two bytes of the offset, the last one or b"", the key's length.
-    """
-    fields = "BH"[timestamp_bytes - 1] + ("B0s", "H0s", "HB")[offset_bytes - 1] + "B"
-    return Struct(f">Hx{fields}").unpack_from, Struct(f">Bx{fields}").unpack_from
-
-
-@cache
-def _first_bytes(width: int) -> list[int]:
-    """Return the first two bytes of the varints of `width` bytes as numbers, by value & 8191."""
-    if width == 1:
-        return [2 * number for number in range(64)]
-    more = 0x80 if width == 3 else 0
-    return [(number << 1 & 0x7F | 0x80) << 8 | number >> 6 | more for number in range(8192)]
 
 
 # Varints over many records: all bytes but the last one have their highest bit set.
@@ -438,32 +452,3 @@ def _safe_width(delta_min: int, delta_max: int) -> int:
         if delta_min <= -bound and bound - 1 <= delta_max:
             return width
     return 0
-
-
-# Offset deltas count up. As varints they have one byte below 64, two below 8192, then three.
-
-_LOW_BYTES = bytes(2 * number & 0x7F | 0x80 for number in range(64))
-_HIGH_BYTES = b"".join(bytes((number,)) * 64 for number in range(128))
-_MIDDLE_BYTES = b"".join(bytes((number | 0x80,)) * 64 for number in range(128))
-
-
-def _width(number: int) -> int:
-    return 1 if number < 64 else 2 if number < 8192 else 3 if number < 2**20 else 0
-
-
-def _same_width_end(number: int) -> int:
-    """Return up to where `_offset_columns` may go from `number` on, exclusive."""
-    return 64 if number < 64 else (number | 8191) + 1
-
-
-def _offset_columns(first: int, number: int) -> list[bytes]:
-    """Return the varints of [first, first + number) by column: all first bytes, all second ones."""
-    end = first + number
-    if end <= 64:
-        return [bytes(range(2 * first, 2 * end, 2))]
-    in_block = first & 8191
-    low = (_LOW_BYTES * (number // 64 + 2))[first & 63 :][:number]
-    if first < 8192:
-        return [low, _HIGH_BYTES[first:end]]
-    middle = _MIDDLE_BYTES[in_block : in_block + number]
-    return [low, middle, bytes((first >> 13,)) * number]

@@ -215,6 +215,14 @@ class GroupMember:
 class ClassicMember(GroupMember):
     """A member of the classic protocol. The leader deals the partitions out."""
 
+    def _is_late(self, request: offset_commit.OffsetCommitRequest) -> bool:
+        # A coordinator that was killed may have lost the next generation, and give this one again.
+        is_the_same = (request.member_id, request.generation_id_or_member_epoch) == (
+            self.member_id,
+            self.epoch,
+        )
+        return not (self._owned and is_the_same)
+
     async def _join(self) -> None:
         self._positions.clear()
         self._owned.clear()
