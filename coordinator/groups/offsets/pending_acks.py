@@ -113,15 +113,21 @@ class PendingAcks:
         return group_id in self._groups
 
     def held_of(self, topic: str, topic_id: UUID) -> dict[OffsetKey, None]:
-        """Return the keys that transactions hold for the topic of this id."""
+        """Return the keys that transactions hold for the topic of this id, and for no other.
+
+        A later topic of the same name may have the key, too: to drop that would lose its offset.
+        """
         if topic not in self._topics:
             return {}
+        staged = self._staged
         return {
             key: None
-            for epochs in self._staged.values()
-            for acks in epochs.values()
-            for key, stored in acks.items()
-            if key.topic == topic and stored.committed.is_of(topic_id)
+            for key, holders in self._holders.items()
+            if key.topic == topic
+            and all(
+                staged[producer_id][epoch][key].committed.is_of(topic_id)
+                for producer_id, epoch in holders
+            )
         }
 
     def held_keys(self) -> Iterator[OffsetKey]:

@@ -326,6 +326,21 @@ def test_a_deletion_in_a_transaction_of_a_foreign_log_deletes(journal: Journal) 
     assert shard.offsets.get(KEY) is None
 
 
+def test_an_offset_of_a_later_topic_stays_pending_beside_one_of_the_former() -> None:
+    """The rest of what a deleted topic leaves is forgotten in turns: its name may be taken."""
+    former, later = UUID(int=1), UUID(int=2)
+    offsets = GroupShard(GroupLimits()).offsets
+    for log_offset, (producer_id, topic_id) in enumerate(((5, former), (6, later))):
+        record = OffsetRecord(KEY, CommittedOffset(log_offset, topic_id=topic_id))
+        offsets.on_pending(record, log_offset, producer_id, 0)
+    for deletion in list(offsets.deletion_of_topic("topic", former)):
+        offsets.on_record(deletion, 2)
+    for producer_id in (6, 5):
+        offsets.on_marker(producer_id, 0, commit=True)
+    committed = offsets.get(KEY)
+    assert committed is not None and committed.topic_id == later
+
+
 def test_offsets_may_be_deleted_while_a_group_is_gone_through(journal: Journal) -> None:
     """The metrics of many groups are gathered in turns."""
     later = OffsetKey("group", "topic", 1)
