@@ -266,6 +266,7 @@ def moves_of_directories(orders: str) -> list[Fields]:
         [("/nowhere", [(f"{orders}-new", [0])])],
         [("/nowhere", [(orders, [0, 0])]), ("relative", [(orders, [0])])],
         [("/nowhere", [])],
+        [("/nowhere", [(orders, [])])],
         [],
     ]
     return [{"dirs": asked} for asked in every]

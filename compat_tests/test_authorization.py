@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -23,6 +24,7 @@ from compat_tests import access_frames, command_line, token_frames
 from compat_tests.access_frames import (
     CONSUMER_GROUP,
     GROUP,
+    MISSING_TOPIC,
     PREFIX,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -39,6 +41,8 @@ from compat_tests.token_frames import TokenRefused
 from compat_tests.waiting import eventually
 
 TIMEOUT_S = 10.0
+#: Codes of ACLs: a kind of resource, a kind of pattern, any operation or permission.
+TOPIC_RESOURCE, LITERAL, ANY = 2, 3, 1
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _OPERATIONS = {
     ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS"
@@ -236,6 +240,21 @@ def common_versions(access: Access, ours: Asked, theirs: Asked) -> range:
     last = min(access.last, ours.served[key][1], theirs.served[key][1])
     assert first <= last, access
     return range(first, last + 1)
+
+
+def test_acls_are_not_removed_by_codes_that_do_not_exist(pair: tuple[Broker, Broker]) -> None:
+    """Each code of a filter alone; with the last filter all are known, and nothing is found."""
+    known = (TOPIC_RESOURCE, LITERAL, ANY, ANY)
+    unknown = [(*known[:place], 99, *known[place + 1 :]) for place in range(len(known))]
+    filters = [
+        (resource, MISSING_TOPIC, pattern, None, None, operation, permission)
+        for resource, pattern, operation, permission in (*unknown, known)
+    ]
+    for broker in pair:
+        with Connection(broker.bootstrap) as connection:
+            found = connection.call(DeleteAclsRequest[3](filters=filters), DeleteAclsResponse)
+        codes = [each.error_code for each in found.filter_results]
+        assert codes == [42, 42, 42, 42, 0], broker.kind
 
 
 @pytest.fixture(scope="module")

@@ -218,6 +218,10 @@ def test_a_classic_join_that_a_consumer_group_refuses_is_answered_without_a_memb
         with Member(broker.bootstrap, connect().group, instance) as classic:
             answer = classic.join(member_id="mine", protocols=range_of, protocol_type=kind)
             assert (answer.error_code, answer.member_id) == (code, "")
+    # A session that is too long is refused before the group is looked at.
+    with Member(broker.bootstrap, connect().group, None) as classic:
+        answer = classic.join(member_id="mine", protocols=range_of, session_timeout_ms=10**9)
+        assert (answer.error_code, answer.member_id) == (Code.INVALID_SESSION_TIMEOUT, "mine")
 
 
 def test_of_assignors_with_as_many_members_the_default_is_preferred(

@@ -76,6 +76,8 @@ def _response(results: _Results) -> AlterReplicaLogDirsResponse:
         results=[
             AlterReplicaLogDirTopicResult(topic_name=name, partitions=[*of_topic.values()])
             for name, of_topic in results.items()
+            # As in Kafka: a topic of which no partition was named is not answered.
+            if of_topic
         ]
     )
 

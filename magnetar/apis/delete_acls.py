@@ -17,7 +17,7 @@ from magnetar.apis.registry import handles
 from magnetar.apis.request_changes import CHANGES_MAX, check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.security.acls import Acl, Operation, Pattern, Resource
+from magnetar.security.acls import Acl, AclFilter, Operation, Pattern, Permission, Resource
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.delete_acls import (
@@ -47,6 +47,7 @@ async def delete_acls(
         results.append(result)
         with refused_in(result):
             wanted = filter_of(asked)
+            _check_known(wanted)
             is_about_one = wanted.name is not None and wanted.pattern != Pattern.MATCH
             about = by_name.get(wanted.name or "", []) if is_about_one else every
             async for acl in services.turns.each(about):
@@ -61,6 +62,21 @@ async def delete_acls(
     async for part in services.turns.pieces(removed):
         acls.remove(part)
     return DeleteAclsResponse(filter_results=results)
+
+
+def _check_known(wanted: AclFilter) -> None:
+    """Raise INVALID_REQUEST for codes that do not exist here.
+
+    A client that sends them is newer, and must not be told that there was nothing to remove.
+    DescribeAcls finds nothing by them, as in Kafka.
+    """
+    try:
+        Resource(wanted.resource)
+        Pattern(wanted.pattern)
+        Operation(wanted.operation)
+        Permission(wanted.permission)
+    except ValueError as unknown:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(unknown)) from None
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:

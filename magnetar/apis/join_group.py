@@ -19,6 +19,7 @@ from magnetar.runtime.groups import new_member_id
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
 from wire.messages.join_group import (
@@ -60,9 +61,12 @@ async def join_group(
     except KafkaError as refusal:
         log_refused_request(services, context, request, refusal)
         # Not refused by the mirror of the request, which leaves the member's id out: as Kafka does
-        # where the group is a consumer group.
-        is_consumer_group = services.groups.is_consumer_group(request.group_id)
-        member_id = "" if is_consumer_group else request.member_id
+        # where a consumer group refuses. It never hears of a session that is too short or long.
+        is_refused_by_consumer_group = (
+            refusal.code is not ErrorCode.INVALID_SESSION_TIMEOUT
+            and services.groups.is_consumer_group(request.group_id)
+        )
+        member_id = "" if is_refused_by_consumer_group else request.member_id
         answer = JoinAnswer(member_id=member_id, error_code=refusal.code)
     return JoinGroupResponse(
         error_code=answer.error_code,
