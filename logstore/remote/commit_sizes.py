@@ -20,16 +20,21 @@ LARGE_BYTES = 128 << 10
 COMMIT_BYTES = 1 << 20
 
 
-def taking_turns(dirty: Iterable[CommittedLedger]) -> Sequence[CommittedLedger]:
+def taking_turns(
+    dirty: Iterable[CommittedLedger],
+    *,
+    large_bytes: int = LARGE_BYTES,
+    commit_bytes: int = COMMIT_BYTES,
+) -> Sequence[CommittedLedger]:
     """Return those that the next commit covers. `dirty`: the longest waiting first."""
     chosen: list[CommittedLedger] = []
-    room_bytes = COMMIT_BYTES
+    room_bytes = commit_bytes
     for ledger in dirty:
         assert isinstance(ledger, RemoteLedger), "a store has all logs of a node"
         size_bytes = ledger.deferrable_bytes
-        if size_bytes < LARGE_BYTES:
+        if size_bytes < large_bytes:
             chosen.append(ledger)
-        elif size_bytes <= room_bytes or room_bytes == COMMIT_BYTES:
+        elif size_bytes <= room_bytes or room_bytes == commit_bytes:
             chosen.append(ledger)
             room_bytes -= size_bytes
     return chosen

@@ -71,6 +71,8 @@ class Offload:
         self._prefix = prefix
         self._age_ms = age_ms
         self._incarnation = incarnation
+        #: As the constants say; less where histories have few batches.
+        self.object_bytes, self.reference_bytes = OBJECT_BYTES, REFERENCE_BYTES
         self._count = count()
         #: The logs whose chunks are too few for an object yet.
         self._waiting: dict[RemoteLedger, _Waiting] = {}
@@ -88,12 +90,12 @@ class Offload:
         waiting = self._waiting.setdefault(ledger, _Waiting(now_ms, begin))
         new_bytes = ledger.batches.bytes_between(waiting.counted_to, end)
         is_old = now_ms - waiting.since_ms >= self._age_ms
-        if waiting.bytes + new_bytes < OBJECT_BYTES and not is_old:
+        if waiting.bytes + new_bytes < self.object_bytes and not is_old:
             return False
         replacements, bases = ledger.replacements, ledger.segments.base_offsets
         chunks, is_enclosed = await self._rows_of(ledger, begin, end)
         size_bytes = sum(len(chunk.data) for chunk in chunks)
-        if size_bytes < OBJECT_BYTES and not is_enclosed and not is_old:
+        if size_bytes < self.object_bytes and not is_enclosed and not is_old:
             # A ledger counts what it has not in memory by whole segments: now it is known.
             self._waiting[ledger] = _Waiting(waiting.since_ms, end, size_bytes)
             return False
@@ -117,8 +119,9 @@ class Offload:
         """
         chunks: list[Chunk] = []
         size_bytes = 0
-        while begin < end and size_bytes < OBJECT_BYTES:
-            found = await self._rows.read(ledger.key, begin, OBJECT_BYTES - size_bytes, end)
+        while begin < end and size_bytes < self.object_bytes:
+            room_bytes = self.object_bytes - size_bytes
+            found = await self._rows.read(ledger.key, begin, room_bytes, end)
             if not found:
                 break
             for chunk in found:
@@ -145,7 +148,7 @@ class Offload:
         )
         data = b"".join(chunk.data for chunk in chunks)
         await self._objects.put(object_key, data)
-        references = referring(chunks, object_key, bases)
+        references = referring(chunks, object_key, bases, self.reference_bytes)
         move = Move(ledger.key, first.base_offset, last.end_offset, references)
         try:
             is_moved = not ledger.is_closed and await ledger.move(move, replacements)
@@ -158,10 +161,13 @@ class Offload:
         return is_moved
 
 
-def referring(chunks: Sequence[Chunk], object_key: str, bases: Sequence[int]) -> list[Chunk]:
+def referring(
+    chunks: Sequence[Chunk], object_key: str, bases: Sequence[int], bytes_min: int
+) -> list[Chunk]:
     """Return chunks that refer to an object, which holds these next to one another.
 
-    `bases`: where the log's segments begin, ascending. A reference lies within one segment: the
+    `bases`: where the log's segments begin, ascending. `bytes_min`: of what one reference stands
+    for, but for the last of a segment. A reference lies within one segment: the
     cleaner removes a segment's chunks whole, and nothing of its neighbours.
     """
     references: list[Chunk] = []
@@ -169,7 +175,7 @@ def referring(chunks: Sequence[Chunk], object_key: str, bases: Sequence[int]) ->
     segments = [bisect_right(bases, chunk.base_offset) for chunk in chunks]
     for at, chunk in enumerate(chunks):
         size_bytes += len(chunk.data)
-        if size_bytes >= REFERENCE_BYTES or segments[at] not in segments[at + 1 : at + 2]:
+        if size_bytes >= bytes_min or segments[at] not in segments[at + 1 : at + 2]:
             data = Reference(object_key, position, size_bytes).encode()
             begin_offset = chunks[first].base_offset
             references.append(Chunk(chunk.key, begin_offset, chunk.end_offset, data))
@@ -227,8 +233,21 @@ def _writer(object_key: str) -> int | None:
     return None
 
 
+class Pace(NamedTuple):
+    """When a node looks for what it can do for objects."""
+
+    interval_s: float = 1.0
+    retry_s: tuple[float, float] = (5.0, 60.0)
+    """The wait after a failure, which grows up to the second."""
+    first_sweep_ms: int = 60_000
+    """After the node's start: where nodes live for minutes, sweeps still delete what those before
+    them have left."""
+    sweep_interval_ms: int = SWEEP_INTERVAL_MS
+
+
 class Bulk(NamedTuple):
-    """What a node does for objects in the background."""
+    """What a node does for objects in the background, and when."""
 
     offload: Offload
     sweep: Sweep
+    pace: Pace = Pace()

@@ -18,19 +18,12 @@ from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.object_store import ObjectsUnavailable
-from logstore.remote.offload import SWEEP_INTERVAL_MS, Bulk
+from logstore.remote.offload import Bulk
 from logstore.remote.remote_ledger import RemoteLedger
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.storage.topics import Topics
-
-_INTERVAL_S = 1.0
-#: A node sweeps so long after its start for the first time: where nodes live for minutes, sweeps
-#: still delete what those before them have left.
-_FIRST_SWEEP_MS = 60_000
-#: The wait after a failure, which grows up to the second.
-_RETRY_S = (5.0, 60.0)
 
 _log = get_logger("objects")
 
@@ -47,16 +40,17 @@ class Offloading:
         fail: Callable[[BaseException], None],
     ) -> None:
         self._topics = topics
-        self._offload, self._sweep = bulk
+        self._offload, self._sweep, self._pace = bulk
         self._clock = clock
         self._is_controller = is_controller
         self._background = Background(fail)
         #: Whether the last attempt has failed.
         self.is_failing = False
-        self._retry_s = _RETRY_S[0]
+        self._retry_s = self._pace.retry_s[0]
         #: The log whose move has failed last: the next round begins behind it.
         self._failed: PartitionLog | None = None
-        self._swept_ms = clock.steady_ms() + _FIRST_SWEEP_MS - SWEEP_INTERVAL_MS
+        until_first_ms = self._pace.first_sweep_ms - self._pace.sweep_interval_ms
+        self._swept_ms = clock.steady_ms() + until_first_ms
 
     def start(self) -> None:
         """Move from here on."""
@@ -68,7 +62,7 @@ class Offloading:
 
     async def _move_periodically(self) -> None:
         while True:
-            await asyncio.sleep(self._retry_s if self.is_failing else _INTERVAL_S)
+            await asyncio.sleep(self._retry_s if self.is_failing else self._pace.interval_s)
             try:
                 await self.move()
             except ObjectsUnavailable as failure:
@@ -109,7 +103,7 @@ class Offloading:
 
     async def _sweep_in_time(self) -> None:
         now_ms = self._clock.steady_ms()
-        if self._is_controller() and now_ms - self._swept_ms >= SWEEP_INTERVAL_MS:
+        if self._is_controller() and now_ms - self._swept_ms >= self._pace.sweep_interval_ms:
             self._swept_ms = now_ms
             if count := await self._sweep.sweep():
                 _log.info("objects deleted that nothing names any more", objects=count)
@@ -119,9 +113,9 @@ class Offloading:
 
     def _tell_failure(self, reason: str) -> None:
         if self.is_failing:
-            self._retry_s = min(2 * self._retry_s, _RETRY_S[1])
+            self._retry_s = min(2 * self._retry_s, self._pace.retry_s[1])
             return
-        self.is_failing, self._retry_s = True, _RETRY_S[0]
+        self.is_failing, self._retry_s = True, self._pace.retry_s[0]
         _log.warning(
             "batches stay in the database: they cannot be moved to the bucket", reason=reason
         )

@@ -33,6 +33,7 @@ from tests.simulation.whole_history import Verdict
 from tests.simulation.world.cluster_machine import ClusterMachine
 from tests.simulation.world.network import Network
 from tests.simulation.world.process import ProcessEnded
+from tests.simulation.world.shared_bucket import AGE_MS
 from tests.simulation.world.shared_storage import SharedStorage
 from wire.error_code import ErrorCode
 
@@ -127,7 +128,7 @@ class _Cluster(SeveralNodes):
 
     def __init__(self, seed: int, rage_s: float) -> None:
         super().__init__(seed, rage_s)
-        self.storage = SharedStorage(self.scheduler)
+        self.storage = SharedStorage(self.scheduler, self.random_of("storage"))
         ids = range(self.random_of("nodes").choice((2, 3, 3, 4)))
         self.machines: dict[int, ClusterMachine] = {
             node_id: ClusterMachine(
@@ -136,7 +137,7 @@ class _Cluster(SeveralNodes):
                 self.random_of(f"machine {node_id}"),
                 node_id,
                 self.storage,
-                INTERNAL,
+                INTERNAL | {"cluster.objects.after.ms": str(AGE_MS)},
             )
             for node_id in ids
         }
@@ -152,6 +153,14 @@ class _Cluster(SeveralNodes):
         for node_id, machine in self.machines.items():
             machine.on_decided = partial(self._decided, random, node_id)
         self.storage.logs.on_basis = partial(self._rested_on, self.random_of("rested on"), nemeses)
+
+    def calmed(self) -> None:
+        if self.storage.bucket is not None:
+            self.storage.bucket.is_calm = True
+
+    def astray(self) -> list[str]:
+        bucket, database = self.storage.bucket, self.storage.logs
+        return [] if bucket is None else bucket.astray(database.references())
 
     def _decided(self, random: Random, node_id: int, owed: Sequence[MarkerWork]) -> None:
         """Move a partition to the node that has just decided a transaction of it, now and then."""

@@ -141,6 +141,13 @@ class SeveralNodes(ABC):
     def brokers(self) -> list[Broker]:
         """Return the brokers whose state is checked at the end."""
 
+    def calmed(self) -> None:  # noqa: B027  # not every kind of nodes needs it
+        """Let nothing more go wrong in what the nodes share."""
+
+    def astray(self) -> list[str]:
+        """Return what is wrong at the end in what the nodes share."""
+        return []
+
     # --- clients
 
     def connect(self, name: str, node_id: int, *, may_arrive_late: bool = True) -> Connection:
@@ -201,6 +208,7 @@ class SeveralNodes(ABC):
         clients = self.clients()
         tasks = [asyncio.ensure_future(client.run()) for client in clients]
         await self._all(nemesis.rage(self.rage_s) for nemesis in self.nemeses)
+        self.calmed()
         for client in clients:
             client.is_ending = True
         await asyncio.wait(tasks)
@@ -244,6 +252,7 @@ class SeveralNodes(ABC):
             *judge(observations, {}),
             *invisible(observations),
             *(check_nodes(observations.history, self.brokers(), committed) if committed else ()),
+            *self.astray(),
             *(found for each in self._connections for found in each.witnesses),
             *(
                 f"failed: node {node_id}: {failure!r}"

@@ -304,6 +304,8 @@ class SimulatedStore:
         self.mishaps: deque[Mishap] = deque()
         #: How much longer each commit takes before it has its effect.
         self.slow_s = 0.0
+        #: How much longer a proof takes: the synchronous standby is slow.
+        self.slow_proof_s = 0.0
         #: What happens to the next proofs, which have connections of their own.
         self.proof_mishaps: deque[Mishap] = deque()
         self.proven = 0
@@ -359,6 +361,8 @@ class SimulatedStore:
 
     async def prove(self, number: int) -> None:
         await self._delay()
+        if self.slow_proof_s:
+            await asyncio.sleep(self.slow_proof_s)
         mishap = self._chance(self.proof_mishaps)
         if mishap in (Mishap.REQUEST_LOST, Mishap.LATE):
             raise OutcomeUnknown(f"a proof of commit {number}: {mishap.name}")

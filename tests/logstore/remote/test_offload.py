@@ -443,7 +443,7 @@ async def test_an_object_that_is_replaced_during_a_read_is_read_in_its_new_place
 
 def test_references_stand_for_neighbours() -> None:
     chunks = [Chunk(KEY, at, at + 1, bytes(size)) for at, size in enumerate((600, 600, 2_000, 9))]
-    references = referring(chunks, "o", [0])
+    references = referring(chunks, "o", [0], 1_000)
     assert [(one.base_offset, one.end_offset, decode(one.data)) for one in references] == [
         (0, 2, Reference("o", 0, 1_200)),
         (2, 3, Reference("o", 1_200, 2_000)),
@@ -454,7 +454,7 @@ def test_references_stand_for_neighbours() -> None:
 def test_a_reference_lies_within_one_segment() -> None:
     # Between the first two chunks the cleaner has left a gap, in which a segment begins.
     chunks = [Chunk(KEY, at, at + 1, bytes(10)) for at in (1, 5, 6, 7)]
-    references = referring(chunks, "o", [0, 4, 7])
+    references = referring(chunks, "o", [0, 4, 7], 1_000)
     assert [(one.base_offset, one.end_offset, decode(one.data)) for one in references] == [
         (1, 2, Reference("o", 0, 10)),
         (5, 7, Reference("o", 10, 20)),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-import pytest
-
-from logstore.remote import commit_sizes
+from logstore.remote.commit_sizes import taking_turns
 from magnetar.broker import Broker
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.remote_logs import RemoteLogs
@@ -26,17 +25,16 @@ TOPIC, VERSION = "fruit", 12
 async def test_a_request_is_answered_once_all_its_logs_have_had_their_turn(
     start_broker: StartBroker,
     connect: Callable[[Broker], Awaitable[RawClient]],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a cluster two large logs take turns, and a small one rides the first commit."""
-    # So small that the request appends all in one step: no check of a batch goes to a thread.
-    monkeypatch.setattr(commit_sizes, "LARGE_BYTES", 1_000)
-    monkeypatch.setattr(commit_sizes, "COMMIT_BYTES", 10_000)
     database = SimulatedDatabase()
     database.start_node(0, 0)
 
     def open_storage(*parts: object) -> tuple[RemoteLogs, Catalog]:
         logs = RemoteLogs(SimulatedStore(database), *parts)  # type: ignore[arg-type]  # as given
+        # So small that the request appends all in one step: no check of a batch goes to a thread.
+        choose = partial(taking_turns, large_bytes=1_000, commit_bytes=10_000)
+        logs._group_commit._choose = choose
         return logs, Catalog(None)
 
     broker = await start_broker({"node.id": "0"}, open_storage=open_storage)

@@ -11,7 +11,7 @@ from logstore.disk.files import Buffer
 from logstore.partition.log import PartitionLog
 from logstore.remote import offload
 from logstore.remote.object_store import ObjectsUnavailable
-from logstore.remote.offload import SWEEP_INTERVAL_MS
+from logstore.remote.offload import SWEEP_INTERVAL_MS, Pace
 from magnetar.config.load import Given, load
 from magnetar.runtime.offloading import Offloading
 from magnetar.storage.catalog import Catalog
@@ -45,13 +45,17 @@ class World:
         self.logs.begin_as(1, 0)
         self.topics = Topics(Catalog(None), self.logs, config)
 
-    async def start(self) -> Offloading:
+    async def start(self, pace: Pace = Pace()) -> Offloading:  # noqa: B008  # never changed
         await self.topics.start()
         await self.logs.open_together([])
         bulk = self.logs.bulk
         assert bulk is not None
         return Offloading(
-            self.topics, bulk, self.clock, lambda: self.is_controller, self.failures.append
+            self.topics,
+            bulk._replace(pace=pace),
+            self.clock,
+            lambda: self.is_controller,
+            self.failures.append,
         )
 
     async def append(self, log: PartitionLog, count: int) -> None:
@@ -108,15 +112,13 @@ async def test_the_controller_alone_sweeps_and_only_every_ten_minutes() -> None:
 
 
 async def test_a_bucket_that_fails_is_told_once_and_costs_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     world = World()
-    offloading = await world.start()
+    offloading = await world.start(Pace(interval_s=0, retry_s=(0, 0)))
     world.topics.create("a", 1)
     log = world.topics.partition("a", 0)
     await world.append(log, 6)
-    monkeypatch.setattr("magnetar.runtime.offloading._INTERVAL_S", 0)
-    monkeypatch.setattr("magnetar.runtime.offloading._RETRY_S", (0, 0))
     attempts: list[bool] = []
 
     def loses() -> bool:

@@ -16,6 +16,7 @@ from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
+from logstore.remote.commit_sizes import taking_turns
 from logstore.remote.commit_store import NodeFenced
 from logstore.remote.memory_tail import MemoryTail
 from magnetar.broker import Broker
@@ -35,6 +36,7 @@ from tests.simulation.world.machine import SETTINGS, BrokerProcess
 from tests.simulation.world.network import ListeningSocket, Network
 from tests.simulation.world.peer_links import PeerLinks
 from tests.simulation.world.process import ProcessEnded, Scheduler
+from tests.simulation.world.shared_bucket import OBJECT_BYTES, PACE, REFERENCE_BYTES
 from tests.simulation.world.shared_storage import SharedStorage
 from tests.simulation.world.storage import (
     SEGMENT_BYTES,
@@ -161,8 +163,16 @@ class ClusterMachine:
         self.store = store
         executor = ProcessExecutor(process, self.random)
         logs = _SmallLogs(
-            store, config, clock, fail, executor=executor, now_ms=self._storage.now_ms
+            store,
+            config,
+            clock,
+            fail,
+            executor=executor,
+            now_ms=self._storage.now_ms,
+            objects=self._storage.bucket,
         )
+        if self._storage.turn_bytes is not None:
+            logs.take_turns(*self._storage.turn_bytes)
         return logs, self._storage.catalog()
 
     def _fail(self, process: BrokerProcess, failure: BaseException) -> None:
@@ -200,11 +210,27 @@ class ClusterMachine:
 
 
 class _SmallLogs(RemoteLogs):
-    """Logs whose segments are small, so that they roll, and of which little stays in memory."""
+    """Logs whose segments are small, so that they roll, and of which little stays in memory.
+
+    A bucket gets small objects, and is swept often.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._remote._tail = MemoryTail(_TAIL_BYTES)
+
+    def take_turns(self, large_bytes: int, commit_bytes: int) -> None:
+        """Let logs that have so much to write take turns, which have so much room."""
+        self._group_commit._choose = partial(
+            taking_turns, large_bytes=large_bytes, commit_bytes=commit_bytes
+        )
+
+    def begin_as(self, node_id: int, incarnation: int) -> None:
+        super().begin_as(node_id, incarnation)
+        if self.bulk is not None:
+            self.bulk = self.bulk._replace(pace=PACE)
+            offload = self.bulk.offload
+            offload.object_bytes, offload.reference_bytes = OBJECT_BYTES, REFERENCE_BYTES
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
         return replace(

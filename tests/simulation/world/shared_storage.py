@@ -1,4 +1,5 @@
-"""What the nodes of a simulated cluster share: one database, which has the catalog and the logs.
+"""What the nodes of a simulated cluster share: one database, which has the catalog and the logs,
+and in a share of the histories a bucket.
 
 The catalog is SQLite in memory and the store its own simulation; here they are one database, as
 PostgreSQL is: one row for each node says which incarnation may write, and until when it has its
@@ -19,17 +20,28 @@ from magnetar.storage.sqlite_database import SqliteDatabase
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.simulation.world.clock import START_MS
 from tests.simulation.world.process import Scheduler
+from tests.simulation.world.shared_bucket import SharedBucket
 
 #: How often a question after the last commit is followed by a fail-over, and how soon.
 _FAIL_OVER_PROBABILITY = 0.3
 _FAIL_OVER_S = 0.001
+#: How many clusters have a bucket.
+_BUCKET_PROBABILITY = 0.6
+#: How much longer than the primary the synchronous standby takes, in one cluster or another.
+_SLOW_PROOFS_S = (0.0, 0.0, 0.03, 0.2)
+#: From where on logs take turns, and how much has room in one commit; None: no batch is so large.
+_TURN_BYTES = (None, (150, 400))
 
 
 class SharedStorage:
-    """The database of a cluster, which outlives its nodes."""
+    """The database and the bucket of a cluster, which outlive its nodes."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, random: Random) -> None:
         self._scheduler = scheduler
+        has_bucket = random.random() < _BUCKET_PROBABILITY
+        self.bucket = SharedBucket(scheduler, random) if has_bucket else None
+        self.turn_bytes = random.choice(_TURN_BYTES)
+        self._slow_proof_s = random.choice(_SLOW_PROOFS_S)
         self.logs = SimulatedDatabase(self.now_ms)
         self.connection: sqlite3.Connection | None = None
         self._reader: ClusterCatalog | None = None
@@ -54,7 +66,9 @@ class SharedStorage:
 
     def store(self, random: Random, mishap_probability: float) -> SimulatedStore:
         """Return the way of one process to the logs."""
-        return _Store(self.logs, random=random, mishap_probability=mishap_probability)
+        store = _Store(self.logs, random=random, mishap_probability=mishap_probability)
+        store.slow_proof_s = self._slow_proof_s
+        return store
 
 
 class _Store(SimulatedStore):
