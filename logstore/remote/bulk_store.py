@@ -25,6 +25,9 @@ from logstore.remote.references import Reference, decode, is_reference
 
 #: Reads of objects that one load or read has under way.
 _AT_ONCE = 8
+#: Reads of clients that wait for objects at once, each of which brings a MiB or two, however little
+#: its client asks for; so many may arrive together. Others wait for their turn. A load never does.
+_READS_MAX = 64
 #: How often the rows are read again where an object is gone: the cleaner has replaced it meanwhile.
 _LOOKS_MAX = 3
 
@@ -36,6 +39,7 @@ class BulkStore:
         """`objects`: None for a cluster that has none, and so no references."""
         self._rows = rows
         self._objects = objects
+        self._reading = asyncio.Semaphore(_READS_MAX)
         #: Why the object store did not answer a load; empty once it has answered since.
         self.away = ""
 
@@ -116,9 +120,12 @@ class BulkStore:
     ) -> Sequence[Chunk]:
         """As `CommitStore.read`."""
         for _ in range(_LOOKS_MAX):
-            found = await self._rows.read(key, offset, max_bytes, end_offset)
+            found = _within(await self._rows.read(key, offset, max_bytes, end_offset), max_bytes)
+            if not any(is_reference(chunk.data) for chunk in found):
+                return found
             try:
-                return await self._followed(_within(found, max_bytes))
+                async with self._reading:
+                    return await self._followed(found)
             except NoSuchObject as gone:
                 missing = gone
         raise StoreUnavailable(str(missing))
