@@ -1,0 +1,29 @@
+"""The deadlines of all groups: met together, and in turns."""
+
+from __future__ import annotations
+
+import asyncio
+
+from magnetar.runtime.background import Tasks
+from magnetar.runtime.group_timers import GroupTimers
+from tests.magnetar.clocks import HeldClock
+
+
+async def test_others_are_served_between_groups_whose_sessions_end_together() -> None:
+    """After a restart all clients that have gone had their sessions end in one step."""
+    clock, failures = HeldClock(), list[BaseException]()
+    expired: list[str] = []
+    timers = GroupTimers(
+        clock, Tasks(failures.append), lambda group_id, _: expired.append(group_id)
+    )
+    for number in range(100):
+        timers.watch(str(number), clock.steady_ms() + 1_000, clock.steady_ms())
+    clock.passed_ms += 1_000
+    expiring = asyncio.create_task(timers.expire_due())
+    seen = set()
+    while not expiring.done():
+        await asyncio.sleep(0)
+        seen.add(len(expired))
+    timers.cancel()
+    assert sorted(expired, key=int) == [str(number) for number in range(100)]
+    assert len(seen) > 5 and not failures
