@@ -252,6 +252,9 @@ class Healing:
 
 
 def _is_open(found: _Found) -> bool:
+    # A marker would go to the log that has the partition's name, which may be a new topic's by now.
+    if found.log.is_gone:
+        return False
     return found.log.transactions.open_transaction(found.data.producer_id) == found.open
 
 
