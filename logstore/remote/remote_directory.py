@@ -89,6 +89,9 @@ class RemoteDirectory:
         self._reads = StoreReads(store)
         self._logs: dict[LogKey, PartitionLog] = {}
         self._renewing: asyncio.Task[None] | None = None
+        #: What deletes the rows of deleted logs, one after the other.
+        self._deletions: set[asyncio.Task[None]] = set()
+        self._deleting = asyncio.Lock()
 
     @property
     def is_leased(self) -> bool:
@@ -275,7 +278,12 @@ class RemoteDirectory:
         return self._logs.get(LogKey(log.topic_id, log.partition)) is log
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Delete partitions: unknown from this step on, durably deleted on return."""
+        """Delete partitions: unknown from this step on; on return nothing of them is written.
+
+        Their rows go after that, which takes minutes where they are many gigabytes: topics change
+        meanwhile. The rest of a node that ends before is found by its topic's id, which nothing
+        has any more (`CommitStore.remains`).
+        """
         keys = [self._take(log) for log in logs]
         for log in logs:
             log.become_unknown()
@@ -286,7 +294,16 @@ class RemoteDirectory:
         # A commit under way may have something of them yet.
         await self._group_commit.settle()
         if keys:
-            await self._until_answered(lambda: self._store.delete(keys))
+            deletion = asyncio.get_running_loop().create_task(self._delete_rows(keys))
+            self._deletions.add(deletion)
+            deletion.add_done_callback(self._deletions.discard)
+            deletion.add_done_callback(_raise_unheard)
+
+    async def _delete_rows(self, keys: Sequence[LogKey]) -> None:
+        # A failure has stopped the process already.
+        with suppress(StorageFailure):
+            async with self._deleting:
+                await self._until_answered(lambda: self._store.delete(keys))
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
         """Close logs that another node is to lead. Nothing of them is written after the return.
@@ -330,8 +347,9 @@ class RemoteDirectory:
 
     def abandon(self) -> None:
         """Release everything at once and write nothing, as the end of the process would."""
-        if self._renewing is not None:
-            self._renewing.cancel()
+        for task in (self._renewing, *self._deletions):
+            if task is not None:
+                task.cancel()
         for log in self._logs.values():
             log.close()
         self._logs.clear()

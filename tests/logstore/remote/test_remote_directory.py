@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -305,7 +305,41 @@ async def test_a_deleted_log_is_gone_from_the_store(start: StartNode) -> None:
     await fill(other, 1)
     node.store.mishaps.extend([Mishap.NONE, Mishap.REQUEST_LOST])
     await node.directory.delete([log])
-    assert node.database.keys() == {LogKey(TOPIC_ID, 1)}
+    await _until_left(node, 1)
+
+
+async def _until_left(node: Node, *partitions: int) -> None:
+    """Return when the store has these logs alone."""
+    async with asyncio.timeout(10):
+        while node.database.keys() != {LogKey(TOPIC_ID, each) for each in partitions}:
+            await asyncio.sleep(0.001)
+
+
+class _SlowToDelete(SimulatedStore):
+    """A store that deletes a log when it is told to."""
+
+    may_delete: asyncio.Event
+
+    async def delete(self, keys: Sequence[LogKey]) -> None:
+        await self.may_delete.wait()
+        await super().delete(keys)
+
+
+async def test_a_large_log_that_is_deleted_holds_nothing_up(start: StartNode) -> None:
+    """Other changes of topics wait for the call: hand-overs, and what a dead node led."""
+    node = start(make_store=_SlowToDelete)
+    assert isinstance(node.store, _SlowToDelete)
+    node.store.may_delete = asyncio.Event()
+    logs = [await node.open(partition=partition) for partition in range(3)]
+    for log in logs:
+        await fill(log, 5)
+    async with asyncio.timeout(10):
+        await node.directory.delete(logs[:1])
+        await node.directory.delete(logs[1:2])
+    await fill(logs[2], 1)
+    assert len(node.database.keys()) == 3
+    node.store.may_delete.set()
+    await _until_left(node, 2)
 
 
 async def test_a_new_log_opens_in_one_step(start: StartNode) -> None:
