@@ -346,8 +346,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _send(self, buffers: Answer) -> None:
-        if self._transport is not None and buffers:
-            self.sent_bytes += write(self._transport, buffers)
+        transport = self._transport
+        if transport is not None and len(buffers) == 1:  # As small answers are.
+            transport.write(buffers[0])
+            self.sent_bytes += len(buffers[0])
+        elif transport is not None and buffers:
+            self.sent_bytes += write(transport, buffers)
 
     def _start(self, frame: Frame) -> None:
         if self._reader.error is not None and not frame:

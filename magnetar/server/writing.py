@@ -11,13 +11,10 @@ JOINED_BYTES_MAX = 16 * 1024
 
 
 def write(transport: asyncio.Transport, buffers: list[Buffer]) -> int:
-    """Write buffers, of which there is at least one, in order; return their bytes.
+    """Write buffers, of which there are at least two, in order; return their bytes.
 
     The caller uses the list no more.
     """
-    if len(buffers) == 1:  # As small answers are.
-        transport.write(buffers[0])
-        return len(buffers[0])
     size_bytes = sum(map(len, buffers))
     if size_bytes <= JOINED_BYTES_MAX:
         transport.write(b"".join(buffers))
