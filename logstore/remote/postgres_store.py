@@ -46,7 +46,8 @@ _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
 #: A load asks for about so many bytes at once, each time with the limit of a read.
 _LOADED_BYTES = 4 << 20
-_RECLAIM_S = 600.0
+#: What goes through a whole table.
+_WHOLE_TABLE_S = 600.0
 #: The server stores a value that is larger than this in parts of this size.
 _PART_BYTES = 1_996
 #: Settings of the connection for commits, whatever the database or the role has. A commit that has
@@ -298,7 +299,7 @@ class PostgresStore:
             parts = await reader.fetchval(sql.REMOVED_PARTS)
             self._kept_parts = min(self._kept_parts, parts)
             if (parts - self._kept_parts) * _PART_BYTES >= bytes_min:
-                await reader.execute(sql.RECLAIM, timeout=_RECLAIM_S)
+                await reader.execute(sql.RECLAIM, timeout=_WHOLE_TABLE_S)
                 self._kept_parts = await reader.fetchval(sql.REMOVED_PARTS)
 
     async def incarnations(self) -> Collection[int]:
@@ -313,7 +314,7 @@ class PostgresStore:
 
     async def references(self) -> Sequence[bytes]:
         async with self._reading() as reader:
-            rows = await reader.fetch(sql.REFERENCES, REFERENCE)
+            rows = await reader.fetch(sql.REFERENCES, REFERENCE, timeout=_WHOLE_TABLE_S)
         return [data for (data,) in rows]
 
     async def fill(self, changes: Changes) -> None:

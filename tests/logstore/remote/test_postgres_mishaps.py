@@ -280,6 +280,26 @@ CREATE TRIGGER slow BEFORE DELETE ON magnetar.chunks FOR EACH ROW EXECUTE FUNCTI
 """
 
 
+async def test_a_sweep_reads_a_large_table_to_its_end(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_readers, "_READ_S", 0.2)
+    store = await store_over(postgres_url)
+    # What was prepared holds its tables until something is asked.
+    assert await store.last_commit() == 0
+    admin = await asyncpg.connect(postgres_url)
+    # As long as it takes to go through many rows.
+    lock = admin.transaction()
+    await lock.start()
+    await admin.execute("LOCK TABLE magnetar.chunks")
+    reading = asyncio.ensure_future(store.references())
+    await asyncio.sleep(1)
+    await lock.commit()
+    assert await reading == []
+    await admin.close()
+    await store.close()
+
+
 async def test_a_log_is_deleted_though_that_takes_longer_than_a_call_may(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
