@@ -13,6 +13,7 @@ metrics has what it was given. A request that names no settings asks for all of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 
 from magnetar.apis.authorization import Each, described_target
@@ -60,6 +61,8 @@ Describe = Callable[[Services, str, Asked], Entries]
 #: The settings that one response may have: those of 25,000 topics, half a gigabyte for a moment.
 #: A small request can name a resource a hundred thousand times, and a group of any name has some.
 ENTRIES_MAX = 1_000_000
+#: Requests that name more than this make their responses one at a time.
+_AT_ONCE_MAX = 256
 
 
 @handles(
@@ -71,6 +74,14 @@ ENTRIES_MAX = 1_000_000
 )
 async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    alone = services.turns.large if len(request.resources) > _AT_ONCE_MAX else nullcontext()
+    async with alone:
+        return await _describe_all(services, request)
+
+
+async def _describe_all(
+    services: Services, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     describe_topic = partial(_describe_topic, TopicSettings(services.config))
     describes: dict[int, Describe] = {**_DESCRIBE, ResourceType.TOPIC: describe_topic}

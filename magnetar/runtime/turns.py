@@ -51,6 +51,7 @@ class Turns:
         "_now_s",
         "_number",
         "_slices_left",
+        "large",
         "on_queue",
     )
 
@@ -58,6 +59,9 @@ class Turns:
         self._now_s = now_s
         #: Is told whether connections wait for a turn, whenever that changes.
         self.on_queue: Callable[[bool], None] = _ignore
+        #: Held by a handler whose response may take hundreds of megabytes, while it makes that: one
+        #: at a time, since handlers that take turns hold what each of them has made.
+        self.large = asyncio.Lock()
         self._connections: deque[Callable[[], object]] = deque()
         self._handlers: deque[asyncio.Future[None]] = deque()
         #: The large responses that a thread encodes now.
