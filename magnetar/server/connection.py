@@ -89,8 +89,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._name_rules = name_rules
         self.client_id: str | None = None
         self.client_address = self.host = NOWHERE
-        self.received_bytes = 0
-        self.sent_bytes = 0
+        self.received_bytes = self.sent_bytes = 0
         self._shared = shared
         self._dispatcher = shared.dispatcher
         self._memory = shared.memory
@@ -110,8 +109,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pause = Pause.NONE
         self._mute: Mute | None = None  # Made when a quota mutes for the first time.
         self._do_overlap = True  # Whether every request under way is one of OVERLAPPING.
-        self._is_pumping = False
-        self._will_pump = False
+        self._is_pumping = self._will_pump = False
         self._waits_for_turn = False  # Whether requests wait for the next one.
         self._idling = Idling(self._loop.time())
 
@@ -207,8 +205,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, not a check: uvloop's class is no subclass of asyncio's.
-        connected = cast(asyncio.Transport, transport)
-        self._transport = paced(connected)
+        self._transport = paced(connected := cast(asyncio.Transport, transport))
         if (peer := transport.get_extra_info("peername")) is not None:
             self.host = plain_address(peer[0])
             self.client_address = f"{self.host}:{peer[1]}"
@@ -346,8 +343,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pump()
 
     def _send(self, buffers: Answer) -> None:
-        transport = self._transport
-        if transport is not None and len(buffers) == 1:  # As small answers are.
+        if (transport := self._transport) is not None and len(buffers) == 1:  # As small ones are.
             transport.write(buffers[0])
             self.sent_bytes += len(buffers[0])
         elif transport is not None and buffers:
