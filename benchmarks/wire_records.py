@@ -81,15 +81,18 @@ def broker_rows() -> None:
 
 
 def walk_rows() -> None:
-    for name, sizes in (("equal", [100]), ("different", list(range(60, 300))), ("one", [])):
-        count = len(sizes) and 5000
-        words = b"v" * 300
+    kinds = {
+        "equal": [100] * 5000,
+        "different": [60 + number % 240 for number in range(5000)],
+        "large": [10_240 + number % 2 for number in range(100)],
+        "one": [100],
+    }
+    for name, sizes in kinds.items():
+        words = b"v" * max(sizes)
         simple = [
-            SimpleRecord(
-                b"key-%05d" % number, words[: sizes[number % len(sizes)]], 1_700_000_000_000
-            )
-            for number in range(count)
-        ] or simple_records(1, 100)
+            SimpleRecord(b"key-%05d" % number, words[:size], 1_700_000_000_000)
+            for number, size in enumerate(sizes)
+        ]
         batch = build_batch(simple)
         work = partial(validate_records, BatchHeader.parse(batch), batch)
         row(f"validate_records, sizes: {name}", work, len(batch), len(simple))
