@@ -4,8 +4,9 @@ Each second every log that this node leads is looked at, by the rule of `logstor
 The coordinators' logs stay in the database. The controller sweeps the bucket. A bucket that does
 not answer is told of once, and asked again later; the batches stay where they are meanwhile.
 
-Logs take turns, one object each: a log that gets more than the bucket takes, or whose objects are
-refused, keeps no other one from moving.
+Logs take turns, one object each, in rounds of a second, of which each begins where the one before
+has ended: a log that gets more than the bucket takes, or whose objects are refused, keeps no other
+one from moving, nor one that comes later.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Offloading:
         #: Whether the last attempt has failed.
         self.is_failing = False
         self._retry_s = self._pace.retry_s[0]
-        #: The log whose move has failed last: the next round begins behind it.
-        self._failed: PartitionLog | None = None
+        #: The last log of a round that failed, or whose time was up: the next one begins behind it.
+        self._last: PartitionLog | None = None
         until_first_ms = self._pace.first_sweep_ms - self._pace.sweep_interval_ms
         self._swept_ms = clock.steady_ms() + until_first_ms
 
@@ -61,10 +62,13 @@ class Offloading:
         await self._background.stop()
 
     async def _move_periodically(self) -> None:
+        is_more = False
         while True:
-            await asyncio.sleep(self._retry_s if self.is_failing else self._pace.interval_s)
+            pause_s = self._retry_s if self.is_failing else self._pace.interval_s
+            await asyncio.sleep(0 if is_more else pause_s)
+            is_more = False
             try:
-                await self.move()
+                is_more = await self.move()
             except ObjectsUnavailable as failure:
                 self._tell_failure(failure.detail)
             except StoreUnavailable as failure:
@@ -74,31 +78,35 @@ class Offloading:
             else:
                 self._tell_success()
 
-    async def move(self) -> None:
-        """Move what is due, and sweep if it is time.
+    async def move(self) -> bool:
+        """Move what is due, and sweep if it is time. Return whether the time of a round was up
+        before: others may be due by then, or led here.
 
         Raises ObjectsUnavailable, StoreUnavailable, StorageFailure.
         """
         led = self._led()
+        end_ms = self._clock.steady_ms() + 1000 * self._pace.interval_s
         self._offload.forget({_ledger(log) for log in led}.__contains__)
         turns = self._in_turn(led)
-        while turns:
+        while turns and self._clock.steady_ms() <= end_ms:
             await self._sweep_in_time()
             log = turns.popleft()
-            self._failed = log
+            self._last = log
             if not log.is_gone and await self._offload.offload(
                 _ledger(log), self._clock.steady_ms()
             ):
                 await self._offload.reclaim()
                 turns.append(log)
-        self._failed = None
+        if not turns:
+            self._last = None
         # Also where nothing moved: compaction and deletions remove rows too.
         await self._offload.reclaim()
         await self._sweep_in_time()
+        return bool(turns)
 
     def _in_turn(self, led: list[PartitionLog]) -> deque[PartitionLog]:
-        """Return the logs that are led here, with the one that has failed last at the end."""
-        first = led.index(self._failed) + 1 if self._failed in led else 0
+        """Return the logs that are led here, with the last one of the round before at the end."""
+        first = led.index(self._last) + 1 if self._last in led else 0
         return deque(led[first:] + led[:first])
 
     async def _sweep_in_time(self) -> None:

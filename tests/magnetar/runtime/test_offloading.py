@@ -204,6 +204,42 @@ async def test_a_topic_that_gets_more_than_the_bucket_takes_keeps_no_other_from_
 
     monkeypatch.setattr(world.objects, "put", put_slowly)
     async with asyncio.timeout(10):
-        await offloading.move()
+        while await offloading.move():
+            pass
+    await world.stop()
+    assert world.failures == []
+
+
+async def test_a_log_that_comes_while_another_gets_more_than_the_bucket_takes_moves_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also one that has had its turn, and too little for an object then."""
+    world = World()
+    offloading = await world.start(Pace(interval_s=0.01))
+    for name in ("busy", "quiet"):
+        world.topics.create(name, 1)
+    logs = {name: world.topics.partition(name, 0) for name in ("busy", "quiet")}
+    await world.append(logs["busy"], 6)
+    put = world.objects.put
+    moved: list[str] = []
+
+    async def put_slowly(key: str, data: Buffer) -> None:
+        await put(key, data)
+        world.clock.ms += 100
+        moved.append(key.split("/")[1])
+        if len(moved) == 2:
+            world.topics.create("new", 1)
+            logs["new"] = world.topics.partition("new", 0)
+            for name in ("quiet", "new"):
+                await world.append(logs[name], 6)
+        await world.append(logs["busy"], 6)
+
+    monkeypatch.setattr(world.objects, "put", put_slowly)
+    offloading.start()
+    async with asyncio.timeout(10):
+        while not {str(log.topic_id) for log in logs.values()} <= {*moved} or len(moved) < 8:
+            await asyncio.sleep(0)
+    await offloading.stop()
+    assert len({*moved[:8]}) == 3, "each has its turn soon"
     await world.stop()
     assert world.failures == []
