@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+from logstore.remote.object_store import ObjectsUnavailable
 from tests.simulation import faulty_functions as faulty
 from tests.simulation.fault import Fault
 
@@ -71,6 +73,45 @@ def _closed_at_once(_: Any) -> Any:
     return close
 
 
+def _write_believed(real: Any) -> Any:
+    """Return a write of an object that is taken for done, also where it was lost."""
+
+    async def put(self: Any, key: str, data: Any) -> None:
+        with suppress(ObjectsUnavailable):
+            await real(self, key, data)
+
+    return put
+
+
+def _move_given_up(real: Any) -> Any:
+    """Return an end of a log that tells a move under way that nothing has moved."""
+
+    def close(self: Any) -> None:
+        if self._moving is not None and not self._moving.done.done():
+            self._moving.done.set_result(False)
+        real(self)
+
+    return close
+
+
+class _Everything:
+    """A set that holds every key."""
+
+    def __rand__(self, keys: set[str]) -> set[str]:
+        return keys
+
+
+def _at_first_sight(real: Any) -> Any:
+    """Return a sweep that takes every object for one that it has seen before."""
+
+    async def sweep(self: Any) -> int:
+        self._unnamed = _Everything()
+        swept: int = await real(self)
+        return swept
+
+    return sweep
+
+
 #: Of a cluster whose partitions move.
 CLUSTER_FAULTS = (
     Fault(
@@ -132,5 +173,23 @@ CLUSTER_FAULTS = (
         "magnetar.runtime.producers_elsewhere:Answers.is_everybody_asked",
         "Healing takes for unknown what a shard that moves may know.",
         faulty.always(True),
+    ),
+    Fault(
+        "lost-object-named",
+        "tests.logstore.simulated_objects:SimulatedObjects.put",
+        "The database names an object whose write was lost.",
+        _write_believed,
+    ),
+    Fault(
+        "object-of-a-move-deleted",
+        "logstore.remote.remote_ledger:RemoteLedger.close",
+        "A hand-over deletes the object of a move whose commit is under way.",
+        _move_given_up,
+    ),
+    Fault(
+        "swept-at-first-sight",
+        "logstore.remote.offload:Sweep.sweep",
+        "A sweep deletes objects whose references are about to be committed.",
+        _at_first_sight,
     ),
 )

@@ -4,9 +4,11 @@ The nodes have no disks. The catalog and the logs are in one simulated database,
 commits are lost, late, and of unknown outcome, and which fails over to a standby. Nodes are killed,
 stay away for longer than their leases, are stopped for longer than that and wake, hand over what
 they lead at their end, and get their share when they are back. Some partitions move to the very
-node that has just decided a transaction of theirs, before they have its markers. Some fail-overs
-come between a commit and one of another node that rests on it, and the first of these nodes dies.
-The clients are those of histories of several nodes, and look for the leaders in the catalog.
+node that has just decided a transaction of theirs, before they have its markers; some while their
+batches move to the bucket, which a part of the clusters has. Some fail-overs come between a commit
+and one of another node that rests on it, and the first of these nodes dies. The clients are those
+of histories of several nodes, and look for the leaders in the catalog. Some of their requests have
+several partitions, whose leaders differ and whose logs take turns.
 
     python -m tests.simulation.run --cluster --seeds 0-999
 """
@@ -28,8 +30,9 @@ from magnetar.broker import Broker
 from tests.simulation.clients.idempotent_producer import IdempotentProducer
 from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.routed import CatalogRoutes, ReachedCluster, RoutedConnection
+from tests.simulation.clients.spread_producer import SpreadProducer
 from tests.simulation.several_nodes import INTERNAL, NODES_AGAIN, SeveralNodes
-from tests.simulation.whole_history import Verdict
+from tests.simulation.whole_history import Client, Verdict
 from tests.simulation.world.cluster_machine import ClusterMachine
 from tests.simulation.world.network import Network
 from tests.simulation.world.process import ProcessEnded
@@ -42,6 +45,12 @@ RAGE_S = 20.0
 _FOLLOWED_PROBABILITY = 0.2
 #: How often a commit loses what it rests on, with the node that would write that again.
 _BASIS_LOST_PROBABILITY = 0.25
+#: How often a partition is handed over while its batches move to an object, and how long after the
+#: write of the object has begun.
+_MOVED_PROBABILITY = 0.2
+_ON_WAY_S = (0.0, 0.01, 0.1)
+#: How often the bucket is looked at for what the database names.
+_LOOK_S = 1.0
 #: Longer than a lease, and than the second that a node takes to look.
 _AWAY_S = 9.0
 
@@ -123,6 +132,7 @@ class _Cluster(SeveralNodes):
     """The parts of one history."""
 
     rest_s = 12
+    is_spreading = True
     #: And while a coordinator moves.
     again = NODES_AGAIN | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
@@ -152,15 +162,36 @@ class _Cluster(SeveralNodes):
         random = self.random_of("decided")
         for node_id, machine in self.machines.items():
             machine.on_decided = partial(self._decided, random, node_id)
+        if self.storage.bucket is not None:
+            self.storage.bucket.on_put = partial(self._moving, self.random_of("moving"))
         self.storage.logs.on_basis = partial(self._rested_on, self.random_of("rested on"), nemeses)
 
     def calmed(self) -> None:
         if self.storage.bucket is not None:
             self.storage.bucket.is_calm = True
 
+    async def story(self) -> None:
+        telling = asyncio.ensure_future(super().story())
+        while not telling.done():
+            await asyncio.sleep(_LOOK_S)
+            if self._missing():
+                # Clients would ask for it for ever.
+                return
+        telling.result()
+
     def astray(self) -> list[str]:
-        bucket, database = self.storage.bucket, self.storage.logs
-        return [] if bucket is None else bucket.astray(database.references())
+        bucket = self.storage.bucket
+        return [] if bucket is None else bucket.left_behind(self.storage.logs.references())
+
+    def verdict(self) -> Verdict:
+        # Without it the story has not come to its end, so no other rule holds.
+        missing = self._missing()
+        verdict = super().verdict()
+        return verdict._replace(witnesses=missing) if missing else verdict
+
+    def _missing(self) -> list[str]:
+        bucket = self.storage.bucket
+        return [] if bucket is None else bucket.missing(self.storage.logs.references())
 
     def _decided(self, random: Random, node_id: int, owed: Sequence[MarkerWork]) -> None:
         """Move a partition to the node that has just decided a transaction of it, now and then."""
@@ -169,6 +200,21 @@ class _Cluster(SeveralNodes):
             leader = self.routes.leader(*partition)
             if leader is not None and leader != node_id:
                 self.machines[leader].hand_over(partition, node_id)
+
+    def _moving(self, random: Random, object_key: str) -> None:
+        """Hand a partition over while its batches move to an object, now and then."""
+        if random.random() < _MOVED_PROBABILITY:
+            _, topic_id, index, _ = object_key.split("/")
+            names = {str(row.id): row.name for row in self.storage.read().topics()}
+            partition = TopicPartition(names[topic_id], int(index))
+            leader = self.routes.leader(*partition)
+            if leader is not None:
+                hand_over = partial(
+                    self.machines[leader].hand_over,
+                    partition,
+                    random.choice([one for one in self.machines if one != leader]),
+                )
+                asyncio.get_running_loop().call_later(random.choice(_ON_WAY_S), hand_over)
 
     def _rested_on(self, random: Random, nemeses: dict[int, ClusterNemesis], basis: Basis) -> None:
         """Fail over between a commit and one of another node that rests on it, now and then."""
@@ -189,6 +235,12 @@ class _Cluster(SeveralNodes):
             self.random_of(name),
             may_begin_late=True,
         )
+
+    def clients(self) -> list[Client]:
+        partitions = [TopicPartition("plain", index) for index in range(3)]
+        ways = {partition: self._routed("spread", partition) for partition in partitions}
+        spread = SpreadProducer("spread", ways, self.observations, self.random_of("spread"))
+        return [*super().clients(), spread]
 
     def readers(
         self, name: str, partitions: list[TopicPartition], *, is_committed: bool

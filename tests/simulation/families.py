@@ -53,7 +53,7 @@ class Child(Worker):
         if not self.is_v2:
             await self._add_partitions(partitions)
         for number, partition in enumerate(partitions):
-            await self._produce(one, partition, 10 * self.number + number)
+            await self._produce(one, [partition], 10 * self.number + number)
             await self._perhaps_pause()
         producer_id, producer_epoch = self.identity
         await self._end(replace(one, values={}), commit=True)
@@ -80,7 +80,7 @@ class Parent(Worker):
             partition = self.random.choice(TARGETS)
             if not self.is_v2:
                 await self._add_partitions([partition])
-            await self._produce(one, partition, 0)
+            await self._produce(one, [partition], 0)
         await self._send_offsets(to_offset)
         if self.random.random() < self.luck.give_up:
             raise Fenced

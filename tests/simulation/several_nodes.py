@@ -90,6 +90,8 @@ class SeveralNodes(ABC):
     #: Set by who knows what kind of nodes there are.
     machines: Mapping[int, NodeMachine]
     nemeses: Sequence[NodeNemesis]
+    #: Whether requests of workers have partitions of several leaders.
+    is_spreading = False
     #: What makes a worker try again.
     again = NODES_AGAIN
     #: What is waited for at the end, besides a round of healing.
@@ -195,6 +197,7 @@ class SeveralNodes(ABC):
             is_v2=random.random() < 0.5,
             again=self.again,
             again_of_nodes=self.again,
+            is_spreading=self.is_spreading,
         )
 
     # --- the story
@@ -249,10 +252,10 @@ class SeveralNodes(ABC):
         observations = self.observations
         committed = committed_values(observations)
         witnesses = [
+            *self.astray(),
             *judge(observations, {}),
             *invisible(observations),
             *(check_nodes(observations.history, self.brokers(), committed) if committed else ()),
-            *self.astray(),
             *(found for each in self._connections for found in each.witnesses),
             *(
                 f"failed: node {node_id}: {failure!r}"

@@ -1,6 +1,7 @@
 """Histories of a cluster whose partitions move: none goes wrong, and they find faults.
 
-As `test_nodes`, over one database: take-overs, hand-overs, zombies, commits of unknown outcome.
+As `test_nodes`, over one database and, for some, a bucket: take-overs, hand-overs, zombies, commits
+of unknown outcome, objects that are named or swept.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from tests.simulation.test_whole_broker import told
 from tests.soak import SOAK
 
 HISTORIES = 2
-#: One fault in every run, and a seed close to one that shows it; all of them where there is time.
-QUICKLY_FOUND = {"commit-not-fenced": 5}
+#: Two faults in every run, and a seed close to one that shows it; all of them where there is time.
+QUICKLY_FOUND = {"commit-not-fenced": 5, "object-of-a-move-deleted": 4}
 SEEDS_OF_A_FAULT = 40
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -108,6 +108,8 @@ class Worker:
     #: After which answers it asks again, and which more mean that where there are several nodes.
     again: Set[ErrorCode] = AGAIN
     again_of_nodes: Set[ErrorCode] = frozenset[ErrorCode]()
+    #: Whether some of its requests have several partitions.
+    is_spreading: bool = False
     is_ending: bool = False
     identity: ProducerIdentity = ProducerIdentity(-1, -1)
     _sequences: dict[TopicPartition, int] = field(default_factory=dict)
@@ -140,9 +142,11 @@ class Worker:
         partitions = self.random.sample(TARGETS, self.random.randint(1, 3))
         if not self.is_v2:
             await self._add_partitions(partitions)
-        for number, partition in enumerate(partitions * self.random.randint(1, 2)):
-            await self._produce(one, partition, number)
+        number = 0
+        for together in self._requests(partitions):
+            await self._produce(one, together, number)
             await self._perhaps_pause()
+            number += len(together)
         await self._send_offsets(to_offset)
         await self._perhaps_pause()
         if self.random.random() < self.luck.give_up:
@@ -155,6 +159,13 @@ class Worker:
         if found < to_offset:  # further, if another worker has gone on
             self._witness(f"{one.name} committed {to_offset}, a fetch after it says {found}")
         return to_offset
+
+    def _requests(self, partitions: list[TopicPartition]) -> list[list[TopicPartition]]:
+        """Return the partitions of each request that writes."""
+        rounds = self.random.randint(1, 2)
+        if self.is_spreading and self.random.random() < 0.5:
+            return [partitions] * rounds
+        return [[partition] for partition in partitions * rounds]
 
     async def _init(self) -> None:
         request = init_producer_id.InitProducerIdRequest(
@@ -213,35 +224,62 @@ class Worker:
             await asyncio.sleep(0.02)
         self._check(code(answer), "AddPartitionsToTxn")
 
-    async def _produce(self, one: Transaction, partition: TopicPartition, number: int) -> None:
+    async def _produce(
+        self, one: Transaction, partitions: Sequence[TopicPartition], number: int
+    ) -> None:
+        """Write to these partitions by one request, and what was not taken by further ones."""
+        values = {
+            partition: self._values(one, partition, number + index)
+            for index, partition in enumerate(partitions)
+        }
+        waiting = {partition: self._batch(partition, values[partition]) for partition in partitions}
+        code = 0
+        for _ in range(PATIENCE):
+            request, version = self._producing(waiting), 12 if self.is_v2 else 11
+            answer = await self._ask(request, produce.ProduceResponse, version)
+            for topic in answer.responses:
+                for told in topic.partition_responses:
+                    code = told.error_code
+                    if code not in self.again:
+                        self._check(code, "Produce")
+                        partition = TopicPartition(topic.name, told.index)
+                        del waiting[partition]
+                        sequence = self._sequences.get(partition, 0)
+                        self._sequences[partition] = sequence + len(values[partition])
+            if not waiting:
+                return
+            await asyncio.sleep(0.02)
+        self._check(code, "Produce")
+
+    def _values(self, one: Transaction, partition: TopicPartition, number: int) -> list[str]:
         values = [f"{one.name}/{number}.{index}" for index in range(self.random.randint(1, 3))]
         one.values.setdefault(partition, []).extend(values)
-        sequence = self._sequences.get(partition, 0)
-        batch = batch_of(
+        return values
+
+    def _batch(self, partition: TopicPartition, values: Sequence[str]) -> bytearray:
+        return batch_of(
             *[value.encode() for value in values],
             timestamp=self.world.now_ms(),
             producer_id=self.identity.producer_id,
             epoch=self.identity.producer_epoch,
-            sequence=sequence,
+            sequence=self._sequences.get(partition, 0),
             transactional=True,
         )
 
-        data = produce.PartitionProduceData(index=partition.partition, records=batch)
-        request = produce.ProduceRequest(
+    def _producing(self, waiting: Mapping[TopicPartition, bytearray]) -> produce.ProduceRequest:
+        topics: dict[str, list[produce.PartitionProduceData]] = {}
+        for partition, batch in waiting.items():
+            data = produce.PartitionProduceData(index=partition.partition, records=batch)
+            topics.setdefault(partition.topic, []).append(data)
+        return produce.ProduceRequest(
             transactional_id=self.transactional_id,
             acks=-1,
             timeout_ms=30_000,
-            topic_data=[produce.TopicProduceData(name=partition.topic, partition_data=[data])],
+            topic_data=[
+                produce.TopicProduceData(name=name, partition_data=data)
+                for name, data in topics.items()
+            ],
         )
-        version = 12 if self.is_v2 else 11
-        for _ in range(PATIENCE):
-            answer = await self._ask(request, produce.ProduceResponse, version)
-            code = answer.responses[0].partition_responses[0].error_code
-            if code not in self.again:
-                break
-            await asyncio.sleep(0.02)
-        self._check(code, "Produce")
-        self._sequences[partition] = sequence + len(values)
 
     async def _send_offsets(self, offset: int) -> None:
         if not self.is_v2:

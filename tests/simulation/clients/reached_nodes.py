@@ -37,7 +37,8 @@ class Routing(ABC):
     def node_of(self, request: Message) -> int | None:
         """Return the node that a worker's request is for."""
         if isinstance(request, ProduceRequest):
-            (topic,) = request.topic_data
+            # Of its first partition: the others may have other leaders, whose answer says so.
+            topic = request.topic_data[0]
             return self.leader(topic.name, topic.partition_data[0].index)
         if isinstance(request, OffsetFetchRequest):
             return self.node_of_group(request.groups[0].group_id)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Iterable
 from random import Random
 
+from logstore.disk.files import Buffer
 from logstore.remote.offload import Pace
 from logstore.remote.references import decode
 from tests.logstore.simulated_objects import SimulatedObjects
@@ -38,9 +39,15 @@ class SharedBucket(SimulatedObjects):
         self._away = [random.random() < away for _ in range(_PERIODS)]
         #: Once it is calm, no request and no answer is lost.
         self.is_calm = False
+        #: Told of each object that is about to be written.
+        self.on_put: Callable[[str], None] = lambda key: None
         self.on_way = self._pause
         self.loses_request = self._loses_request
         self.loses_answer = self._loses
+
+    async def put(self, key: str, data: Buffer) -> None:
+        self.on_put(key)
+        await super().put(key, data)
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._random.choice(_ON_WAY_S))
@@ -53,10 +60,12 @@ class SharedBucket(SimulatedObjects):
         is_away = period < _PERIODS and self._away[period]
         return self._loses() or (is_away and not self.is_calm)
 
-    def astray(self, references: Collection[bytes]) -> list[str]:
-        """Return what is wrong where the database has these references, and no sweep is due."""
-        named = {decode(data).object_key for data in references}
-        return [
-            *(f"missing: {key} is named, and gone" for key in sorted(named - self.objects.keys())),
-            *(f"left behind: nothing names {key}" for key in sorted(self.objects.keys() - named)),
-        ]
+    def missing(self, references: Iterable[bytes]) -> list[str]:
+        """Return what is wrong, at any time, where the database has these references."""
+        gone = {decode(data).object_key for data in references} - self.objects.keys()
+        return [f"missing: {key} is named, and gone" for key in sorted(gone)]
+
+    def left_behind(self, references: Iterable[bytes]) -> list[str]:
+        """Return what is wrong where no sweep is due."""
+        unnamed = self.objects.keys() - {decode(data).object_key for data in references}
+        return [f"left behind: nothing names {key}" for key in sorted(unnamed)]
