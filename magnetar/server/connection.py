@@ -153,8 +153,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Read nothing more for a time. What has arrived is answered."""
         if self._transport is None:
             return
-        if self._mute is None:
-            self._mute = Mute(self._loop, partial(self._resume_reading, Pause.MUTED))
+        self._mute = self._mute or Mute(self._loop, partial(self._resume_reading, Pause.MUTED))
         self._mute.extend(pause_ms)
         self._pause_reading(Pause.MUTED)
 
@@ -230,8 +229,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._mute.cancel()
         self._unread.resize(0)
         self._drop_backlog()
-        # No client hears the answers: a long poll must not go on and hold memory for as long as a
-        # client that has gone had asked for. Decisions stand, and are carried out.
+        # No client hears the answers: no long poll goes on and holds memory. Decisions stand.
         self._cancel_requests()
         self._reader.discard()
         self._memory.forget(self)
@@ -348,6 +346,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.sent_bytes += len(buffers[0])
         elif transport is not None and buffers:
             self.sent_bytes += write(transport, buffers)
+        if self._pause & Pause.UNREAD_ANSWERS:
+            self.pause_writing()  # To count what came after the pause, which waits, too.
 
     def _start(self, frame: Frame) -> None:
         if self._reader.error is not None and not frame:

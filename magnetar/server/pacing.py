@@ -40,7 +40,7 @@ class PacedTransport(asyncio.Transport):
         self._is_closing = False
 
     def go_on(self) -> bool:
-        """Write what waits, as far as there is room; return whether nothing waits any more."""
+        """Write what waits, as far as there is room; return whether there is room for more."""
         transport, waiting = self._transport, self._waiting
         while waiting and transport.get_write_buffer_size() < PIECE_BYTES:
             piece = waiting[0][:PIECE_BYTES]
@@ -50,9 +50,10 @@ class PacedTransport(asyncio.Transport):
             # Before the write: the transport may pause the connection in it, which asks for this.
             self._waiting_bytes -= len(piece)
             transport.write(piece)
-        if self._is_closing and not waiting:
-            transport.close()
-        return not waiting
+        if self._is_closing and not waiting and not transport.is_closing():
+            transport.close()  # Once: after a second time asyncio's aborts nothing, and fails.
+        # The last piece may have filled the transport.
+        return not waiting and transport.get_write_buffer_size() < PIECE_BYTES
 
     def write(self, data: Buffer) -> None:
         transport = self._transport

@@ -42,6 +42,9 @@ class FakeTransport(asyncio.Transport):
     def close(self) -> None:
         self.ends.append("closed")
 
+    def is_closing(self) -> bool:
+        return bool(self.ends)
+
     def abort(self) -> None:
         self.ends.append("aborted")
 
@@ -70,6 +73,17 @@ def test_what_has_no_room_waits_and_follows_in_order(sizes: list[int]) -> None:
     assert len(below.written) <= len(whole) // PIECE_BYTES * 2 + 2
 
 
+def test_the_last_piece_may_fill_the_transport_again() -> None:
+    """The connection read on, and its account was empty: what it answered then had no bound."""
+    below = FakeTransport(0)
+    transport = PacedTransport(below)
+    transport.write(b"x" * (2 * PIECE_BYTES))
+    below.read(PIECE_BYTES)
+    assert not transport.go_on() and below.unread_bytes == PIECE_BYTES
+    below.read(PIECE_BYTES)
+    assert transport.go_on()
+
+
 def test_a_close_waits_for_what_waits_and_an_abort_does_not() -> None:
     below = FakeTransport(0)
     transport = PacedTransport(below)
@@ -77,7 +91,8 @@ def test_a_close_waits_for_what_waits_and_an_abort_does_not() -> None:
     transport.close()
     assert transport.is_closing() and not below.ends
     below.read(PIECE_BYTES)
-    assert transport.go_on()
+    transport.go_on()
+    transport.close()
     assert below.ends == ["closed"] and len(b"".join(below.written)) == 2 * PIECE_BYTES
 
     below = FakeTransport(0)
