@@ -30,9 +30,6 @@ from wire.errors import KafkaError
 _PARTITIONS = 128
 #: Most segments of one partition that one round looks at, and deletes.
 _SEGMENTS = 512
-#: Segments put aside in one turn: each has up to five files, all together about 0.5 ms. In a
-#: cluster, those that one commit deletes.
-_DELETED = 8
 #: The first check comes so long after the start, as in Kafka, or after a shorter interval.
 _FIRST_MS = 30_000
 
@@ -148,7 +145,8 @@ async def advance(
     segments = size_bytes = 0
     while not log.is_gone and log.log_start_offset < start_offset:
         bases = log.ledger.segments.base_offsets
-        next_start = bases[_DELETED] if len(bases) > _DELETED else start_offset
+        step = logs.trimmed_together
+        next_start = bases[step] if len(bases) > step else start_offset
         segments += len(bases)
         size_bytes += log.size_bytes
         step_to(log, min(next_start, start_offset))

@@ -318,6 +318,10 @@ class Logs:
     async def proven(self) -> None:
         """Return when this node has led its partitions at some moment after the call."""
 
+    #: The segments that one step of a trim takes. In files each has up to five, all together about
+    #: 0.5 ms.
+    trimmed_together = 8
+
     async def after_trim(self) -> None:
         """Let others go on after a step of a trim. The next step may be made on return.
 

@@ -56,6 +56,9 @@ class RemoteLogs(Logs):
         that no other store uses there. `executor` and `now_ms`, as `StoreCommits` has it, are
         others in a simulation."""
         self._rows, self._objects, self._objects_prefix = store, objects, objects_prefix
+        if objects is None:
+            # All bytes are in rows: what is appended meanwhile waits until they are deleted.
+            self.trimmed_together = 1
         self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
         store = self._store = self.bulk_store = BulkStore(store, objects)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
