@@ -160,14 +160,17 @@ INCARNATIONS = "SELECT incarnation FROM nodes"
 #: Reads all rows, but of each only the first bytes.
 REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"
 
-#: Some of a log's chunks, the oldest first. All of a large one take longer than any call may.
+#: Where so many of a log's chunks end, from an offset on: the base offset of the last; NULL: none.
+#: All of a large one take longer than any call may.
+SOME_CHUNKS = """
+SELECT max(base_offset) FROM (
+    SELECT base_offset FROM chunks WHERE topic_id = $1 AND partition = $2 AND base_offset >= $3
+    ORDER BY base_offset LIMIT $4
+) oldest"""
+#: The bound below keeps each call from going through what those before it have deleted, which stays
+#: in the index for as long as any transaction may see it.
 DELETE_CHUNKS = """
-DELETE FROM chunks WHERE topic_id = $1 AND partition = $2 AND base_offset <= (
-    SELECT max(base_offset) FROM (
-        SELECT base_offset FROM chunks WHERE topic_id = $1 AND partition = $2
-        ORDER BY base_offset LIMIT 64
-    ) oldest
-)"""
+DELETE FROM chunks WHERE topic_id = $1 AND partition = $2 AND base_offset BETWEEN $3 AND $4"""
 _SMALL_TABLES = ("segments", "attachments", "logs")
 DELETE = tuple(
     f"DELETE FROM {table} USING {_WANTED} WHERE topic_id = w.t AND partition = w.p"

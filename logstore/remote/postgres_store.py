@@ -58,8 +58,8 @@ _COMMITTING = {
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "5000",
 }
-#: What the server says of a statement that has found nothing to delete.
-_NONE_DELETED = "DELETE 0"
+#: So many rows one statement deletes at first, and at most; so long it may take to be given more.
+_DELETED_ROWS, _DELETED_ROWS_MAX, _DELETED_S = 64, 8_192, 0.2
 
 
 class PostgresStore:
@@ -288,9 +288,7 @@ class PostgresStore:
     async def delete(self, keys: Sequence[LogKey]) -> None:
         async with self._reading() as reader:
             for key in keys:
-                # One statement would begin anew for ever where its time is not enough.
-                while await reader.execute(sql.DELETE_CHUNKS, *key) != _NONE_DELETED:
-                    pass
+                await _delete_chunks(reader, key)
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
 
@@ -362,6 +360,20 @@ async def _in_parts(reader: Any, statement: str, *arguments: Any) -> list[Any]:
         size_bytes = sum(len(row[-1]) for row in found)
         count = min(max(_LOADED_BYTES * len(found) // max(size_bytes, 1), 1), 8 * count)
     return rows
+
+
+async def _delete_chunks(reader: Any, key: LogKey) -> None:
+    """Delete a log's chunks, some by each statement: one that is given up begins anew for ever."""
+    now_s = asyncio.get_running_loop().time
+    first, count = 0, _DELETED_ROWS
+    while (last := await reader.fetchval(sql.SOME_CHUNKS, *key, first, count)) is not None:
+        began_s = now_s()
+        await reader.execute(sql.DELETE_CHUNKS, *key, first, last)
+        first = last + 1
+        if now_s() - began_s < _DELETED_S:
+            count = min(2 * count, _DELETED_ROWS_MAX)
+        else:
+            count = max(count // 2, _DELETED_ROWS)
 
 
 def _size_bytes(changes: Changes) -> int:

@@ -319,3 +319,29 @@ async def test_a_log_is_deleted_though_that_takes_longer_than_a_call_may(
     assert await store.remains([key.topic_id]) == [other]
     await admin.close()
     await store.close()
+
+
+#: A server that counts the statements that delete chunks.
+COUNT_DELETES = """
+CREATE SEQUENCE magnetar.deletes;
+CREATE FUNCTION magnetar.counted() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM nextval('magnetar.deletes'); RETURN NULL; END $$;
+CREATE TRIGGER counted AFTER DELETE ON magnetar.chunks EXECUTE FUNCTION magnetar.counted()
+"""
+SMALL_CHUNKS = """
+INSERT INTO magnetar.chunks SELECT $1::uuid, 0, n, n + 1, 'x' FROM generate_series(1, 20000) n"""
+
+
+async def test_a_log_of_many_small_chunks_is_deleted_by_few_statements(postgres_url: str) -> None:
+    store = await store_over(postgres_url)
+    # What was prepared holds its tables until something is asked.
+    assert await store.last_commit() == 0
+    topic_id = UUID(int=1)
+    admin = await asyncpg.connect(postgres_url)
+    await admin.execute(SMALL_CHUNKS, topic_id)
+    await admin.execute(COUNT_DELETES)
+    await store.delete([LogKey(topic_id, 0)])
+    assert await store.remains([topic_id]) == []
+    assert await admin.fetchval("SELECT last_value FROM magnetar.deletes") < 100
+    await admin.close()
+    await store.close()
