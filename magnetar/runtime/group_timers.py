@@ -47,7 +47,9 @@ class GroupTimers:
         """Look at every group whose deadline may have come."""
         now_ms = self._clock.steady_ms()
         while due := self._deadlines.take_due(now_ms, _SLICE):
+            # Of this turn: the time that the other members have to join begins with it.
+            turn_ms = self._clock.steady_ms()
             for group_id in due:
-                self._expire(group_id, now_ms)
+                self._expire(group_id, turn_ms)
             await asyncio.sleep(0)
-        self._alarm.set(self._deadlines.next_ms(), now_ms)
+        self._alarm.set(self._deadlines.next_ms(), self._clock.steady_ms())

@@ -27,3 +27,23 @@ async def test_others_are_served_between_groups_whose_sessions_end_together() ->
     timers.cancel()
     assert sorted(expired, key=int) == [str(number) for number in range(100)]
     assert len(seen) > 5 and not failures
+
+
+async def test_each_turn_has_a_time_of_its_own() -> None:
+    """Others may take seconds in between: the time to join began before, and was over too soon."""
+    clock, failures = HeldClock(), list[BaseException]()
+    late_ms: list[int] = []
+
+    def expire(group_id: str, now_ms: int) -> None:
+        late_ms.append(clock.steady_ms() - now_ms)
+        timers.watch(group_id, now_ms + 5_000, now_ms)
+
+    timers = GroupTimers(clock, Tasks(failures.append), expire)
+    for number in range(100):
+        timers.watch(str(number), clock.steady_ms(), clock.steady_ms())
+    expiring = asyncio.create_task(timers.expire_due())
+    while not expiring.done():
+        await asyncio.sleep(0)
+        clock.passed_ms += 1_000
+    timers.cancel()
+    assert late_ms == [0] * 100 and not failures
