@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from coordinator.transactions.commit_plan import MarkerWork
 from coordinator.transactions.metadata import TopicPartition
@@ -31,7 +31,7 @@ from tests.simulation.clients.idempotent_producer import IdempotentProducer
 from tests.simulation.clients.reader import Reader
 from tests.simulation.clients.routed import CatalogRoutes, ReachedCluster, RoutedConnection
 from tests.simulation.clients.spread_producer import SpreadProducer
-from tests.simulation.several_nodes import INTERNAL, NODES_AGAIN, SeveralNodes
+from tests.simulation.several_nodes import INTERNAL, NODES_AGAIN, TOPICS, SeveralNodes
 from tests.simulation.whole_history import Client, Verdict
 from tests.simulation.world.cluster_machine import ClusterMachine
 from tests.simulation.world.network import Network
@@ -49,6 +49,18 @@ _BASIS_LOST_PROBABILITY = 0.25
 #: write of the object has begun.
 _MOVED_PROBABILITY = 0.2
 _ON_WAY_S = (0.0, 0.01, 0.1)
+#: Topics whose records go, from objects too: what compaction removes, and what is too much.
+_FADING: dict[str, tuple[int, dict[str, str]]] = {
+    "compact": (
+        1,
+        {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "delete.retention.ms": "1000",
+        },
+    ),
+    "short": (1, {"retention.bytes": "6000"}),
+}
 #: How often the bucket is looked at for what the database names.
 _LOOK_S = 1.0
 #: Longer than a lease, and than the second that a node takes to look.
@@ -133,6 +145,8 @@ class _Cluster(SeveralNodes):
 
     rest_s = 12
     is_spreading = True
+    topics = TOPICS | _FADING
+    kept: ClassVar[dict[str, str]] = {"compact": "compact", "short": "retained"}
     #: And while a coordinator moves.
     again = NODES_AGAIN | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
@@ -233,6 +247,7 @@ class _Cluster(SeveralNodes):
             partition,
             self.observations,
             self.random_of(name),
+            has_tombstones=partition.topic == "compact",
             may_begin_late=True,
         )
 
@@ -240,7 +255,13 @@ class _Cluster(SeveralNodes):
         partitions = [TopicPartition("plain", index) for index in range(3)]
         ways = {partition: self._routed("spread", partition) for partition in partitions}
         spread = SpreadProducer("spread", ways, self.observations, self.random_of("spread"))
-        return [*super().clients(), spread]
+        made = [*super().clients(), spread]
+        fading = [TopicPartition(topic, 0) for topic in _FADING]
+        made += [self.producer(f"{one.topic} producer", one) for one in fading]
+        for is_committed in (False, True):
+            name = f"fading{'-committed' if is_committed else ''}"
+            made += self.readers(name, fading, is_committed=is_committed)
+        return made
 
     def readers(
         self, name: str, partitions: list[TopicPartition], *, is_committed: bool

@@ -12,7 +12,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from coordinator.groups.offsets.committed import OffsetKey
 from coordinator.transactions.metadata import TopicPartition
@@ -90,6 +90,9 @@ class SeveralNodes(ABC):
     #: Set by who knows what kind of nodes there are.
     machines: Mapping[int, NodeMachine]
     nemeses: Sequence[NodeNemesis]
+    topics = TOPICS
+    #: Topics whose records may go by themselves, as `judge` takes them.
+    kept: ClassVar[dict[str, str]] = {}
     #: Whether requests of workers have partitions of several leaders.
     is_spreading = False
     #: What makes a worker try again.
@@ -206,7 +209,7 @@ class SeveralNodes(ABC):
         """Begin, go wrong, calm down, and read everything."""
         self.prepare()
         await self._all(nemesis.revive() for nemesis in self.nemeses)
-        await create_topics(self.connect("setup", 0), TOPICS)
+        await create_topics(self.connect("setup", 0), self.topics)
         await self._until_known()
         clients = self.clients()
         tasks = [asyncio.ensure_future(client.run()) for client in clients]
@@ -231,7 +234,7 @@ class SeveralNodes(ABC):
         while not all(
             machine.broker is not None
             and machine.is_up
-            and all(machine.broker.topics.by_name(name) for name in TOPICS)
+            and all(machine.broker.topics.by_name(name) for name in self.topics)
             for machine in self.machines.values()
         ):
             await asyncio.sleep(0.1)
@@ -240,7 +243,7 @@ class SeveralNodes(ABC):
         await asyncio.gather(*works)
 
     async def _read_all(self, is_committed: bool) -> None:
-        counts = {name: count for name, (count, _) in TOPICS.items()}
+        counts = {name: count for name, (count, _) in self.topics.items()}
         name = name_of_last_reader(is_committed=is_committed)
         readers = self.readers(name, all_partitions(counts), is_committed=is_committed)
         await read_all(readers, counts, self.observations, is_committed=is_committed)
@@ -253,7 +256,7 @@ class SeveralNodes(ABC):
         committed = committed_values(observations)
         witnesses = [
             *self.astray(),
-            *judge(observations, {}),
+            *judge(observations, self.kept),
             *invisible(observations),
             *(check_nodes(observations.history, self.brokers(), committed) if committed else ()),
             *(found for each in self._connections for found in each.witnesses),

@@ -15,7 +15,6 @@ from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leadership import Move
 from tests.simulation.clients.topics import create_topics
 from tests.simulation.cluster_history import _Cluster
-from tests.simulation.several_nodes import TOPICS
 from tests.simulation.world.cluster_machine import ClusterMachine
 from tests.simulation.world.entropy import seeded_entropy
 from tests.simulation.world.log_lines import Line, recorded_logs
@@ -36,7 +35,7 @@ class _Stop(_Cluster):
 
     async def story(self) -> None:
         await self._all(nemesis.revive() for nemesis in self.nemeses)
-        await create_topics(self.connect("setup", 0), TOPICS)
+        await create_topics(self.connect("setup", 0), self.topics)
         await self._until_known()
         machine = self.machines[0]
         self._trouble(self, machine)

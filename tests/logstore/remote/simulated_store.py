@@ -88,6 +88,8 @@ class SimulatedDatabase:
         self.on_basis: Callable[[Basis], None] = _ignore
         # How to take back what no standby has yet, the newest last.
         self._undo: list[Callable[[], None]] = []
+        #: How often a standby has taken over.
+        self.fail_overs = 0
 
     def start_node(self, node_id: int, incarnation: int) -> None:
         """Let this incarnation write, and no other one of that node."""
@@ -104,6 +106,7 @@ class SimulatedDatabase:
 
     def fail_over(self) -> None:
         """Let a standby take over, which has all that was acknowledged, and nothing else."""
+        self.fail_overs += 1
         while self._undo:
             self._undo.pop()()
 

@@ -13,11 +13,12 @@ import sqlite3
 from collections.abc import Sequence
 from random import Random
 
+from logstore.remote.commit_store import OutcomeUnknown
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.leadership import Move
 from magnetar.storage.sqlite_database import SqliteDatabase
-from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
 from tests.simulation.world.clock import START_MS
 from tests.simulation.world.process import Scheduler
 from tests.simulation.world.shared_bucket import SharedBucket
@@ -72,7 +73,28 @@ class SharedStorage:
 
 
 class _Store(SimulatedStore):
-    """A store that may fail over just after it has shown what no standby has yet."""
+    """A store that may fail over just after it has shown what no standby has yet.
+
+    A fail-over costs every connection: a node hears of it, whether or not a commit of its is gone.
+    """
+
+    #: How many there had been when the connection was made.
+    _fail_overs = 0
+
+    async def connect(self) -> None:
+        await super().connect()
+        self._fail_overs = self._database.fail_overs
+
+    async def prove(self, number: int) -> None:
+        fail_overs = self._database.fail_overs
+        await super().prove(number)
+        if fail_overs != self._database.fail_overs:
+            raise OutcomeUnknown(f"a proof of commit {number}: the primary is another one")
+
+    def _mishap(self) -> Mishap:
+        if self._fail_overs != self._database.fail_overs:
+            self._is_connected = False
+        return super()._mishap()
 
     async def last_commit(self) -> int:
         last = await super().last_commit()
