@@ -167,8 +167,8 @@ def referring(
     """Return chunks that refer to an object, which holds these next to one another.
 
     `bases`: where the log's segments begin, ascending. `bytes_min`: of what one reference stands
-    for, but for the last of a segment. A reference lies within one segment: the
-    cleaner removes a segment's chunks whole, and nothing of its neighbours.
+    for, but for the last of a segment. A reference lies within one segment: the cleaner removes a
+    segment's chunks whole, and nothing of its neighbours.
     """
     references: list[Chunk] = []
     first = position = size_bytes = 0

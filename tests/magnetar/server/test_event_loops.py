@@ -120,6 +120,17 @@ async def reset_before_accept(tmp_path: Path) -> None:
         assert isinstance(log, PartitionLog) and log.log_end_offset == 0
 
 
+def tls_settings(directory: Path) -> dict[str, str]:
+    """Return the settings of a broker with TLS; its certificate and its data go there."""
+    pem = make(named((COMMON_NAME, "server")), AUTHORITY).write_pem(directory / "server.pem")
+    return {
+        "listeners": "SSL://127.0.0.1:0",
+        "log.dirs": str(directory / "data"),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(pem),
+    }
+
+
 def test_a_connection_that_is_reset_with_its_handshake_counts_no_longer(
     runner: asyncio.Runner, tmp_path: Path
 ) -> None:
@@ -127,14 +138,7 @@ def test_a_connection_that_is_reset_with_its_handshake_counts_no_longer(
 
 
 async def reset_after_handshake(tmp_path: Path) -> None:
-    pem = make(named((COMMON_NAME, "server")), AUTHORITY).write_pem(tmp_path / "server.pem")
-    settings = {
-        "listeners": "SSL://127.0.0.1:0",
-        "log.dirs": str(tmp_path / "data"),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(pem),
-        "max.connections.per.ip": "1",
-    }
+    settings = {**tls_settings(tmp_path), "max.connections.per.ip": "1"}
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
     async with serving(settings) as broker:
         await shake_hands_and_reset(broker.listeners[0].port, context)
@@ -208,14 +212,7 @@ def test_an_answer_that_is_not_read_is_in_the_account_also_with_tls(
 
 
 async def unread_with_tls(tmp_path: Path, partition_count: int) -> None:
-    pem = make(named((COMMON_NAME, "server")), AUTHORITY).write_pem(tmp_path / "server.pem")
-    settings = {
-        "listeners": "SSL://127.0.0.1:0",
-        "log.dirs": str(tmp_path / "data"),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(pem),
-        "message.max.bytes": "33554432",
-    }
+    settings = {**tls_settings(tmp_path), "message.max.bytes": "33554432"}
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
     async with serving(settings) as broker:
         value = b"x" * (UNREAD_BYTES // partition_count)
