@@ -32,7 +32,7 @@ from magnetar.apis.registry import load_apis
 from magnetar.clock import Clock, SystemClock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
-from magnetar.config.load import ConfigError
+from magnetar.config.load import ConfigError, unusable_directory
 from magnetar.config.observing import ObservingConfig
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.background import Background, WholeWork
@@ -108,7 +108,7 @@ def open_directory(
             tell_if_catalog_lost(directory)
         logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
-        raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
+        raise unusable_directory(directory, error) from error
     return logs, Catalog(directory, durability, cluster_id=logs.cluster_id)
 
 

@@ -22,7 +22,7 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
 from magnetar.config.listeners import parse_address, parse_listeners, protocol_of_peers
-from magnetar.config.load import ConfigError
+from magnetar.config.load import ConfigError, unusable_directory
 from magnetar.config.security import listener_security
 from magnetar.logging import get_logger
 from magnetar.peers.tcp import TcpNetwork
@@ -191,7 +191,7 @@ def _lock(data_dir: Path) -> Callable[[], None]:
             " serve several nodes of this machine with --workers."
         ) from None
     except OSError as error:
-        raise ConfigError(f"cannot use the data directory {data_dir}: {error.strerror}") from error
+        raise unusable_directory(data_dir, error) from error
 
 
 def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> list[int]:

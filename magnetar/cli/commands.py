@@ -87,6 +87,13 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(lines)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # click would print "Aborted!", with the exit code of a failure.
+            raise SystemExit(EXIT_INTERRUPTED) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -219,7 +226,9 @@ def reports_errors(command: Command) -> Command:
             raise
         except OSError as failure:
             forget_output()
-            fail(str(failure))
+            # An error without a file is about a standard stream.
+            named = failure.filename is not None
+            fail(plain(failure) if named else f"standard input or output: {failure.strerror}")
         except Refused as failure:
             fail(explained(failure), failure.code.name)
         except ClientError as failure:
@@ -254,6 +263,11 @@ def explained(failure: Exception) -> str:
     elif isinstance(failure, Refused):
         advice = _ADVICE.get(failure.code.name, "")
     return f"{sentence(failure)} {advice}" if advice else str(failure)
+
+
+def plain(error: OSError) -> str:
+    """Return the file that an error is about, if it names one, and the error in words."""
+    return str(error) if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def sentence(failure: Exception) -> str:

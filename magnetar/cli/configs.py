@@ -199,9 +199,10 @@ def unset_command(
     as_json: bool,
 ) -> None:
     """Remove settings of a topic, broker or group. The more general value applies again."""
-    from magnetar.client.configs import change_configs
+    from magnetar.client.configs import change_configs, check_names
 
     with connect() as client:
+        check_names(client, resource, names)
         change_configs(client, resource, {}, names)
     if as_json:
         return print_json([{"resource": str(resource), "unset": list(names)}])

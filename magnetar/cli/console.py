@@ -76,6 +76,8 @@ def console(
     """Show a cluster in a browser: open transactions and the readers that they hold back, groups
     and their lag, topics, records, settings, users.
 
+    Ctrl-C or SIGTERM ends it.
+
     If the settings say SASL, visitors log in as users of the cluster, and the ACLs of these users
     apply. The console does not use a user that the settings name.
 
@@ -113,12 +115,8 @@ def console(
     with bind(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host or "127.0.0.1"
         # The form of the line is a promise: scripts wait for it.
-        print(
-            f"magnetar: console ready on http://{shown}:{listener.getsockname()[1]}/",
-            file=sys.stderr,
-            flush=True,
-        )
-        serve(app, [listener])
+        line = f"magnetar: console ready on http://{shown}:{listener.getsockname()[1]}/"
+        serve(app, [listener], lambda: print(line, file=sys.stderr, flush=True))
 
 
 def _place(text: str) -> _Place:

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from magnetar.client.groups import Group, Member, Position
 
 _NAMED_MAX = 4
+#: Kafka's, in KIP-848, KIP-932 and KIP-1071 too. magnetar has groups of some of them only.
+_STATES = (
+    *("Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Dead"),
+    *("Assigning", "Reconciling", "NotReady"),
+)
+_TYPES = ("classic", "consumer", "share", "streams")
 _POSITION = ("topic", "partition", "committed", "end", "lag", "member")
 
 
@@ -49,6 +55,7 @@ def groups() -> None:
     "--state",
     "states",
     metavar="STATE",
+    type=click.Choice(_STATES, case_sensitive=False),
     multiple=True,
     help="Only groups in this state, such as Stable. Repeatable.",
 )
@@ -56,6 +63,7 @@ def groups() -> None:
     "--type",
     "kinds",
     metavar="TYPE",
+    type=click.Choice(_TYPES, case_sensitive=False),
     multiple=True,
     help="Only this type: classic or consumer. Repeatable.",
 )
@@ -203,10 +211,14 @@ def reset_command(
         to_datetime,
         by_duration,
     )
+    from magnetar.client import groups as queries
     from magnetar.client.group_offsets import commit_moves, plan
 
     with connect() as client:
         moves = plan(client, group_id, selected(client, topics) if topics else None, target)
+        if not moves:
+            # For its error if there is no such group: the name may be mistyped.
+            queries.describe_groups(client, [group_id])
         if execute:
             commit_moves(client, group_id, moves)
     if as_json:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
-from magnetar.cli.commands import forget_output
+from magnetar.cli.commands import forget_output, plain
 from magnetar.cli.notify import READY, STOPPING, notify
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
@@ -103,7 +103,10 @@ def _exit_code(serve: Callable[[], int]) -> int:
     except ConfigError as mistake:
         print(f"magnetar: error: {mistake}", file=sys.stderr)
         return EXIT_MISTAKE
-    except (OSError, StorageFailure) as failure:
+    except OSError as failure:
+        print(f"magnetar: fatal: {plain(failure)}", file=sys.stderr)
+        return EXIT_FAILURE
+    except StorageFailure as failure:
         print(f"magnetar: fatal: {failure}", file=sys.stderr)
         return EXIT_FAILURE
     except CatalogUnavailable as away:

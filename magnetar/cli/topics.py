@@ -191,7 +191,7 @@ def alter_command(
     if partitions is None and not configs and not unset:
         raise click.UsageError("Say what to change: --partitions, --config or --unset.")
     settings = parse_settings(configs, "--config")
-    from magnetar.client.configs import Resource, change_configs
+    from magnetar.client.configs import Resource, change_configs, check_names
     from magnetar.client.topics import add_partitions
     from wire.resource_type import ResourceType
 
@@ -199,7 +199,9 @@ def alter_command(
         # Settings first: partitions cannot be removed again, so a refused setting must leave the
         # topic as it was.
         if settings or unset:
-            change_configs(client, Resource(ResourceType.TOPIC, name), settings, unset)
+            topic = Resource(ResourceType.TOPIC, name)
+            check_names(client, topic, unset)
+            change_configs(client, topic, settings, unset)
         if partitions is not None:
             add_partitions(client, name, partitions)
     if as_json:

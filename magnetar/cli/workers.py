@@ -15,7 +15,7 @@ from magnetar.broker import Broker, data_dir_of
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
-from magnetar.config.load import ConfigError
+from magnetar.config.load import ConfigError, unusable_directory
 from magnetar.metrics import of_nodes
 from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
 from magnetar.peers.addresses import bind_local, connect_local
@@ -189,5 +189,5 @@ def _open_storage(
     try:
         logs = open_logs(str(directory), config, clock, fail)
     except OSError as error:
-        raise ConfigError(f"cannot use the data directory {directory}: {error.strerror}") from error
+        raise unusable_directory(directory, error) from error
     return logs, Catalog(data_dir, Durability(config.durability), is_shared=True)

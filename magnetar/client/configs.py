@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from magnetar.client.cluster import Client
-from magnetar.client.errors import check
+from magnetar.client.errors import ClientError, check
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -137,6 +137,21 @@ def describe_configs(
             check(result.error_code, str(resource), result.error_message)
             entries = [_entry(resource, each) for each in result.configs]
             yield resource, sorted(entries, key=lambda entry: entry.name)
+
+
+def check_names(client: Client, resource: Resource, names: Sequence[str]) -> None:
+    """Raise ClientError for a name that is no setting of this topic or group.
+
+    Brokers remove settings without a look at their names, so a mistyped name would be success.
+    """
+    # Kafka describes no more of a broker than what it has, so nothing is known of other names.
+    if not names or resource.type not in (ResourceType.TOPIC, ResourceType.GROUP):
+        return
+    ((_, entries),) = describe_configs(client, [resource], names)
+    for name in sorted({*names} - {entry.name for entry in entries}):
+        raise ClientError(
+            f"{resource} has no setting {name}. `magnetar configs list` shows its settings."
+        )
 
 
 def _entry(resource: Resource, described: DescribeConfigsResourceResult) -> Entry:

@@ -29,6 +29,12 @@ class ConfigError(ValueError):
     """A configuration that no broker can start with."""
 
 
+def unusable_directory(directory: Path, error: OSError) -> ConfigError:
+    """Return what a start says of a data directory in which a file cannot be opened."""
+    where = "" if error.filename in (None, str(directory)) else f"{error.filename}: "
+    return ConfigError(f"cannot use the data directory {directory}: {where}{error.strerror}")
+
+
 class Given(NamedTuple):
     """One name and value, and where they were written.
 
@@ -59,7 +65,11 @@ def read_properties(path: Path) -> list[Given]:
         ]
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, PropertiesError) as error:
+    except UnicodeDecodeError as error:
+        at = error.start
+        said = f"{path} is no text in UTF-8: its byte {at + 1} is 0x{error.object[at]:02x}"
+        raise ConfigError(said) from error
+    except PropertiesError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -35,8 +36,8 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(app: ASGIApp, listeners: Sequence[socket.socket]) -> None:
-    """Serve until SIGINT or SIGTERM."""
+def serve(app: ASGIApp, listeners: Sequence[socket.socket], on_ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM, which are heeded when `on_ready` is called."""
     # What is there now stays for good: collections need not look through it.
     gc.freeze()
     gc.set_threshold(_COLLECTED_FROM)
@@ -48,4 +49,14 @@ def serve(app: ASGIApp, listeners: Sequence[socket.socket]) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_S,
     )
-    uvicorn.Server(config).run(sockets=list(listeners))
+    server = uvicorn.Server(config)
+
+    def stop(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn raises the signal again at its end, for the handler before its own. The default
+        # ones would end the console as if it had failed.
+        signal.signal(number, stop)
+    on_ready()
+    server.run(sockets=list(listeners))

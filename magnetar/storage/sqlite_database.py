@@ -133,12 +133,15 @@ class SqliteDatabase:
             with self._lock:
                 yield
         except (sqlite3.Error, OSError) as error:
-            said = f"catalog {self._path}: cannot {doing}: {error}"
+            what = error.strerror if isinstance(error, OSError) else error
+            said = f"catalog {self._path}: cannot {doing}: {what}"
             if _is_busy(error):
                 self._wait_for_lock(is_locked_out=True)
                 raise CatalogUnavailable(
                     f"{said}: another process is in the middle of a change"
                 ) from error
+            if _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                said += ". Put a copy of the file back, or let `magnetar repair` set the file aside"
             raise CatalogFailure(said) from error
 
     def _wait_for_lock(self, *, is_locked_out: bool) -> None:
@@ -169,7 +172,12 @@ class SqliteDatabase:
 
 
 def _is_busy(error: Exception) -> bool:
-    # An extended code has the primary one in its lowest byte: another process may also be in the
-    # middle of a recovery, or may have changed what is about to be changed.
+    # Another process may also be in the middle of a recovery, or may have changed what is about to
+    # be changed.
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def _code(error: Exception) -> int:
+    """Return the primary code, which an extended code has in its lowest byte."""
     code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
-    return code & 0xFF == sqlite3.SQLITE_BUSY
+    return code & 0xFF

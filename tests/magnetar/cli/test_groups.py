@@ -285,3 +285,19 @@ def test_many_partitions_are_counted() -> None:
     assert _partitions([("a", index) for index in range(9)]) == "a (9 partitions)"
     assert _partitions([(topic, 0) for topic in "abcdef"]).endswith("2 more topics")
     assert _partitions([]) == "nothing"
+
+
+async def test_a_mistyped_group_is_no_reset_without_offsets(broker: Broker) -> None:
+    await committed(broker, "billing")
+    ended = await run(broker, "reset", "biling", "--all-topics", "--to-earliest", "--execute")
+    assert ended.exit_code == 1
+    assert ended.stderr == "magnetar: error: there is no group 'biling'.\n"
+
+
+async def test_states_and_types_are_kafkas(broker: Broker) -> None:
+    await committed(broker, "billing")
+    for option, wrong, right in (("--state", "full", "empty"), ("--type", "clasic", "Classic")):
+        ended = await run(broker, "list", option, wrong)
+        assert ended.exit_code == 2
+        assert f"{wrong!r} is not one of" in ended.stderr
+        assert "billing" in (await run(broker, "list", option, right)).stdout

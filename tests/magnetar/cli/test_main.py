@@ -126,6 +126,25 @@ def test_a_taken_data_directory_is_named(tmp_path: Path) -> None:
         start_broker(tmp_path).start()
 
 
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with start_broker(tmp_path) as broker:
+        broker.stop()
+    checkpoint = tmp_path / "recovery-point-offset-checkpoint"
+    checkpoint.unlink()
+    checkpoint.mkdir()
+    ended = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert ended.returncode == 2
+    assert f"directory {tmp_path}: {checkpoint}: Is a directory\n" in ended.stderr
+
+
+def test_a_configuration_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"node.id=1\n\xff\xfe")
+    ended = run("serve", "--config", str(file))
+    assert ended.returncode == 2
+    assert ended.stderr == f"magnetar: error: {file} is no text in UTF-8: its byte 11 is 0xff\n"
+
+
 def test_a_server_properties_of_kafka_starts_a_broker(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
@@ -178,6 +197,7 @@ def test_a_failing_disk_stops_the_broker_with_a_plain_message(tmp_path: Path) ->
     ended = run("serve", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
     assert ended.returncode == 1
     assert "magnetar: fatal: catalog" in ended.stderr
+    assert "Put a copy of the file back, or let `magnetar repair`" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,6 +105,50 @@ def test_an_interruption_ends_a_member_whose_broker_says_nothing(
         os.kill(broker.pid, signal.SIGCONT)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("topics", "list"), ("consume", "a"), ("top", "--json"), ("why", "nobody", "--for", "60s")],
+    ids=["list", "consume", "top", "why"],
+)
+def test_an_interrupted_command_says_nothing_and_exits_130(
+    broker: BrokerProcess, start: Start, command: tuple[str, ...]
+) -> None:
+    if command[0] == "why":
+        run(broker, "groups", "reset", "nobody", "--topic", "a", "--to-earliest", "--execute")
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        process = start(*command)
+        _until_connected(process)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == EXIT_INTERRUPTED
+        assert stream(process.stderr).read() == ""
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+
+
+def _until_connected(process: subprocess.Popen[str]) -> None:
+    """Return when the process has a socket: it then waits for the broker."""
+    descriptors = Path(f"/proc/{process.pid}/fd")
+    is_connected = False
+    while not is_connected:
+        assert process.poll() is None
+        time.sleep(0.01)
+        # A file may be closed meanwhile.
+        with suppress(FileNotFoundError):
+            is_connected = any(
+                os.readlink(each).startswith("socket:") for each in descriptors.iterdir()
+            )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_console_that_is_told_to_stop_ends_in_silence(start: Start, number: int) -> None:
+    console = start("console", "--listen", "127.0.0.1:0")
+    assert "console ready" in stream(console.stderr).readline()
+    console.send_signal(number)
+    assert console.wait(60) == 0
+    assert stream(console.stderr).read() == ""
+
+
 def test_a_full_disk_is_named(broker: BrokerProcess) -> None:
     command = [sys.executable, "-m", "magnetar", "topics", "list", "-b", broker.bootstrap_servers]
     with open("/dev/full", "w") as full:
@@ -110,7 +156,7 @@ def test_a_full_disk_is_named(broker: BrokerProcess) -> None:
             command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
     assert ended.returncode == EXIT_FAILURE
-    assert ended.stderr == "magnetar: error: [Errno 28] No space left on device\n"
+    assert ended.stderr == ("magnetar: error: standard input or output: No space left on device\n")
 
 
 def test_a_producer_sends_again_and_nothing_twice(broker: BrokerProcess, start: Start) -> None:
