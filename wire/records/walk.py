@@ -7,8 +7,8 @@ checks them, so four ways lead through it:
 - `_Walk.one` checks any record, and says what it looks like.
 - `_Walk.alike` checks all the records behind it that have the same sizes at once: the bytes that
   say how long something is stand at the same place in each, so a slice with a step holds them all.
-- `_Walk.usual`, and `_Walk.large` from 8 KiB on, check records of different sizes in a tight loop,
-  up to the first unusual one.
+- `_Walk.usual`, and `_Walk.large` from 8 KiB on, check records of different sizes, and a few
+  records, in a tight loop, up to the first unusual one.
 
 What a check costs depends on the records, and a client can make all of them unusual, or one of half
 a million headers. So the walk counts its steps, and ends where the caller's limit is reached.
@@ -28,7 +28,6 @@ from wire.errors import KafkaError, RecordsRefused, WireError
 from wire.records.header import NO_TIMESTAMP, BatchHeader
 from wire.records.varint import read_varint, read_varlong
 from wire.records.varint_bytes import (
-    NOWHERE,
     STEPS,
     STEPS_NOT_NULL,
     first_bytes,
@@ -60,7 +59,14 @@ _STEPS_OF_HEADER = 6
 _HEADERS_COMPARED_MAX = 32
 #: So many records of different sizes are checked before the walk looks for equal ones again.
 _USUAL_MIN = 64
+#: To look at fewer records one by one costs less than to look for equal ones.
+_MANY = 24
+#: Of shorter records a copy is made: a slice with a step of a view takes five times as long.
+_COPIED_BYTES_MAX = 512
 _THREE_BYTES = Struct(">HB")
+#: A lone record's length of two bytes or of one, timestamp and offset, the first byte of its key's.
+_LONE_BEHIND_TWO = Struct(">HxHB").unpack_from
+_LONE_BEHIND_ONE = Struct(">BxHB").unpack_from
 #: How many records `_Walk.usual` passes over at most: to list their offsets costs as much as three
 #: records do, and must not be wasted where the next record is unusual.
 _USUAL_RUN_MAX = 1024
@@ -112,15 +118,12 @@ def check_records(
         raise KafkaError(ErrorCode.INVALID_RECORD, f"{count} records in {len(body)} bytes")
     walk = _Walk(body, header, rules, steps_max)
     try:
+        if count < _MANY:
+            walk.usual(1, count)
         while walk.index < count:
             shape = walk.one()
-            if shape is None or walk.index == count:
-                continue
-            # A look at many records at once pays where they are many, and so small.
-            if shape.size_bytes < _USUAL_BYTES_MAX:
+            if shape is not None and walk.index < count:
                 walk.pass_over(shape, count)
-            else:
-                walk.large(shape, count)
     except WireError as failure:
         detail = f"record {walk.index} of {count}: {failure}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail) from None
@@ -138,20 +141,20 @@ def _is_plain(body: bytes | memoryview, timestamp: int, rules: RecordRules) -> b
     """
     if not (rules.timestamp_min <= timestamp <= rules.timestamp_max):
         return False
-    steps = STEPS_NOT_NULL if rules.key_required else STEPS
-    size = len(body)
+    keys = STEPS_NOT_NULL if rules.key_required else STEPS
+    lengths, size = steps_of_two_bytes(), len(body)
     try:
-        at, length = (1, body[0]) if body[0] < 0x80 else (2, body[0] & 0x7F | body[1] << 7)
-        # Twice the length; an odd zigzag is negative, and the second byte may want a third one.
-        if length != 2 * (size - at) or length >= 1 << 14 or size - at > rules.record_bytes_max:
-            return False
-        if body[at + 1] or body[at + 2]:
-            return False
-        at += 3 + steps[body[at + 3]]
+        length, zeros, key = _LONE_BEHIND_TWO(body)
+        at = 5
+        if length < 0x8000:
+            length, zeros, key = _LONE_BEHIND_ONE(body)
+            at = 4
+        at += keys[key]
         byte = body[at]
-        at += STEPS[byte] if byte < 0x80 else steps_of_two_bytes()[byte << 8 | body[at + 1]]
-        return at + 1 == size and not body[at]
-    except IndexError:
+        at += STEPS[byte] if byte < 0x80 else lengths[byte << 8 | body[at + 1]]
+        is_whole = at + 1 == size == lengths[length]
+        return is_whole and not (zeros or body[at]) and size <= rules.record_bytes_max
+    except (IndexError, StructError):
         return False
 
 
@@ -264,59 +267,59 @@ class _Walk:
         body, start, length_bytes = self._body, self.position, shape.lengths[0][1]
         last = start - shape.size_bytes
         is_as_long = body[start : start + length_bytes] == body[last : last + length_bytes]
-        if not (is_as_long and self.alike(shape, count)):
-            self.usual(shape, count)
+        if is_as_long and self.alike(shape, count):
+            return
+        timestamp_bytes = shape.offset_at - shape.timestamp_at
+        if shape.size_bytes < _USUAL_BYTES_MAX:
+            self.usual(timestamp_bytes, count)
+        else:
+            self.large(timestamp_bytes, count)
 
     def alike(self, shape: _Shape, count: int) -> bool:
         """Pass over the valid records that follow in the shape of the last one, if any do."""
         body, start, size = self._body, self.position, shape.size_bytes
-        offset_width = shape.key_at - shape.offset_at
         number = min(
             count - self.index,
             (len(body) - start) // size,
             same_width_end(self.index) - self.index,
         )
-        width = shape.offset_at - shape.timestamp_at
+        run = body[start : start + number * size]
+        if size < _COPIED_BYTES_MAX:
+            run = bytes(run)
+        last = body[start - size : start]
         if (
             number <= 0
-            or width_of_offset(self.index) != offset_width
-            or width > self._timestamp_width
-            or (self._rules.key_required and body[start - size + shape.key_at] == 1)
+            or width_of_offset(self.index) != shape.key_at - shape.offset_at
+            or shape.offset_at - shape.timestamp_at > self._timestamp_width
+            or (self._rules.key_required and last[shape.key_at] == 1)
         ):
             return False
         for first, end in shape.lengths:
             for at in range(first, end):
-                same = body[start - size + at]
-                column = bytes(body[start + at : start + number * size : size])
-                number -= len(column) - _leading(column, same)
+                same = last[at : at + 1]
+                column = run[at : number * size : size]
+                if column != bytes(same) * number:
+                    column = bytes(column)
+                    number -= len(column.lstrip(same))
         for at in range(shape.timestamp_at, shape.offset_at):
-            column = bytes(body[start + at : start + number * size : size])
+            column = bytes(run[at : number * size : size])
             runs = _LAST_BYTES if at == shape.offset_at - 1 else _FIRST_BYTES
             found = runs.match(column)
             assert found is not None, "the pattern matches nothing, too"
             number = found.end()
-        if not number or self._offsets_differ(start + shape.offset_at, size, number):
+        if not number or _offsets_differ(run, shape.offset_at, size, self.index, number):
             return False
         self.position += number * size
         self.index += number
         return True
 
-    def _offsets_differ(self, at: int, size: int, number: int) -> bool:
-        """Whether the offset deltas do not count up in `number` records whose first is at `at`."""
-        end = at + (number - 1) * size + 1
-        return any(
-            bytes(self._body[at + place : end + place : size]) != column
-            for place, column in enumerate(offset_columns(self.index, number))
-        )
-
-    def usual(self, shape: _Shape, count: int) -> None:
+    def usual(self, timestamp_bytes: int, count: int) -> None:
         """Pass over the valid records that follow, up to an unusual one or several equal ones.
 
-        Usual are timestamps as long as in `shape`, keys whose length takes a byte, and other
-        lengths of two. What is wrong with a record is for `one` to say.
+        Usual are timestamps of so many bytes, keys whose length takes a byte, and other lengths of
+        at most two. What is wrong with a record is for `one` to say.
         """
         body, position, index = self._body, self.position, self.index
-        timestamp_bytes = shape.offset_at - shape.timestamp_at
         offset_bytes = width_of_offset(index)
         if (
             self._rules.record_bytes_max < _USUAL_BYTES_MAX
@@ -361,14 +364,13 @@ class _Walk:
         self._steps_left = steps_left - (index - self.index)
         self.position, self.index = position, index
 
-    def large(self, shape: _Shape, count: int) -> None:
+    def large(self, timestamp_bytes: int, count: int) -> None:
         """Pass over the valid records that follow, up to an unusual one.
 
-        Usual are here timestamps as long as in `shape`, keys whose length takes a byte, and other
+        Usual are here timestamps of so many bytes, keys whose length takes a byte, and other
         lengths of three. What is wrong with a record is for `one` to say.
         """
         body, position, index = self._body, self.position, self.index
-        timestamp_bytes = shape.offset_at - shape.timestamp_at
         offset_bytes = width_of_offset(index)
         # A batch with an offset delta of three bytes would have 64 MiB of such records.
         if timestamp_bytes > min(self._timestamp_width, 2) or not 1 <= offset_bytes <= 2:
@@ -424,12 +426,12 @@ def _past(
 
 
 def _past_headers(body: bytes | memoryview, position: int) -> int:
-    """Return the position behind usual headers, `NOWHERE` behind others."""
+    """Return the position behind usual headers; behind others one at which no record ends."""
     # A count's zigzag is twice the count: the number of fields.
     fields = body[position]
     position += 1
     if fields & 0x81:
-        return NOWHERE
+        return -1
     for field in range(fields):
         position += (STEPS if field & 1 else STEPS_NOT_NULL)[body[position]]
     return position
@@ -440,9 +442,14 @@ _FIRST_BYTES = re.compile(rb"[\x80-\xff]*")
 _LAST_BYTES = re.compile(rb"[\x00-\x7f]*")
 
 
-def _leading(column: bytes, same: int) -> int:
-    """Return how many bytes at the beginning of `column` are `same`."""
-    return len(column) - len(column.lstrip(bytes((same,))))
+def _offsets_differ(
+    run: bytes | memoryview, offset_at: int, size: int, index: int, number: int
+) -> bool:
+    """Whether the offset deltas of `number` records do not count up from `index`."""
+    return any(
+        run[offset_at + place : number * size : size] != column
+        for place, column in enumerate(offset_columns(index, number))
+    )
 
 
 def _safe_width(delta_min: int, delta_max: int) -> int:
