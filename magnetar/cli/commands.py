@@ -246,7 +246,9 @@ def fail(message: str, code: str | None = None) -> NoReturn:
     if context is not None and context.params.get("as_json"):
         print(json.dumps({"error": {"code": code, "message": message}}), file=sys.stderr)
     else:
-        print(f"magnetar: error: {message}", file=sys.stderr)
+        from magnetar.client.readable import printable
+
+        print(f"magnetar: error: {printable(message)}", file=sys.stderr)
     raise SystemExit(EXIT_FAILURE) from None
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from magnetar.client.readable import ABSENT, count, duration, known, moment, parse_moment, size
+from magnetar.client.readable import (
+    ABSENT,
+    count,
+    duration,
+    known,
+    moment,
+    one_line,
+    parse_moment,
+    size,
+)
 
 __all__ = [
     "ABSENT",
@@ -23,7 +32,7 @@ _BETWEEN = "  "
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return lines of columns as wide as their widest cell; header in capitals."""
-    lines = [[name.upper() for name in header], *map(list, rows)]
+    lines = [[name.upper() for name in header], *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         _BETWEEN.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -33,6 +42,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
     """Return one line per name and value; names in capitals."""
-    shown = [(name.upper(), value) for name, value in pairs]
+    shown = [(name.upper(), one_line(value)) for name, value in pairs]
     width = max(len(name) for name, _ in shown)
     return "\n".join(f"{name.ljust(width)}{_BETWEEN}{value}".rstrip() for name, value in shown)

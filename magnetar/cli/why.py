@@ -33,6 +33,7 @@ def why(connect: Connect, group_id: str, watched_ms: int, as_json: bool) -> None
     The group may have no members, partitions without a member, or members that commit nothing. Or
     its members have read all committed records and wait for an open transaction, which is named.
     """
+    from magnetar.client.readable import one_line
     from magnetar.client.standstill import explained, findings, look
 
     with connect() as client:
@@ -40,6 +41,6 @@ def why(connect: Connect, group_id: str, watched_ms: int, as_json: bool) -> None
     if as_json:
         return print_json(each.to_json() for each in found)
     for each in found:
-        print(explained(each, watched_ms))
+        print(one_line(explained(each, watched_ms)))
     if not found:
         print(f"{group_id} has read everything.")

@@ -1,12 +1,21 @@
-"""Durations, numbers, times and sizes as a person reads them, on a terminal and on a page."""
+"""Durations, numbers, times, sizes and names as a person reads them, on a terminal and on a page.
+
+Clients choose the names of groups, transactions and members, and what is in records. So what is no
+printable character is written as an escape: control characters, which a terminal obeys, and those
+that change the direction of text, so that a page shows something else than what is there.
+"""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 ABSENT = "-"
 #: The year 10000.
 _CALENDAR_END_MS = 253_402_300_800_000
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
 
 
 def duration(value_ms: int) -> str:
@@ -60,6 +69,21 @@ def parse_time(text: str) -> int:
     if digits.isascii() and digits.isdigit() and len(digits) < 18:
         return int(digits)
     return parse_moment(text)
+
+
+def printable(text: str) -> str:
+    """Return the text with escapes in place of characters that cannot be seen; lines stay."""
+    return _UNPRINTABLE.sub(_escape, text)
+
+
+def one_line(text: str) -> str:
+    """Return the text with escapes in place of tabs and ends of lines too."""
+    return text if text.isprintable() else printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def size(size_bytes: int) -> str:

@@ -189,7 +189,11 @@ def explained(finding: Finding, watched_ms: int) -> str:
     watched = f"in {watched_ms / 1000:g} s"
     return {
         Cause.NO_MEMBERS: "The group has no members: no consumer runs, or none gets in.",
-        Cause.REBALANCING: "The group is rebalancing: its members do not have partitions yet.",
+        Cause.REBALANCING: (
+            "The group is rebalancing: it waits until each member has answered. A member that"
+            " works on its records for long, and does not poll meanwhile, delays it, for its"
+            " rebalance timeout (max.poll.interval.ms) at most."
+        ),
         Cause.NOT_ASSIGNED: f"{place}: {waiting}, and no member reads the partition.",
         Cause.NOT_COMMITTING: (
             f"{place}: {waiting}. Member {finding.member_id} has the partition, and committed"

@@ -20,7 +20,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, cast
 
-from magnetar.console.payload import Payload, payload, printable
+from magnetar.client.readable import printable
+from magnetar.console.payload import Payload, payload
 from magnetar.console.registry import PROTOBUF, NoSchema, RegisteredSchema, Registry
 
 _MAGIC = 0

@@ -1,14 +1,12 @@
-"""Bytes of a record as a person reads them: JSON in lines, text, or a dump. Pure.
-
-What is no printable character is written as an escape: control characters, and those that change
-the direction of text, would make a page show something else than what is there.
-"""
+"""Bytes of a record as a person reads them: JSON in lines, text, or a dump. Pure."""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass
+
+from magnetar.client.readable import printable
 
 #: How much of a value a list shows, and how much its own page does.
 PREVIEW_CHARACTERS = 180
@@ -17,9 +15,6 @@ _DUMPED_BYTES = 4096
 _LINE_BYTES = 16
 #: A string, a mark, or anything else that stands between them.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
-)
 
 
 @dataclass(frozen=True)
@@ -92,11 +87,6 @@ def indented(text: str) -> str:
     return "".join(pieces)
 
 
-def printable(text: str) -> str:
-    """Return the text with escapes in place of characters that cannot be seen."""
-    return _UNPRINTABLE.sub(_escape, text)
-
-
 def dump(data: bytes) -> str:
     """Return the first bytes in hexadecimal, 16 a line, with those that are ASCII beside them."""
     lines = []
@@ -105,8 +95,3 @@ def dump(data: bytes) -> str:
         seen = "".join(chr(each) if 32 <= each < 127 else "." for each in piece)
         lines.append(f"{start:06x}  {piece.hex(' '):<47}  {seen}")
     return "\n".join(lines)
-
-
-def _escape(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"

@@ -12,12 +12,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from magnetar import __version__
-from magnetar.client.readable import count, duration, known, moment, size
+from magnetar.client.readable import count, duration, known, moment, printable, size
 
 
 @lru_cache(maxsize=64)
 def environment(root: str = "") -> Environment:
     """Return the environment of all templates: every value is escaped, none may be missing.
+
+    Characters of a value that cannot be seen are written as escapes too. What a form sends back is
+    `|exact`.
 
     `root` is where the pages of a cluster begin: what `link` puts before each address.
     """
@@ -25,6 +28,7 @@ def environment(root: str = "") -> Environment:
         loader=PackageLoader("magnetar.console", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -35,6 +39,7 @@ def environment(root: str = "") -> Environment:
         "moment": moment,
         "size": size,
         "as_json": _as_json,
+        "exact": Markup.escape,
     }
 
     def rooted(path: str, **query: object) -> str:
@@ -63,3 +68,8 @@ _quoted = lru_cache(maxsize=4096)(quote_plus)
 def _as_json(value: object) -> Markup:
     """Return a value for an attribute, which a script of ours reads."""
     return Markup.escape(json.dumps(value, separators=(",", ":")))
+
+
+def _printable(value: object) -> object:
+    # Markup is what a macro or a filter has made, of values that have been here.
+    return printable(value) if type(value) is str else value

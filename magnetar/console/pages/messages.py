@@ -14,10 +14,10 @@ from magnetar.client import Client, ClientError, TopicPartition
 from magnetar.client.batches import Judged, Outcome, PartitionView, view_partitions
 from magnetar.client.group_lags import known_leaders
 from magnetar.client.partitions import list_offsets
-from magnetar.client.readable import count, parse_time
+from magnetar.client.readable import count, parse_time, printable
 from magnetar.console.decoding import Decoder
 from magnetar.console.pages.topics import partition_of, topic_of
-from magnetar.console.payload import Payload, printable
+from magnetar.console.payload import Payload
 from magnetar.console.screens import NotFound, Screen, Visit
 from wire.errors import WireError
 from wire.records import iterate_records

@@ -301,3 +301,12 @@ async def test_states_and_types_are_kafkas(broker: Broker) -> None:
         assert ended.exit_code == 2
         assert f"{wrong!r} is not one of" in ended.stderr
         assert "billing" in (await run(broker, "list", option, right)).stdout
+
+
+async def test_a_group_cannot_write_on_the_terminal(broker: Broker) -> None:
+    await committed(broker, "\x1b[2Jbilling\n")
+    for command in (("list",), ("describe", "\x1b[2Jbilling\n"), ("lag",)):
+        ended = await run(broker, *command)
+        assert "\x1b" not in ended.output and "\\x1b[2Jbilling\\n" in ended.stdout
+    refused = await run(broker, "delete", "\x1b[2J")
+    assert "\x1b" not in refused.output

@@ -1,10 +1,10 @@
-"""Times as people read and type them."""
+"""Times as people read and type them, and names that clients made to mislead."""
 
 from __future__ import annotations
 
 import pytest
 
-from magnetar.client.readable import moment, parse_moment, parse_time
+from magnetar.client.readable import moment, one_line, parse_moment, parse_time, printable
 
 
 def test_a_moment_is_told_to_the_second_and_one_that_no_calendar_has_as_a_number() -> None:
@@ -20,3 +20,9 @@ def test_a_time_is_a_number_of_milliseconds_or_iso_8601_in_utc_unless_it_names_a
     for text in ("", "soon", "\u00b2", "9" * 30, "-5"):
         with pytest.raises(ValueError):
             parse_time(text)
+
+
+def test_what_cannot_be_seen_is_an_escape() -> None:
+    assert printable("a\tb\nGr\u00f6\u00dfe \u65e5") == "a\tb\nGr\u00f6\u00dfe \u65e5"
+    assert printable("\x1b[2J\u202eexe.png") == "\\x1b[2J\\u202eexe.png"
+    assert one_line("a\tb\nc\x1b") == "a\\tb\\nc\\x1b"

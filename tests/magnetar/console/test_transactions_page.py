@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 
 from tests.magnetar.console.browser import Browser
 from tests.magnetar.console.fake_cluster import Partition, Transaction, World
@@ -117,3 +118,25 @@ def test_a_transaction_that_no_coordinator_knows_is_found_and_ended_by_a_marker(
     world.partition("orders").write(b"lost", producer_id=99)
     page = Browser(world).text("/transactions/hanging")
     assert [row for row in rows(page) if row.startswith("orders-0 99")]
+
+
+def test_an_id_that_turns_the_direction_of_text_is_shown_as_it_is_and_aborted_as_it_is() -> None:
+    world = World()
+    world.partition("orders").write(b"a", producer_id=7)
+    hostile = "bill-\u202egnp.exe"
+    world.transactions[hostile] = Transaction(7, partitions=[("orders", 0)])
+    browser = Browser(world)
+    assert "\u202e" not in browser.text("/transactions")
+    page = browser.text("/transactions/abort", id=hostile)
+    # The field that the form sends back is the only place.
+    assert page.count("\u202e") == 1 and f'name="id" value="{hostile}"' in page
+    assert "bill-\\u202egnp.exe" in page
+
+
+def test_what_a_form_sends_back_is_exact() -> None:
+    for template in files("magnetar.console").joinpath("templates").iterdir():
+        text = template.read_text()
+        sent = re.findall(r'<(?:input|option)[^>]* value="([^"]*)"', text)
+        sent += re.findall(r"<textarea[^>]*>(.*?)</textarea>", text)
+        for value in re.findall(r"{{.*?}}", " ".join(sent)):
+            assert "|exact" in value, template.name
