@@ -10,6 +10,8 @@ import pytest
 from kafka.protocol.admin import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
@@ -31,6 +33,7 @@ from compat_tests.raw import Connection
 NONE = 0
 UNKNOWN_TOPIC = 3
 INVALID_TOPIC = 17
+UNSUPPORTED_MECHANISM = 33
 ALREADY_EXISTS = 36
 INVALID_PARTITIONS = 37
 INVALID_FACTOR = 38
@@ -40,6 +43,9 @@ INVALID_REQUEST = 42
 POLICY_VIOLATION = 44
 ELECTION_NOT_NEEDED = 84
 NO_REASSIGNMENT = 85
+NOT_FOUND = 91
+DUPLICATE = 92
+UNACCEPTABLE_CREDENTIAL = 93
 UNKNOWN_TOPIC_ID = 100
 
 Assignments = list[tuple[int, list[int]]]
@@ -247,6 +253,44 @@ def test_one_replica_leads_and_stays(broker: Broker, topic: MakeTopic) -> None:
     assert move(7, [leader]) == UNKNOWN_TOPIC
     for wrong in ([], [ABSENT], [leader, ABSENT], [leader, leader], [-1]):
         assert move(0, wrong) == INVALID_ASSIGNMENT, wrong
+
+
+def test_a_user_named_twice_is_told_what_is_wrong_with_the_first(
+    broker: Broker, name: MakeName
+) -> None:
+    asked = AlterUserScramCredentialsRequest
+    user = name("user")
+
+    def deletion(name: str = user, mechanism: int = 1) -> Any:
+        return asked.ScramCredentialDeletion(name=name, mechanism=mechanism)
+
+    def upsertion(name: str = user, mechanism: int = 1, iterations: int = 4096) -> Any:
+        return asked.ScramCredentialUpsertion(
+            name=name,
+            mechanism=mechanism,
+            iterations=iterations,
+            salt=b"salt",
+            salted_password=b"s" * 32,
+        )
+
+    def alter(deletions: list[Any], upsertions: list[Any]) -> dict[str, int]:
+        request = asked(version=0, deletions=deletions, upsertions=upsertions)
+        results = call(broker, request, AlterUserScramCredentialsResponse).results
+        codes = {each.user: int(each.error_code) for each in results}
+        assert len(codes) == len(results)
+        return codes
+
+    for twice, code in (
+        (([deletion(""), deletion("")], [upsertion("")]), UNACCEPTABLE_CREDENTIAL),
+        (([deletion(mechanism=0), deletion()], []), UNSUPPORTED_MECHANISM),
+        (([deletion(), deletion(mechanism=0)], [upsertion()]), NOT_FOUND),
+        (([], [upsertion(mechanism=10), upsertion()]), UNSUPPORTED_MECHANISM),
+        (([], [upsertion(iterations=1), upsertion()]), UNACCEPTABLE_CREDENTIAL),
+        (([], [upsertion(), upsertion(mechanism=10)]), DUPLICATE),
+        (([], [upsertion(), upsertion(mechanism=2)]), DUPLICATE),
+    ):
+        assert list(alter(*twice).values()) == [code], twice
+    assert alter([deletion()], []) == {user: NOT_FOUND}
 
 
 def test_partitions_are_described_page_by_page(broker: Broker, name: MakeName) -> None:

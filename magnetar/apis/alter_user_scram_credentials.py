@@ -3,8 +3,9 @@
 Version 0.
 
 The client sends the salted password, never the password. A user may be named once in a request,
-whatever the mechanisms: the second is DUPLICATE_RESOURCE for both, as in Kafka. A request of more
-than 10,000 changes is refused as a whole.
+whatever the mechanisms. If the first change of a user can be made, and there is a second, the user
+is told DUPLICATE_RESOURCE, and neither is made; otherwise what is wrong with the first. A request
+of more than 10,000 changes is refused as a whole.
 """
 
 from __future__ import annotations
@@ -72,15 +73,17 @@ async def alter_user_scram_credentials(
     async for piece in services.turns.pieces(changes, _PIECE):
         replaced: dict[str, Credentials] = {}
         for change in piece:
+            if change.name in results:
+                continue
             result = AlterUserScramCredentialsResult(user=change.name, error_message=None)
             results[change.name] = result
             with refused_in(result):
+                credentials = _changed(users, change)
                 if named[change.name] > 1:
                     raise KafkaError(
                         ErrorCode.DUPLICATE_RESOURCE,
                         "A user credential cannot be altered twice in the same request",
                     )
-                credentials = _changed(users, change)
                 if credentials:
                     users.check_room(change.name, [each for each in replaced if replaced[each]])
                 replaced[change.name] = credentials

@@ -70,10 +70,12 @@ def _described(
     credentials = users.of(name)
     if count > 1:
         result.error_code = ErrorCode.DUPLICATE_RESOURCE
-        result.error_message = f"{name} is named {count} times."
+        result.error_message = (
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        )
     elif not credentials:
         result.error_code = ErrorCode.RESOURCE_NOT_FOUND
-        result.error_message = f"{name} has no credentials."
+        result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
     else:
         result.credential_infos = [
             CredentialInfo(mechanism=number, iterations=credentials[mechanism].iterations)
