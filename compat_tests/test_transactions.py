@@ -7,6 +7,7 @@ import time
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from kafka.errors import InvalidProducerEpochError
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 from compat_tests import aiokafka_client, confluent_client, kafka_python_client
@@ -16,6 +17,7 @@ from compat_tests.client import TIMEOUT_S, Client, Pair
 from compat_tests.clients import CLIENTS, CONFLUENT, JAVA, PYTHON_CLIENTS, client_name
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, batch
+from compat_tests.waiting import eventually
 
 PAIRS: list[Pair] = [(f"k{n}".encode(), f"v{n}".encode()) for n in range(10)]
 
@@ -140,6 +142,28 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
             orders, batch([b"later"], identity, 1), transactional_id=transactional_id
         )
         assert answer.error_code == 47
+    assert CONFLUENT.consume(broker.bootstrap, orders) == []
+
+
+def test_kafka_python_tells_that_it_committed_what_the_broker_had_aborted(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    """As docs/clients.md says, with either broker: the timeout is over before the last record."""
+    orders = topic("orders")
+    writer = kafka_python_client.producer(
+        broker.bootstrap, transactional_id=name("txn"), transaction_timeout_ms=500
+    )
+    writer.init_transactions()
+    writer.begin_transaction()
+    kafka_python_client.send(writer, orders, PAIRS[:1])
+    with Connection(broker.bootstrap) as connection:
+        # The record, and the marker that aborts.
+        eventually(lambda: connection.list_offset(orders, -1, isolation=1)[2] == 2)
+    late = writer.send(orders, *reversed(PAIRS[1]), partition=0)
+    writer.commit_transaction()
+    with pytest.raises(InvalidProducerEpochError):
+        late.get(TIMEOUT_S)
+    writer.close()
     assert CONFLUENT.consume(broker.bootstrap, orders) == []
 
 
