@@ -36,7 +36,7 @@ from magnetar.runtime.peer_messages import (
     PeerProofRequest,
     PeerProofResponse,
 )
-from magnetar.runtime.peers import PeerUnreachable
+from magnetar.runtime.peers import Answer, PeerUnreachable
 from wire.errors import WireError
 from wire.message import Message
 
@@ -58,7 +58,7 @@ class Own(NamedTuple):
 class _Call(NamedTuple):
     """A call that has no answer yet."""
 
-    answer: asyncio.Future[Message]
+    answer: Answer[Message]
     response_class: type[Message]
     version: int
     ends_at_s: float
@@ -172,10 +172,16 @@ class DialledPeer(asyncio.Protocol):
     def call(self, request: Message, version: int) -> asyncio.Future[Message]:
         """Send a request; the result is its response, or PeerUnreachable."""
         answer: asyncio.Future[Message] = self._loop.create_future()
+        self.send(request, version, answer)
+        return answer
+
+    def send(self, request: Message, version: int, answer: Answer[Message]) -> None:
+        """Send a request. `answer` takes its response in the step in which it arrives, or, in a
+        step of its own, PeerUnreachable."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            answer.set_exception(PeerUnreachable(self._node_id, "the connection has ended"))
-            return answer
+            self._fail(answer, "the connection has ended")
+            return
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         self._calls[correlation_id] = _Call(
             answer,
@@ -186,7 +192,6 @@ class DialledPeer(asyncio.Protocol):
         transport.write(encode_request(request, version, correlation_id))
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._look)
-        return answer
 
     def tell(self, request: Message, version: int) -> None:
         """Send what has no answer. It may be lost; else it arrives in order with all calls."""
@@ -210,8 +215,13 @@ class DialledPeer(asyncio.Protocol):
         if call is None:
             return
         response = decode_response(frame, call.response_class, call.version)
-        if not call.answer.done():  # It may be given up.
+        if call.answer.done():  # It was given up.
+            return
+        try:
             call.answer.set_result(response)
+        except Exception as error:  # not the connection's: what goes on with the answer has failed
+            # The event loop's handler ends the node, as after an error in any other callback.
+            self._loop.call_soon(_raise, error)
 
     def _look(self) -> None:
         """Give the connection up where a call has taken too long.
@@ -236,12 +246,25 @@ class DialledPeer(asyncio.Protocol):
             self._timer = None
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            if not call.answer.done():
-                call.answer.set_exception(PeerUnreachable(self._node_id, reason))
+            self._fail(call.answer, reason)
+
+    def _fail(self, answer: Answer[Message], reason: str) -> None:
+        """Tell a call that it failed. In the next turn: what goes on may call again at once."""
+        self._loop.call_soon(fail, answer, PeerUnreachable(self._node_id, reason))
 
     def _unproven(self) -> PeerUnreachable:
         self.abort()
         return PeerUnreachable(self._node_id, "it has not proven that it is of this cluster")
+
+
+def fail(answer: Answer[Message], failure: BaseException) -> None:
+    """Let `answer` take a failure, unless it is not waited for any more."""
+    if not answer.done():
+        answer.set_exception(failure)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _alert(error: Exception | None) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from magnetar.logging import get_logger
 from magnetar.peers.addresses import PeerNetwork, Refused
-from magnetar.peers.dialling import DialledPeer, Own
+from magnetar.peers.dialling import DialledPeer, Own, fail
 from magnetar.peers.listening import ListeningPeers
 from magnetar.peers.proofs import key_of
 from magnetar.peers.tables import PeerApis
 from magnetar.runtime.peer_messages import CatalogChangedRequest, CatalogChangedResponse
-from magnetar.runtime.peers import PeerUnreachable
+from magnetar.runtime.peers import Answer, PeerUnreachable
 from wire.error_code import ErrorCode
 from wire.message import Message
 
@@ -75,14 +75,28 @@ class NodePeers:
         for dialled in tuple(self._dialled.values()):
             dialled.abort()
 
-    def call(self, node_id: int, request: Message, version: int) -> Awaitable[Message]:
+    def call(self, node_id: int, request: Message, version: int) -> asyncio.Future[Message]:
         """Ask a peer; the result is its response, or PeerUnreachable: it may have done what was
         asked."""
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self.send(node_id, request, version, answer)
+        return answer
+
+    def send(self, node_id: int, request: Message, version: int, answer: Answer[Message]) -> None:
+        """Ask a peer. `answer` takes its response in the step in which it arrives, or, in a step of
+        its own, PeerUnreachable: it may have done what was asked."""
         dialled = self._dialled.get(node_id)
         # It may have ended between its last proof and the step that kept it.
-        if dialled is None or not dialled.is_open:
-            return self._dial_and_call(node_id, request, version)
-        return dialled.call(request, version)
+        if dialled is not None and dialled.is_open:
+            dialled.send(request, version, answer)
+            return
+        try:
+            dialling = self._dial(node_id)
+        except PeerUnreachable as failure:
+            asyncio.get_running_loop().call_soon(fail, answer, failure)
+            return
+        # All that ask meanwhile share the connection.
+        dialling.add_done_callback(partial(_send_on, node_id, request, version, answer))
 
     def tell(self, node_id: int, request: Message, version: int) -> None:
         """Tell a peer what it need not know, where there is a connection. It may be lost.
@@ -92,10 +106,6 @@ class NodePeers:
         dialled = self._dialled.get(node_id)
         if dialled is not None:
             dialled.tell(request, version)
-
-    async def _dial_and_call(self, node_id: int, request: Message, version: int) -> Message:
-        dialled = await self._dial(node_id)
-        return await dialled.call(request, version)
 
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
         """Return when all peers have applied a version of the catalog, or after the bound.
@@ -117,8 +127,8 @@ class NodePeers:
         assert isinstance(answer, CatalogChangedResponse)
         return answer.error_code == ErrorCode.NONE
 
-    async def _dial(self, node_id: int) -> DialledPeer:
-        """Return a connection that is proven; all that ask meanwhile share it."""
+    def _dial(self, node_id: int) -> asyncio.Task[DialledPeer]:
+        """Return the dialling of a connection that will be proven. Raises PeerUnreachable."""
         if self._is_closed:
             raise PeerUnreachable(node_id, "this node stops")
         task = self._dialling.get(node_id)
@@ -130,13 +140,7 @@ class NodePeers:
             task = loop.create_task(self._dial_once(node_id))
             self._dialling[node_id] = task
             task.add_done_callback(partial(self._on_dialled, node_id))
-        try:
-            # Shielded: the first who asks may give up, the others still want it.
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise PeerUnreachable(node_id, "this node stops") from None
-            raise
+        return task
 
     async def _dial_once(self, node_id: int) -> DialledPeer:
         self._count += 1
@@ -180,3 +184,19 @@ class NodePeers:
     def _lost(self, dialled: DialledPeer) -> None:
         if self._dialled.get(dialled.node_id) is dialled:
             del self._dialled[dialled.node_id]
+
+
+def _send_on(
+    node_id: int,
+    request: Message,
+    version: int,
+    answer: Answer[Message],
+    dialling: asyncio.Task[DialledPeer],
+) -> None:
+    """Send a request on a connection that was dialled for it, or tell why there is none."""
+    if dialling.cancelled():
+        fail(answer, PeerUnreachable(node_id, "this node stops"))
+    elif (failure := dialling.exception()) is not None:
+        fail(answer, failure)
+    elif not answer.done():
+        dialling.result().send(request, version, answer)

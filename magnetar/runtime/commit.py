@@ -33,7 +33,7 @@ from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import Waiter
 from magnetar.clock import Clock
 from magnetar.runtime.delayed_response import DelayedResponse
-from magnetar.runtime.markers_elsewhere import MarkersElsewhere
+from magnetar.runtime.markers_elsewhere import MarkersElsewhere, Round
 from magnetar.runtime.participants import AppendedMarker, Participants, owed_of
 from magnetar.storage.leaders import shard_missing
 from wire.error_code import ErrorCode
@@ -63,6 +63,7 @@ class _Commit:
 
     __slots__ = (
         "after",
+        "asked",
         "ended",
         "is_abandoned",
         "left",
@@ -83,6 +84,8 @@ class _Commit:
         self.works: Sequence[MarkerWork] = (work, *work.votes)
         #: The part for partitions that other nodes lead.
         self.owed: Sequence[MarkerWork] = ()
+        #: What other nodes are asked in the step in which the decision is ordered.
+        self.asked: Round | None = None
         self.plan = plan
         self.log = log
         #: Commits whose markers go before this one's COMPLETE_*.
@@ -118,6 +121,8 @@ class _Commit:
         for one in self.after:
             one.abandon()
         self.is_abandoned = True
+        if self.asked is not None:
+            self.asked.is_given_up = True
         if self.task is not None:
             self.task.cancel()
         self.until_ended().cancel()
@@ -185,11 +190,16 @@ class Commits:
                     commit.works, Part.MARKERS, log.leader_epoch, now_ms, commit.left
                 ):
                     commit.markers += markers
+            if self._elsewhere is not None and plan is Plan.OWN_WITH_DECISION and commit.owed:
+                # Now, while the disk is at the decision: the requests leave the sooner.
+                asked = self._elsewhere.round_of(commit.owed, Part.MARKERS, log.leader_epoch)
+                commit.asked = asked if asked.is_for_others and not commit.left else None
             self.under_way[transactional_id] = commit
             earlier.append(commit)
             if plan is Plan.ONE_RECORD:
                 self.note_completed(work, end_offset)
-            go_on = partial(self._on_decided, commit, end_offset)
+            on_decided = self._go_on if commit.asked is None else self._ask
+            go_on = partial(on_decided, commit, end_offset)
             # Other nodes may append their markers once the decision is ordered: no crash leaves
             # them without it.
             is_ordering = plan is Plan.OWN_WITH_DECISION
@@ -197,15 +207,26 @@ class Commits:
             if not wait(end_offset, go_on):
                 go_on(None)
 
-    def _on_decided(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
-        """Go on with a commit whose decision is durable, or ordered where other nodes have more to
-        do for it than this one: no crash can undo what its markers say, and leave them.
+    def _ask(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
+        """Let other nodes append their markers of a decision that is ordered: no crash can undo
+        what these say, and leave them. Called in the step of the sync."""
+        if failure is not None or commit.is_abandoned:
+            self._go_on(commit, end_offset, failure)
+            return
+        assert self._elsewhere is not None and commit.asked is not None
+        self._elsewhere.ask(commit.asked, partial(self._go_on, commit, end_offset, None))
 
-        Called in the step of the sync. A failure is raised later: told so, as waiters are, the rest
-        of that step is not over.
+    def _go_on(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
+        """Go on with a commit whose decision is durable; of one that other nodes were asked for,
+        when they have answered.
+
+        Called in the step of the sync, or of the last answer. A failure is raised later: told so,
+        as waiters are, the rest of that step is not over.
         """
         if commit.is_abandoned:
             return
+        if commit.asked is not None and failure is None and commit.asked.is_done:
+            commit.owed = ()
         has_more = (
             failure is not None
             or commit.after
@@ -255,9 +276,12 @@ class Commits:
         if commit.plan is not Plan.OWN_WITH_DECISION:
             await self._participants.durable(commit.markers)
         if self._elsewhere is not None and (commit.owed or commit.left):
-            part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
-            owed = [*commit.owed, *owed_of(commit.left)]
-            await self._elsewhere.bring(owed, part, commit.log.leader_epoch)
+            if commit.asked is not None:
+                await self._elsewhere.bring_rest(commit.asked)
+            else:
+                part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
+                owed = [*commit.owed, *owed_of(commit.left)]
+                await self._elsewhere.bring(owed, part, commit.log.leader_epoch)
         await self._participants.durable(commit.markers)
 
     async def _mark_in_slices(self, commit: _Commit) -> None:

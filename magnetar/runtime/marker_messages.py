@@ -15,11 +15,7 @@ from coordinator.transactions.metadata import TopicPartition
 from wire.message import Message
 from wire.messages.write_txn_markers import (
     WritableTxnMarker,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
     WritableTxnMarkerTopic,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 
@@ -29,73 +25,52 @@ _TAG_AGAIN = 1000
 
 
 class OwedMarkers(NamedTuple):
-    """The markers of one outcome that one node is to append."""
+    """The markers of one outcome that a peer is to append."""
 
     work: MarkerWork
-    """`partitions` are those of that node, `votes` are not looked at."""
+    """Without partitions: these are beside it, in `topics`."""
     coordinator_epoch: int
     part: Part
     """MARKERS, or MISSING_MARKERS where they were asked for before."""
+    topics: Sequence[WritableTxnMarkerTopic]
 
 
-#: What became of each partition of an `OwedMarkers`.
+#: What became of each partition of a marker.
 Codes = dict[TopicPartition, int]
 
 
-def encode(owed: Sequence[OwedMarkers]) -> WriteTxnMarkersRequest:
-    """Return the request for all of `owed`, in their order."""
-    return WriteTxnMarkersRequest(markers=[_marker(one) for one in owed])
+def marker_of(work: MarkerWork, coordinator_epoch: int, part: Part) -> WritableTxnMarker:
+    """Return the marker that one node is to append: `work` has the partitions of that node.
 
-
-def decode(request: WriteTxnMarkersRequest) -> list[OwedMarkers]:
-    """Return what a request of a peer asks for, in its order."""
-    return [
-        OwedMarkers(
-            MarkerWork(
-                # The peer's: only the producer is known here.
-                transactional_id="",
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                commit=marker.transaction_result,
-                partitions=[
-                    TopicPartition(topic.name, index)
-                    for topic in marker.topics
-                    for index in topic.partition_indexes
-                ],
-                transaction_version=marker.transaction_version,
-            ),
-            marker.coordinator_epoch,
-            Part.MISSING_MARKERS
-            if dict(marker.unknown_tags).keys() & {_TAG_AGAIN}
-            else Part.MARKERS,
-        )
-        for marker in request.markers
-    ]
-
-
-def encode_codes(asked: WriteTxnMarkersRequest, codes: Sequence[Codes]) -> WriteTxnMarkersResponse:
-    """Return the response to `asked`: a code for each partition."""
-    return WriteTxnMarkersResponse(
-        markers=[
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(
-                                partition_index=index,
-                                error_code=of_marker[TopicPartition(topic.name, index)],
-                            )
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker, of_marker in zip(asked.markers, codes, strict=True)
-        ]
+    `part`: MARKERS, or MISSING_MARKERS where it was asked for before.
+    """
+    marker = WritableTxnMarker(
+        producer_id=work.producer_id,
+        producer_epoch=work.producer_epoch,
+        transaction_result=work.commit,
+        topics=_topics(work.partitions),
+        coordinator_epoch=coordinator_epoch,
+        transaction_version=work.transaction_version,
     )
+    if part is Part.MISSING_MARKERS:
+        marker.unknown_tags = ((_TAG_AGAIN, b""),)
+    return marker
+
+
+def owed_by(marker: WritableTxnMarker) -> OwedMarkers:
+    """Return what a marker of a peer's request asks for."""
+    work = MarkerWork(
+        # The peer's: only the producer is known here.
+        transactional_id="",
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        commit=marker.transaction_result,
+        partitions=(),
+        transaction_version=marker.transaction_version,
+    )
+    is_again = any(tag == _TAG_AGAIN for tag, _ in marker.unknown_tags)
+    part = Part.MISSING_MARKERS if is_again else Part.MARKERS
+    return OwedMarkers(work, marker.coordinator_epoch, part, marker.topics)
 
 
 def decode_codes(response: Message) -> list[Codes]:
@@ -109,21 +84,6 @@ def decode_codes(response: Message) -> list[Codes]:
         }
         for marker in response.markers
     ]
-
-
-def _marker(owed: OwedMarkers) -> WritableTxnMarker:
-    work = owed.work
-    marker = WritableTxnMarker(
-        producer_id=work.producer_id,
-        producer_epoch=work.producer_epoch,
-        transaction_result=work.commit,
-        topics=_topics(work.partitions),
-        coordinator_epoch=owed.coordinator_epoch,
-        transaction_version=work.transaction_version,
-    )
-    if owed.part is Part.MISSING_MARKERS:
-        marker.unknown_tags = ((_TAG_AGAIN, b""),)
-    return marker
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> list[WritableTxnMarkerTopic]:

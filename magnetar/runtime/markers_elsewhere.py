@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
 from typing import Protocol
 
 from coordinator.transactions.commit_plan import MarkerWork, Part
@@ -24,12 +23,12 @@ from logstore.remote.commit_store import Bases
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.bases import name_basis
-from magnetar.runtime.marker_messages import VERSION, Codes, OwedMarkers, decode_codes, encode
+from magnetar.runtime.marker_messages import VERSION, Codes, decode_codes, marker_of
 from magnetar.runtime.participants import LeftMarker, Participants, owed_of
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from magnetar.storage.database import CatalogUnavailable
 from wire.error_code import ErrorCode
-from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from wire.messages.write_txn_markers import WritableTxnMarker, WriteTxnMarkersRequest
 
 _log = get_logger("transactions")
 
@@ -60,6 +59,76 @@ class Leaders(Protocol):
         ...
 
 
+class Round:
+    """Markers that other nodes are asked for once, and what these have left undone."""
+
+    __slots__ = (
+        "asked",
+        "coordinator_epoch",
+        "gone",
+        "here",
+        "is_given_up",
+        "left",
+        "open",
+        "over",
+        "part",
+    )
+
+    def __init__(self, part: Part, coordinator_epoch: int) -> None:
+        self.part = part
+        self.coordinator_epoch = coordinator_epoch
+        #: By node: the work for its partitions, and the marker that it is asked to append there.
+        self.asked: list[tuple[int, MarkerWork, WritableTxnMarker]] = []
+        #: For partitions that this node leads by now, or is about to lead.
+        self.here: list[MarkerWork] = []
+        #: For partitions that this node, or the node that was asked, does not know.
+        self.gone: list[MarkerWork] = []
+        #: For partitions that have no marker yet.
+        self.left: list[MarkerWork] = []
+        #: How many nodes have not answered yet.
+        self.open = 0
+        #: Called when all have.
+        self.over: Callable[[], object]
+        #: Whether another node goes on with it, or the next start.
+        self.is_given_up = False
+
+    @property
+    def is_for_others(self) -> bool:
+        """Whether all of it is asked of other nodes."""
+        return bool(self.asked) and not (self.here or self.gone)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all nodes have answered, and every partition has its marker."""
+        return not (self.left or self.gone)
+
+
+class _Asked:
+    """The `Answer` of one node in a round."""
+
+    __slots__ = ("_markers", "_node_id", "_round", "_work")
+
+    def __init__(
+        self, markers: MarkersElsewhere, one: Round, node_id: int, work: MarkerWork
+    ) -> None:
+        self._markers = markers
+        self._round = one
+        self._node_id = node_id
+        self._work = work
+
+    def done(self) -> bool:
+        return self._round.is_given_up
+
+    def set_result(self, codes: Codes, /) -> None:
+        self._markers.on_codes(self._round, self._node_id, self._work, codes)
+
+    def set_exception(self, failure: BaseException, /) -> None:
+        self._markers.on_silence(self._round, self._work, failure)
+
+    def cancel(self) -> None:
+        self._round.is_given_up = True
+
+
 class MarkersElsewhere:
     """The way of markers to other nodes."""
 
@@ -71,7 +140,7 @@ class MarkersElsewhere:
         self._leaders = leaders
         self._local = local
         self._clock = clock
-        self._calls: SharedCalls[OwedMarkers, Codes] = SharedCalls(
+        self._calls: SharedCalls[WritableTxnMarker, Codes] = SharedCalls(
             peers, VERSION, partial(_encode, bases), decode_codes
         )
         #: Nodes that do not answer, each named in the log once.
@@ -102,32 +171,12 @@ class MarkersElsewhere:
                 own.append(work._replace(partitions=here))
         return own, owed
 
-    async def bring(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> None:
-        """Return when every partition of `owed`, which was not led here, has its marker durably.
+    def round_of(self, owed: Iterable[MarkerWork], part: Part, coordinator_epoch: int) -> Round:
+        """Return what is to be asked for `owed`; nothing is sent yet.
 
-        Call once the decision is ordered. `part`: MARKERS, or MISSING_MARKERS where some may have
-        theirs already.
+        `part`: MARKERS, or MISSING_MARKERS where some partitions may have theirs already.
         """
-        again_s = RETRY_S_MIN
-        while owed:
-            owed = await self._bring_once(owed, part, coordinator_epoch)
-            if not owed:
-                return
-            part = Part.MISSING_MARKERS
-            await asyncio.sleep(again_s)
-            again_s = min(2 * again_s, RETRY_S_MAX)
-            await self._has_seen_changes()
-
-    def cancel(self) -> None:
-        """Ask no more; what is left undone the next start finds due."""
-        self._calls.cancel()
-
-    async def _bring_once(
-        self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int
-    ) -> list[MarkerWork]:
-        """Ask every node concerned once; return what is still owed."""
-        asked: list[tuple[int, MarkerWork]] = []
-        unknown: list[MarkerWork] = []
+        made = Round(part, coordinator_epoch)
         for work in owed:
             by_node: dict[int | None, list[TopicPartition]] = {}
             for partition in work.partitions:
@@ -135,47 +184,100 @@ class MarkersElsewhere:
             for node_id, partitions in by_node.items():
                 theirs = work._replace(partitions=partitions)
                 if node_id is None:
-                    unknown.append(theirs)
+                    made.gone.append(theirs)
+                elif node_id == self._leaders.own_id:
+                    made.here.append(theirs)
                 else:
-                    asked.append((node_id, theirs))
-        asking = [self._ask(node_id, work, part, coordinator_epoch) for node_id, work in asked]
-        # Mostly there is one node, which needs no task of its own.
-        left = [await asking[0]] if len(asking) == 1 else await asyncio.gather(*asking)
-        return [*chain.from_iterable(left), *await self._not_gone(unknown)]
+                    marker = marker_of(theirs, coordinator_epoch, part)
+                    made.asked.append((node_id, theirs, marker))
+        return made
 
-    async def _ask(
-        self, node_id: int, work: MarkerWork, part: Part, coordinator_epoch: int
-    ) -> list[MarkerWork]:
-        """Ask one node; return what it still owes."""
-        if node_id == self._leaders.own_id:
-            return await self._append_here(work, part, coordinator_epoch)
+    def ask(self, one: Round, over: Callable[[], object]) -> None:
+        """Ask the nodes of a round; `over` is called when all have answered, or are unreachable, in
+        the step of the last answer. Call once the decision is ordered."""
+        one.open = len(one.asked)
+        one.over = over
+        for node_id, work, marker in one.asked:
+            self._calls.send(node_id, marker, _Asked(self, one, node_id, work))
+
+    async def bring(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> None:
+        """Return when every partition of `owed`, which was not led here, has its marker durably.
+
+        Call once the decision is ordered. `part`: as `round_of`.
+        """
+        first = self.round_of(owed, part, coordinator_epoch)
+        await self._carry_out(first)
+        await self.bring_rest(first)
+
+    async def bring_rest(self, one: Round) -> None:
+        """Return when every partition of a round, which is over, has its marker durably."""
+        again_s = RETRY_S_MIN
+        while owed := [*one.left, *await self._not_gone(one.gone)]:
+            await asyncio.sleep(again_s)
+            again_s = min(2 * again_s, RETRY_S_MAX)
+            await self._has_seen_changes()
+            one = self.round_of(owed, Part.MISSING_MARKERS, one.coordinator_epoch)
+            await self._carry_out(one)
+
+    def cancel(self) -> None:
+        """Ask no more; what is left undone the next start finds due."""
+        self._calls.cancel()
+
+    async def _carry_out(self, one: Round) -> None:
+        """Ask the nodes of a round, and append what is this node's; return when that is over."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if one.asked:
+            self.ask(one, partial(over.set_result, None))
+        else:
+            over.set_result(None)
         try:
-            codes = await self._calls.ask(node_id, OwedMarkers(work, coordinator_epoch, part))
-        except PeerUnreachable as unreachable:
-            if node_id not in self._silent:
-                self._silent.add(node_id)
-                _log.warning("markers wait for a node", node_id=node_id, reason=unreachable.reason)
-            return [work]
-        self._silent.discard(node_id)
-        gone = [one for one in work.partitions if codes.get(one) == _UNKNOWN]
-        left = [
-            one
-            for one in work.partitions
-            if codes.get(one, ErrorCode.UNKNOWN_SERVER_ERROR) not in _DONE and one not in gone
-        ]
-        owed = await self._not_gone([work._replace(partitions=gone)]) if gone else []
-        return [*owed, work._replace(partitions=left)] if left else owed
+            if one.here:
+                await self._append_here(one)
+            await over
+        finally:
+            # Where the task was cancelled: a late answer finds nothing that waits.
+            one.is_given_up = True
 
-    async def _append_here(
-        self, work: MarkerWork, part: Part, coordinator_epoch: int
-    ) -> list[MarkerWork]:
-        """Append what became this node's since the decision; return what is still owed."""
+    def on_codes(self, one: Round, node_id: int, work: MarkerWork, codes: Codes) -> None:
+        """Take a node's answer: a code for each partition that it knows."""
+        self._silent.discard(node_id)
+        left = [
+            partition
+            for partition in work.partitions
+            if codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR) not in _DONE
+        ]
+        if left:
+            gone = [partition for partition in left if codes.get(partition) == _UNKNOWN]
+            if gone:
+                one.gone.append(work._replace(partitions=gone))
+            if len(gone) < len(left):
+                rest = [partition for partition in left if partition not in gone]
+                one.left.append(work._replace(partitions=rest))
+        self._on_answer(one)
+
+    def on_silence(self, one: Round, work: MarkerWork, failure: BaseException) -> None:
+        """Note that a node has not answered; it may have done what it was asked."""
+        assert isinstance(failure, PeerUnreachable), failure
+        if failure.node_id not in self._silent:
+            self._silent.add(failure.node_id)
+            _log.warning("markers wait for a node", node_id=failure.node_id, reason=failure.reason)
+        one.left.append(work)
+        self._on_answer(one)
+
+    def _on_answer(self, one: Round) -> None:
+        one.open -= 1
+        if not one.open:
+            one.over()
+
+    async def _append_here(self, one: Round) -> None:
+        """Append what became this node's since the decision."""
         now_ms = self._clock.now_ms()
         left: list[LeftMarker] = []
-        for markers in self._local.append((work,), part, coordinator_epoch, now_ms, left):
+        epoch = one.coordinator_epoch
+        for markers in self._local.append(one.here, one.part, epoch, now_ms, left):
             await self._local.durable(markers)
         # Not opened yet, or gone.
-        return await self._not_gone(owed_of(left))
+        one.gone += owed_of(left)
 
     async def _not_gone(self, unknown: Sequence[MarkerWork]) -> list[MarkerWork]:
         """Return what is owed of partitions that some node does not know: of those that there are.
@@ -200,8 +302,8 @@ class MarkersElsewhere:
         return True
 
 
-def _encode(bases: Bases | None, owed: Sequence[OwedMarkers]) -> WriteTxnMarkersRequest:
-    request = encode(owed)
+def _encode(bases: Bases | None, markers: Sequence[WritableTxnMarker]) -> WriteTxnMarkersRequest:
+    request = WriteTxnMarkersRequest(markers=[*markers])
     name_basis(request, bases)
     return request
 

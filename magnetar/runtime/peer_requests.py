@@ -21,11 +21,10 @@ from logstore.remote.commit_store import Bases
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.clock import Clock
 from magnetar.logging import get_logger
-from magnetar.runtime import marker_messages
 from magnetar.runtime.add_messages import encode_held, partitions_of
 from magnetar.runtime.bases import name_basis, rest_on_basis
 from magnetar.runtime.delayed_response import DelayedResponse
-from magnetar.runtime.marker_messages import Codes, OwedMarkers
+from magnetar.runtime.marker_messages import OwedMarkers, owed_by
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.peer_messages import (
     CatalogChangedRequest,
@@ -45,7 +44,13 @@ from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTransaction,
 )
-from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 #: A verification names all partitions of a transaction that has at most so many. A larger one that
 #: grows by one partition after the other would be named again and again.
@@ -174,29 +179,41 @@ class PeerRequests:
     def write_markers(self, request: WriteTxnMarkersRequest) -> Message | DelayedResponse:
         """Append markers; answer each partition once its marker is durable and visible."""
         rest_on_basis(request, self._bases)
-        all_codes: list[Codes] = []
-        awaited: list[tuple[Codes, TopicPartition, _Awaited]] = []
-        for owed in marker_messages.decode(request):
-            codes: Codes = {}
-            all_codes.append(codes)
-            for partition in owed.work.partitions:
-                code, wait = self._append(owed, partition)
-                codes[partition] = code
-                if wait is not None:
-                    awaited.append((codes, partition, wait))
-        return _marked(request, all_codes, awaited)
+        awaited: list[tuple[WritableTxnMarkerPartitionResult, _Awaited]] = []
+        results = []
+        for marker in request.markers:
+            owed = owed_by(marker)
+            result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            results.append(result)
+            for topic in owed.topics:
+                partitions = [
+                    self._append(owed, TopicPartition(topic.name, index), awaited)
+                    for index in topic.partition_indexes
+                ]
+                result.topics.append(
+                    WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
+                )
+        return _marked(WriteTxnMarkersResponse(markers=results), awaited)
 
     def _append(
-        self, owed: OwedMarkers, partition: TopicPartition
-    ) -> tuple[ErrorCode, _Awaited | None]:
-        participants, now_ms = self._participants, self._clock.now_ms()
+        self,
+        owed: OwedMarkers,
+        partition: TopicPartition,
+        awaited: list[tuple[WritableTxnMarkerPartitionResult, _Awaited]],
+    ) -> WritableTxnMarkerPartitionResult:
+        """Append one marker; return its result, which is in `awaited` with what it waits for."""
+        result = WritableTxnMarkerPartitionResult(
+            partition_index=partition.partition, error_code=ErrorCode.NONE
+        )
         try:
-            appended = participants.append_owed(
-                owed.work, partition, owed.part, owed.coordinator_epoch, now_ms
+            appended = self._participants.append_owed(
+                owed.work, partition, owed.part, owed.coordinator_epoch, self._clock.now_ms()
             )
         except KafkaError as refusal:
-            return refusal.code, None
-        return ErrorCode.NONE, appended
+            result.error_code = refusal.code
+        else:
+            awaited.append((result, appended))
+        return result
 
     # --- healing
 
@@ -237,22 +254,23 @@ def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message | Delay
 
 
 def _marked(
-    request: WriteTxnMarkersRequest,
-    all_codes: Sequence[Codes],
-    awaited: Sequence[tuple[Codes, TopicPartition, _Awaited]],
+    response: WriteTxnMarkersResponse,
+    awaited: Sequence[tuple[WritableTxnMarkerPartitionResult, _Awaited]],
 ) -> Message | DelayedResponse:
+    """Return `response` for when the markers are durable."""
+
     def make(_: bool) -> Message:
-        for codes, partition, (log, end_offset) in awaited:
+        for result, (log, end_offset) in awaited:
             if log.reader.high_watermark >= end_offset:
                 continue
             try:
                 log.ledger.check_open()
             # The topic was deleted while its marker waited for the sync.
             except LedgerClosed:
-                codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return marker_messages.encode_codes(request, all_codes)
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return response
 
-    return _when_durable([one for _, _, one in awaited], make)
+    return _when_durable([one for _, one in awaited], make)
 
 
 def _when_durable(

@@ -7,14 +7,14 @@ peer must bear that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from wire.message import Message
 
 ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
+AnswerT_contra = TypeVar("AnswerT_contra", contravariant=True)
 
 #: How many questions ride one call: a frame between nodes stays small, and a peer's turn short.
 ITEMS_PER_CALL_MAX = 256
@@ -29,11 +29,36 @@ class PeerUnreachable(Exception):
         self.reason = reason
 
 
+class Answer(Protocol[AnswerT_contra]):
+    """What waits for an answer: a future, or an object that goes on in the step of the answer."""
+
+    def done(self) -> bool:
+        """Return whether the answer is not waited for any more."""
+        ...
+
+    def set_result(self, result: AnswerT_contra, /) -> None:
+        """Take the answer."""
+        ...
+
+    def set_exception(self, failure: BaseException, /) -> None:
+        """Take the failure in place of the answer."""
+        ...
+
+    def cancel(self) -> object:
+        """Note that this node stops: no answer comes."""
+        ...
+
+
 class Peers(Protocol):
     """The other nodes of the cluster."""
 
-    def call(self, node_id: int, request: Message, version: int) -> Awaitable[Message]:
+    def call(self, node_id: int, request: Message, version: int) -> asyncio.Future[Message]:
         """Ask a peer; the result is its response, or PeerUnreachable: the outcome is unknown."""
+        ...
+
+    def send(self, node_id: int, request: Message, version: int, answer: Answer[Message]) -> None:
+        """Ask a peer. `answer` takes its response in the step in which it arrives, or, in a step of
+        its own, PeerUnreachable: the outcome is unknown."""
         ...
 
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
@@ -60,33 +85,42 @@ class SharedCalls(Generic[ItemT, AnswerT]):
         self._encode = encode
         self._decode = decode
         #: By node: what rides the next call.
-        self._waiting: dict[int, list[tuple[ItemT, asyncio.Future[AnswerT]]]] = {}
+        self._waiting: dict[int, list[tuple[ItemT, Answer[AnswerT]]]] = {}
         #: By node: the call under way.
-        self._calls: dict[int, asyncio.Future[Message]] = {}
+        self._calls: dict[int, _Call[ItemT, AnswerT]] = {}
         self.call_count = 0  #: Calls made, for measurements.
 
     def ask(self, node_id: int, item: ItemT) -> asyncio.Future[AnswerT]:
         """Ask a peer; the result is its answer, or PeerUnreachable."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[AnswerT] = loop.create_future()
+        answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+        self.send(node_id, item, answer)
+        return answer
+
+    def send(self, node_id: int, item: ItemT, answer: Answer[AnswerT]) -> None:
+        """Ask a peer. `answer` takes its answer in the step in which it arrives, or, in a step of
+        its own, PeerUnreachable."""
         waiting = self._waiting.get(node_id)
         if waiting is not None:
             waiting.append((item, answer))
-        else:
-            self._waiting[node_id] = [(item, answer)]
-            if node_id not in self._calls:
-                # At the end of the step, which may ask more.
-                loop.call_soon(self._call, node_id)
-        return answer
+            return
+        self._waiting[node_id] = [(item, answer)]
+        if node_id not in self._calls:
+            # At the end of the step, which may ask more.
+            asyncio.get_running_loop().call_soon(self._call, node_id)
 
     def cancel(self) -> None:
         """Give up every call under way, and what waits for it."""
         for call in self._calls.values():
             call.cancel()
+        for waiting in self._waiting.values():
+            for _, answer in waiting:
+                answer.cancel()
+        self._calls.clear()
+        self._waiting.clear()
 
     def _call(self, node_id: int) -> None:
         # A client that has gone waits for no answer. While a peer is silent there may be many.
-        asked = [each for each in self._waiting.pop(node_id) if not each[1].done()]
+        asked = [each for each in self._waiting.pop(node_id, ()) if not each[1].done()]
         if not asked:
             return
         if len(asked) > ITEMS_PER_CALL_MAX:
@@ -94,31 +128,58 @@ class SharedCalls(Generic[ItemT, AnswerT]):
             del asked[ITEMS_PER_CALL_MAX:]
         self.call_count += 1
         request = self._encode([item for item, _ in asked])
-        call = asyncio.ensure_future(self._peers.call(node_id, request, self._version))
-        self._calls[node_id] = call
-        call.add_done_callback(partial(self._answered, node_id, asked))
+        call = self._calls[node_id] = _Call(self, node_id, asked)
+        self._peers.send(node_id, request, self._version, call)
 
-    def _answered(
-        self,
-        node_id: int,
-        asked: Sequence[tuple[ItemT, asyncio.Future[AnswerT]]],
-        call: asyncio.Future[Message],
-    ) -> None:
+    def answered(self, node_id: int) -> None:
+        """Begin the next call to a peer, whose last one has ended."""
         del self._calls[node_id]
-        if call.cancelled():
-            for _, answer in (*asked, *self._waiting.pop(node_id, ())):
-                answer.cancel()
-            return
         if node_id in self._waiting:
             self._call(node_id)
-        if (failure := call.exception()) is not None:
-            for _, answer in asked:
-                if not answer.done():
-                    answer.set_exception(_copied(failure))
-            return
-        for (_, answer), found in zip(asked, self._decode(call.result()), strict=True):
+
+    def decode(self, response: Message) -> Sequence[AnswerT]:
+        """Return the answers of a response, in the order of the items."""
+        return self._decode(response)
+
+
+class _Call(Generic[ItemT, AnswerT]):
+    """One call of `SharedCalls`: the `Answer` that gives each item its own."""
+
+    __slots__ = ("_asked", "_calls", "_is_over", "_node_id")
+
+    def __init__(
+        self,
+        calls: SharedCalls[ItemT, AnswerT],
+        node_id: int,
+        asked: Sequence[tuple[ItemT, Answer[AnswerT]]],
+    ) -> None:
+        self._calls = calls
+        self._node_id = node_id
+        self._asked = asked
+        self._is_over = False
+
+    def done(self) -> bool:
+        return self._is_over
+
+    def set_result(self, response: Message, /) -> None:
+        self._is_over = True
+        found = self._calls.decode(response)
+        self._calls.answered(self._node_id)
+        for (_, answer), one in zip(self._asked, found, strict=True):
             if not answer.done():
-                answer.set_result(found)
+                answer.set_result(one)
+
+    def set_exception(self, failure: BaseException, /) -> None:
+        self._is_over = True
+        self._calls.answered(self._node_id)
+        for _, answer in self._asked:
+            if not answer.done():
+                answer.set_exception(_copied(failure))
+
+    def cancel(self) -> None:
+        self._is_over = True
+        for _, answer in self._asked:
+            answer.cancel()
 
 
 def _copied(failure: BaseException) -> BaseException:

@@ -48,7 +48,11 @@ def answered_at_once(_: Any) -> Any:
 
 
 def marked_early(real: Any) -> Any:
-    return lambda request, codes, _: real(request, codes, ())
+    return lambda response, _: real(response, ())
+
+
+def own_alone(real: Any) -> Any:
+    return lambda self, works: (real(self, works)[0], ())
 
 
 def ignored(_: Any) -> Any:

@@ -381,9 +381,9 @@ FAULTS = (
 NODE_FAULTS = (
     Fault(
         "markers-elsewhere-forgotten",
-        "magnetar.runtime.markers_elsewhere:MarkersElsewhere.bring",
+        "magnetar.runtime.markers_elsewhere:MarkersElsewhere.divided",
         "A coordinator is done when the partitions of its own node have their markers.",
-        faulty.ignored_async,
+        faulty.own_alone,
     ),
     Fault(
         "holds-elsewhere-not-asked",

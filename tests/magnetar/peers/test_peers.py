@@ -221,6 +221,26 @@ async def test_a_failing_disk_of_a_peer_ends_the_peer(cluster: Cluster) -> None:
     cluster.failures.clear()
 
 
+async def test_an_error_of_what_goes_on_with_an_answer_is_not_the_connections(
+    cluster: Cluster,
+) -> None:
+    errors: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: errors.append(str(context["exception"])))
+
+    class Failing(asyncio.Future[Message]):
+        def set_result(self, result: Message, /) -> None:
+            raise AssertionError("it cannot go on")
+
+    one, _ = await cluster.start(1), await cluster.start(2)
+    one.send(2, changed(1), 0, Failing())
+    while not errors:
+        await asyncio.sleep(0)
+    assert errors == ["it cannot go on"]
+    assert await one.call(2, changed(2), 0) == CatalogChangedResponse()
+    assert cluster.told == {2: [1, 2]}
+
+
 async def test_nodes_that_have_not_applied_a_change_are_named(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +10,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.remembered_holds import RememberedHolds
 from magnetar.runtime.holds_elsewhere import HoldsElsewhere
 from magnetar.runtime.peers import PeerUnreachable
+from tests.magnetar.runtime.responding_peers import RespondingPeers
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
@@ -25,7 +26,7 @@ A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 PRODUCER = ProducerIdentity(1000, 5)
 
 
-class Coordinator:
+class Coordinator(RespondingPeers):
     """The coordinator of every id, on node 1; this is node 0."""
 
     own_id = 0
@@ -45,10 +46,7 @@ class Coordinator:
     def leader_of(self, topic: str, partition: int) -> int | None:
         return {"a": 0, "b": 1}.get(topic)
 
-    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
-        return ()
-
-    async def call(self, node_id: int, request: Message, version: int) -> Message:
+    async def respond(self, node_id: int, request: Message, version: int) -> Message:
         sent = AddPartitionsToTxnRequest.decode(request.encode(version), version)
         results = []
         for one in sent.transactions:

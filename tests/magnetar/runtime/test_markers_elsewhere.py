@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 
 from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.metadata import TopicPartition
-from magnetar.runtime import marker_messages, markers_elsewhere
+from magnetar.runtime import markers_elsewhere
+from magnetar.runtime.marker_messages import owed_by
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import AppendedMarker, LeftMarker
 from magnetar.runtime.peers import PeerUnreachable
 from magnetar.storage.database import CatalogUnavailable
 from tests.magnetar.clocks import MovedClock
+from tests.magnetar.runtime.responding_peers import RespondingPeers
 from wire.error_code import ErrorCode
 from wire.message import Message
-from wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from wire.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 HERE, THERE, FAR = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2)
 WORK = MarkerWork("tx", 1000, 5, True, frozenset({HERE, THERE, FAR}))
 Answer = Callable[[int, TopicPartition, Part], ErrorCode | None]
 
 
-class World:
+class World(RespondingPeers):
     """Nodes 0 (this one), 1 and 2, of which each has one partition."""
 
     own_id = 0
@@ -63,23 +72,32 @@ class World:
 
     # The peers.
 
-    async def call(self, node_id: int, request: Message, version: int) -> WriteTxnMarkersResponse:
+    async def respond(self, node_id: int, request: Message, version: int) -> Message:
         sent = WriteTxnMarkersRequest.decode(request.encode(version), version)
-        codes: list[dict[TopicPartition, int]] = []
-        for owed in marker_messages.decode(sent):
+        results = []
+        for marker in sent.markers:
+            owed = owed_by(marker)
             assert owed.work.producer_id == WORK.producer_id and owed.coordinator_epoch == 7
-            of_marker = {}
-            for partition in owed.work.partitions:
-                self.asked.append((node_id, partition, owed.part))
-                code = self._answer(node_id, partition, owed.part)
-                if code is None:
-                    raise PeerUnreachable(node_id, "it is gone")
-                of_marker[partition] = int(code)
-            codes.append(of_marker)
-        return marker_messages.encode_codes(sent, codes)
+            topics = []
+            for topic in owed.topics:
+                codes = [
+                    self._code_of(node_id, TopicPartition(topic.name, index), owed.part)
+                    for index in topic.partition_indexes
+                ]
+                topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=codes))
+            results.append(WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
+        return WriteTxnMarkersResponse(markers=results)
 
-    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
-        return ()
+    def _code_of(
+        self, node_id: int, partition: TopicPartition, part: Part
+    ) -> WritableTxnMarkerPartitionResult:
+        self.asked.append((node_id, partition, part))
+        code = self._answer(node_id, partition, part)
+        if code is None:
+            raise PeerUnreachable(node_id, "it is gone")
+        return WritableTxnMarkerPartitionResult(
+            partition_index=partition.partition, error_code=code
+        )
 
     # The partitions of this node.
 
@@ -207,3 +225,23 @@ async def test_a_partition_that_is_not_known_is_skipped_once_the_catalog_has_ans
     await world.bring()
     assert world.away == 0
     assert [partition for _, partition, _ in world.asked] == [FAR]
+
+
+async def test_an_answer_that_comes_after_the_end_of_the_wait_changes_nothing() -> None:
+    may_answer = asyncio.Event()
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+
+    class Slow(World):
+        async def respond(self, node_id: int, request: Message, version: int) -> Message:
+            await may_answer.wait()
+            return await super().respond(node_id, request, version)
+
+    world = Slow(once_then(ErrorCode.NONE))
+    bringing = asyncio.ensure_future(world.bring())
+    await asyncio.sleep(0.01)
+    bringing.cancel()
+    await asyncio.wait([bringing])
+    may_answer.set()
+    await asyncio.sleep(0.01)
+    assert sorted(node_id for node_id, _, _ in world.asked) == [1, 2] and not errors

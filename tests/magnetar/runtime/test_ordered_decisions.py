@@ -15,6 +15,8 @@ from logstore.sync.group_commit import GroupCommit
 from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync
 from magnetar.runtime.holds_told import HoldsTold
+from magnetar.runtime.marker_messages import marker_of
+from magnetar.runtime.markers_elsewhere import Round
 from tests.logstore.simulated_executors import SteppedExecutor
 from tests.magnetar.runtime.test_holds_told import Cluster
 from tests.magnetar.transaction_world import A0, World
@@ -62,7 +64,8 @@ class OtherNodes:
 
     def __init__(self) -> None:
         self.brought: list[MarkerWork] = []
-        self.has_them = asyncio.Event()
+        self._has_them = False
+        self._asked: list[Callable[[], object]] = []
 
     def is_led_here(self, partition: TopicPartition) -> bool:
         return partition.topic != B0.topic
@@ -73,9 +76,21 @@ class OtherNodes:
         there = [one for one in work.partitions if not self.is_led_here(one)]
         return [work._replace(partitions=here)], [work._replace(partitions=there)]
 
-    async def bring(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> None:
-        self.brought += owed
-        await self.has_them.wait()
+    def round_of(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> Round:
+        made = Round(part, coordinator_epoch)
+        made.asked += [(2, work, marker_of(work, coordinator_epoch, part)) for work in owed]
+        return made
+
+    def ask(self, one: Round, over: Callable[[], object]) -> None:
+        self.brought += [work for _, work, _ in one.asked]
+        self._asked.append(over)
+        if self._has_them:
+            over()
+
+    def have_them(self) -> None:
+        self._has_them = True
+        for over in self._asked:
+            over()
 
 
 class OrderedWorld(World):
@@ -131,7 +146,7 @@ async def test_markers_leave_when_the_decision_is_ordered_and_nothing_is_seen_be
     world.medium.order()
     await world.turns()
     assert [work.partitions for work in world.others.brought] == [[B0]]
-    world.others.has_them.set()
+    world.others.have_them()
     await world.turns()
     assert not ending.done() and world.logs[A0].high_watermark == before
     assert world.state() is State.PREPARE_COMMIT, "COMPLETE_* comes after the markers are durable"
@@ -146,7 +161,7 @@ async def test_the_end_is_answered_after_the_markers_of_other_nodes(world: Order
     world.medium.end()
     await world.turns()
     assert not ending.done()
-    world.others.has_them.set()
+    world.others.have_them()
     await world.turns()
     assert ending.done()
 
@@ -173,7 +188,7 @@ async def test_data_of_the_next_transaction_waits_until_the_last_end_is_ordered(
     world.medium.is_held = False
     world.medium.order()
     world.medium.end()
-    world.others.has_them.set()
+    world.others.have_them()
     await world.answered(ending)
     world.medium.is_held = True
     adding = asyncio.ensure_future(

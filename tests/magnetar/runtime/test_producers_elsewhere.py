@@ -10,25 +10,23 @@ from magnetar.runtime import producers_elsewhere
 from magnetar.runtime.peer_messages import FindProducersRequest, FindProducersResponse
 from magnetar.runtime.peers import PeerUnreachable
 from magnetar.runtime.producers_elsewhere import ProducersElsewhere
+from tests.magnetar.runtime.responding_peers import RespondingPeers
 from wire.message import Message
 
 
-class Nodes:
+class Nodes(RespondingPeers):
     """Nodes 1 and 2; each answer names the shards that are loaded."""
 
     def __init__(self, *answers: tuple[int, Sequence[int] | None]) -> None:
         self._answers = [*answers]
 
-    async def call(self, node_id: int, request: Message, version: int) -> Message:
+    async def respond(self, node_id: int, request: Message, version: int) -> Message:
         assert isinstance(request, FindProducersRequest)
         expected, shards = self._answers.pop(0)
         assert expected == node_id
         if shards is None:
             raise PeerUnreachable(node_id, "it is gone")
         return FindProducersResponse(producers=[], shards=[*shards])
-
-    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
-        return ()
 
 
 async def unknown(*answers: tuple[int, Sequence[int] | None]) -> bool:

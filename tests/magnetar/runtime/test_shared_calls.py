@@ -13,6 +13,7 @@ from magnetar.runtime.peer_messages import (
     FoundProducer,
 )
 from magnetar.runtime.peers import ITEMS_PER_CALL_MAX, PeerUnreachable, SharedCalls
+from tests.magnetar.runtime.responding_peers import RespondingPeers
 from wire.message import Message
 
 
@@ -25,7 +26,7 @@ def decode(response: Message) -> list[int]:
     return [found.producer_id for found in response.producers]
 
 
-class Peer:
+class Peer(RespondingPeers):
     """Answers each question with its double, once it is let."""
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class Peer:
         self.failure: Exception | None = None
         self.calls = SharedCalls(self, 0, encode, decode)
 
-    async def call(self, node_id: int, request: Message, version: int) -> Message:
+    async def respond(self, node_id: int, request: Message, version: int) -> Message:
         assert isinstance(request, FindProducersRequest)
         self.asked.append((node_id, request.producer_ids))
         await self.may_answer.wait()
@@ -42,9 +43,6 @@ class Peer:
             raise self.failure
         doubles = [FoundProducer(producer_id=2 * item) for item in request.producer_ids]
         return FindProducersResponse(producers=doubles)
-
-    async def tell_catalog_changed(self, version: int) -> Sequence[int]:
-        return ()
 
 
 async def steps(count: int) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from coordinator.transactions.commit_plan import MarkerWork, Part
+from coordinator.transactions.commit_plan import MarkerWork
 from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.durability import Durability
 from logstore.partition.log_config import LogConfig
@@ -24,6 +24,7 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
+from magnetar.runtime.markers_elsewhere import Round
 from magnetar.runtime.members import Joining, Members
 from magnetar.runtime.turns import Turns
 from magnetar.storage.catalog import Catalog
@@ -123,15 +124,13 @@ class ClusterMachine:
     def _watch_decisions(self, broker: Broker) -> None:
         assert broker.among_peers is not None
         markers: Any = broker.among_peers.markers
-        bring = markers.bring
+        ask = markers.ask
 
-        async def bring_and_tell(
-            owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int
-        ) -> None:
-            self.on_decided(owed)
-            await bring(owed, part, coordinator_epoch)
+        def ask_and_tell(one: Round, over: Callable[[], object]) -> None:
+            self.on_decided([work for _, work, _ in one.asked])
+            ask(one, over)
 
-        markers.bring = bring_and_tell
+        markers.ask = ask_and_tell
 
     def hand_over(self, partition: TopicPartition, node_id: int) -> None:
         """Let another node lead a partition, as if an administrator had assigned it there."""
