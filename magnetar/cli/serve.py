@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,6 +39,15 @@ EXIT_FORCED = 130
 _START_GIVEN_UP_S = 10.0
 #: The most nodes of one machine.
 WORKERS_MAX = 64
+#: What each node needs and the supervisor does not: what speaks to other nodes, and the compilers
+#: of messages among it.
+_OF_EACH_NODE = (
+    "uvloop",
+    "magnetar.linux",
+    "magnetar.peers.composition",
+    "wire.decoder",
+    "wire.encoder",
+)
 #: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
 #: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
@@ -173,14 +183,11 @@ def _serve_nodes(
     config: BrokerConfig, count: int, compose: Callable[..., Broker] | None = None
 ) -> int:
     """Serve by several nodes; return the exit code. Raises ConfigError."""
-    import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
-
-    from magnetar.apis.registry import load_apis
+    _load_shared()
     from magnetar.broker import Broker, complete_import, data_dir_of
     from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
     from magnetar.storage.placing import await_former_nodes, placed, refuse_part
 
-    load_apis()
     check_workers(config)
     data_dir = data_dir_of(config)
     refuse_part(data_dir)
@@ -201,13 +208,10 @@ def _serve_nodes(
 
 def _serve_cluster(config: BrokerConfig, count: int) -> int:
     """Serve as one or several nodes of a cluster; return the exit code. Raises ConfigError."""
-    import uvloop  # noqa: F401  # what is loaded here is shared by all nodes
-
-    from magnetar.apis.registry import load_apis
+    _load_shared()
     from magnetar.cli.clustered import joined, node_of
     from magnetar.cli.workers import NodeMetrics, check_workers
 
-    load_apis()
     check_workers(config)
     with joined(config, count) as place:
         metrics = _bound_metrics(config)
@@ -217,6 +221,18 @@ def _serve_cluster(config: BrokerConfig, count: int) -> int:
             return _run_node(lambda: node_of(node_id, place), ties, node, _START_GIVEN_UP_S)
 
         return _supervise(config, place.nodes, body, place.cluster_id)
+
+
+def _load_shared() -> None:
+    """Load what every node needs, before the first one is forked.
+
+    All nodes share its memory, and a node that is started again waits for none of it.
+    """
+    for module in _OF_EACH_NODE:
+        import_module(module)
+    from magnetar.apis.registry import load_apis
+
+    load_apis()
 
 
 def _bound_metrics(config: BrokerConfig) -> socket.socket | None:
