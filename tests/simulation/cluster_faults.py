@@ -160,7 +160,7 @@ CLUSTER_FAULTS = (
         "left-markers-forgotten",
         "magnetar.runtime.markers_elsewhere:MarkersElsewhere._append_here",
         "A marker of a partition that has come here since the decision counts as written.",
-        faulty.always_async([]),
+        faulty.ignored_async,
     ),
     Fault(
         "waiting-commits-kept",
