@@ -25,8 +25,10 @@ install: $(INSTALLED) ## Create .venv with every extra.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cluster,console,containers,otel,security,spark,telemetry,testing,examples,docs,dev]'
-	$(BIN)/python -m compileall -q wire coordinator logstore magnetar
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[cluster,console,containers,otel,security,spark,telemetry,testing,examples,docs,dev]'
+	@# On all cores; pip would on one. A library may carry a file for another Python, which does not compile.
+	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
+	$(BIN)/python -m compileall -q -j 0 wire coordinator logstore magnetar
 	@touch $@
 
 serve: install ## Start a broker on LISTEN (127.0.0.1:9092), durable data in DATA (./data).

@@ -51,12 +51,15 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "30000",
     "group.consumer.assignment.interval.ms": "0",
 }
-#: What only Kafka needs: by default it looks for timed-out transactions every 10 s, and a killed
-#: node waits 9 s for the session of its former self.
+#: What only Kafka needs: by default it looks for timed-out transactions every 10 s, a killed node
+#: waits 9 s for the session of its former self, and a start for the next heartbeat, of every 2 s.
+#: Each heartbeat costs a millisecond of CPU, and so does the record of an idle controller, which
+#: comes every half a second by default: some Kafkas live as long as the tests.
 KAFKA_SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "100",
+    "broker.heartbeat.interval.ms": "500",
+    "metadata.max.idle.interval.ms": "5000",
 }
 #: For tests a small, quickly started machine will do.
 KAFKA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

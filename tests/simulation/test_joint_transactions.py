@@ -96,5 +96,5 @@ def test_the_checker_finds(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, broken, found = FLAWS[flaw]
     monkeypatch.setattr(joint, name, broken)
     with pytest.raises(Broken, match=found):
-        for seed in SEEDS[200:1200]:  # one of a hundred shows it, the first of these soon
+        for seed in SEEDS[270:1270]:  # one of forty shows it, and of these the seventh is the first
             run(seed, parents_of, NAMES)

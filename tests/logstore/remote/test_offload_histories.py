@@ -331,5 +331,6 @@ def test_a_sweep_that_believes_what_is_not_proven_is_found(
 
 def _assert_found() -> None:
     with pytest.raises(AssertionError):
-        for seed in range(100):
+        # Of the first hundred histories 69 and 87 show the sweep that believes.
+        for seed in range(65, 165):
             tell(seed)
