@@ -179,7 +179,7 @@ class Broker(BrokerProcess):
 
     def freeze(self, node: int | None = None) -> None:
         """Let the process stand still until `thaw`: of several nodes all, or this one."""
-        self._frozen = [self.node_pids[node]] if node is not None else self._all_pids()
+        self._frozen = [self._pid_of(node)] if node is not None else self._all_pids()
         for pid in self._frozen:
             os.kill(pid, signal.SIGSTOP)
 
@@ -192,10 +192,19 @@ class Broker(BrokerProcess):
 
     def kill_node(self, node: int) -> None:
         """End one of several nodes as a crash would; it is started again. Returns once it is."""
-        before = self.node_pids[node]
+        before = self._pid_of(node)
         os.kill(before, signal.SIGKILL)
         while self._call_node(node, "pid") == before:
             time.sleep(_LOOK_AGAIN_S)
+
+    def _pid_of(self, node: int) -> int:
+        """Return the process of a node. Raises ValueError where there is none of this id."""
+        pids = self.node_pids
+        if node not in pids:
+            raise ValueError(
+                f"there is no node {node!r}. The nodes are {', '.join(map(str, pids))}"
+            )
+        return pids[node]
 
     @property
     def node_pids(self) -> dict[int, int]:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The form of the line is a promise of `magnetar serve`.
 _READY = re.compile(r"ready on ([^ ,]+):(\d+)")
+#: How `magnetar serve` begins a line about a setting that it does not know, or that has no effect.
+_WARNING = "magnetar: warning: "
 STOP_TIMEOUT_SECONDS = 20.0
 #: A start reads the tail of every log: far more than a test's data ever needs.
 START_TIMEOUT_SECONDS = 120.0
@@ -138,8 +141,15 @@ class BrokerProcess:
         # Kept for restarts: clients that reconnect find the broker where it was.
         self.port = self._wait_until_ready()
         if self._is_new:
+            self._warn()
             self._access.make_acls(self.bootstrap_servers)
         self._is_new = False
+
+    def _warn(self) -> None:
+        """Warn of settings that have no effect: a mistyped one would test something else."""
+        for line in self.log.splitlines():
+            if line.startswith(_WARNING):
+                warnings.warn(line.removeprefix(_WARNING), stacklevel=2)
 
     def _command(self) -> list[str]:
         """Return what is run; the options `--data-dir` and `--config` are put behind it."""

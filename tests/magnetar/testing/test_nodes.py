@@ -187,3 +187,9 @@ def test_nothing_of_a_cluster_outlives_it() -> None:
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_a_node_that_is_not_there_is_a_mistake(broker: Broker) -> None:
+    for action in (broker.kill_node, broker.freeze):
+        with pytest.raises(ValueError, match="there is no node 9. The nodes are 1, 2, 3"):
+            action(9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,14 @@ def test_certificates_without_their_library_say_what_to_install(
     monkeypatch.delitem(sys.modules, "magnetar.testing.certificates", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'magnetar\[security\]'"):
         start_broker(tls=True)
+
+
+def test_a_mistyped_setting_is_a_warning() -> None:
+    with (
+        pytest.warns(UserWarning, match="num.partitons is not a setting .* Did you mean num.part"),
+        start_broker(settings={"num.partitons": "4"}) as broker,
+    ):
+        broker.kill()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            broker.start()
