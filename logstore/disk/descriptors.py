@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TypeAlias
 
+from logstore.disk.linux import uncleared
+
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC
@@ -270,7 +272,7 @@ class DiskFile:
     def read_now(self, size: int, position: int) -> Buffer | None:
         if not self._reads_now:
             return None
-        buffer = bytearray(size)
+        buffer = uncleared(size)
         descriptor = self._use()
         try:
             have = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)

@@ -1,4 +1,5 @@
-"""What the log store asks of Linux that Python's `os` does not offer: syncfs, and native AIO.
+"""What the log store asks of Linux that Python's `os` does not offer: syncfs, and native AIO. And
+of Python's own C interface: buffers that are not cleared.
 
 Every call by ctypes is in this file. Each one is looked for when it is first wanted, and its caller
 has another way where a kernel, a sandbox or another system lacks it.
@@ -10,8 +11,10 @@ has another way where a kernel, a sandbox or another system lacks it.
   (`IOCB_CMD_FDSYNC`, since 4.18 on any file system). A thread of ours that syncs takes the
   interpreter's lock from the event loop and gives it back, three times for each sync, which costs
   more than the sync itself (docs/decisions/0018-journal.md).
+- `uncleared`: a buffer to read into. `bytearray(n)` clears its memory first, which is a tenth of
+  what the broker does for a record of 1 KB.
 
-Source: syncfs(2), io_submit(2), linux/aio_abi.h.
+Source: syncfs(2), io_submit(2), linux/aio_abi.h, "Byte Array Objects" of Python's C interface.
 """
 
 from __future__ import annotations
@@ -32,6 +35,26 @@ _FDSYNC = 3
 _FLAG_RESFD = 1
 #: What a kernel or a sandbox without native AIO answers to a request.
 _UNAVAILABLE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EACCES, errno.EAGAIN})
+
+#: Smaller buffers are cleared: that costs less than the call.
+_UNCLEARED_BYTES_MIN = 32 * 1024
+
+_new_bytearray = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_new_bytearray.argtypes = [ctypes.c_char_p, ctypes.c_ssize_t]
+_new_bytearray.restype = ctypes.py_object
+
+
+def uncleared(size_bytes: int) -> bytearray:
+    """Return a buffer of `size_bytes` with anything in it, to be read into.
+
+    It may hold what the process had in memory before: show none of it that was not written. Raises
+    MemoryError.
+    """
+    if size_bytes < _UNCLEARED_BYTES_MIN:
+        return bytearray(size_bytes)
+    # Without bytes to copy it is memory as it comes, as the C interface says.
+    buffer: bytearray = _new_bytearray(None, size_bytes)
+    return buffer
 
 
 def find_syncfs() -> Callable[[int], None] | None:

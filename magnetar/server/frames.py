@@ -13,6 +13,7 @@ from __future__ import annotations
 from mmap import mmap
 from struct import Struct
 
+from logstore.disk.linux import uncleared
 from magnetar.server.memory import RequestMemory
 from wire.errors import WireError
 
@@ -140,7 +141,7 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        frame = self.partial = bytearray(self._capacity())
+        frame = self.partial = uncleared(self._capacity())
         frame[: self._filled] = start
         self._hold(len(frame))
 
@@ -151,7 +152,7 @@ class FrameReader:
         # A new buffer, not a resized one: the event loop may still hold a view of the old.
         capacity = self._capacity()
         is_mapped = capacity > MAPPED_BYTES
-        grown = memoryview(mmap(-1, self._size)) if is_mapped else bytearray(capacity)
+        grown = memoryview(mmap(-1, self._size)) if is_mapped else uncleared(capacity)
         grown[: self._filled] = frame
         self._hold(self._filled if is_mapped else capacity)
         self.partial = grown

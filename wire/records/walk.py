@@ -454,8 +454,6 @@ def _offsets_differ(
 
 def _safe_width(delta_min: int, delta_max: int) -> int:
     """Return how many bytes a varlong may have so that its value is within the bounds for sure."""
-    for width in range(9, 0, -1):
-        bound = 1 << (7 * width - 1)
-        if delta_min <= -bound and bound - 1 <= delta_max:
-            return width
-    return 0
+    # So many bytes hold the values in [-bound, bound) for a bound of 1 << (7 * width - 1).
+    bound = min(-delta_min, delta_max + 1)
+    return min(bound.bit_length() // 7, 9) if bound > 0 else 0
