@@ -26,6 +26,8 @@ _PARTIAL_BYTES_MIN = 4096
 _GROWTH = 4
 #: How a TLS handshake begins: record type and major version.
 _TLS_HELLO = 0x1603
+#: How requests of HTTP begin: of a browser, a health check, Prometheus.
+_HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI")
 _SIZE = Struct(">i")
 
 Frame = bytearray | memoryview
@@ -166,4 +168,6 @@ class FrameReader:
 def _refusal(size: int, bytes_max: int) -> str:
     if size >> 16 == _TLS_HELLO:
         return "it speaks TLS, and this listener does not: is its port or security.protocol wrong?"
+    if size.to_bytes(4, "big", signed=True) in _HTTP_METHODS:
+        return "it speaks HTTP, and this port speaks Kafka's protocol: metrics.listen has HTTP"
     return f"a frame of {size} bytes; 1 to {bytes_max} are accepted"

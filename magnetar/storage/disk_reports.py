@@ -16,7 +16,10 @@ _log = get_logger("logs")
 
 
 def tell_entered(directory: LogDirectory) -> None:
-    """Log what a directory lacks that was entered."""
+    """Log how a directory was left by its last broker, and what it lacks."""
+    if "cluster.id" in directory.identity() and not directory.was_clean:
+        # Why this start takes longer, and that there was a crash: there may be no other word of it.
+        _log.info("the last stop was not a clean one: logs are recovered", directory=directory.path)
     if directory.has_lost_starts:
         _log.error(
             "it is lost where logs start: records that were deleted may be there again",
@@ -52,12 +55,13 @@ def tell_replayed(replayed: Replayed) -> None:
         )
 
 
-def tell_room(is_full: bool, free_bytes: int) -> None:
-    """Log that the disk has become full, or has room again."""
+def tell_room(reserve_bytes: int, is_full: bool, free_bytes: int) -> None:
+    """Log that less than the reserve is free on the disk, or more again."""
     if is_full:
         _log.error(
             "the disk is full: clients' records are refused until there is room",
             free_bytes=free_bytes,
+            reserve_bytes=reserve_bytes,
             setting="log.dir.reserve.bytes",
         )
     else:

@@ -226,10 +226,11 @@ class Logs:
         durability = Durability(config.durability)
         files = files or _operating_system_files(path, durability)
         group_commit = GroupCommit(files, durability, on_failure=on_failure, executor=executor)
+        reserve_bytes = config.view(DiskConfig).log_dir_reserve_bytes
         room = Room(
             partial(int, sys.maxsize) if durability is Durability.MEMORY else files.free_bytes,
-            config.view(DiskConfig).log_dir_reserve_bytes,
-            disk_reports.tell_room,
+            reserve_bytes,
+            partial(disk_reports.tell_room, reserve_bytes),
         )
         group_commit.on_full = room.ran_out
         unreadable = UnreadableReads()

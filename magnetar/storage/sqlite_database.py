@@ -133,7 +133,8 @@ class SqliteDatabase:
             with self._lock:
                 yield
         except (sqlite3.Error, OSError) as error:
-            what = error.strerror if isinstance(error, OSError) else error
+            # Of the system's errors the number and the file are left out: the file is named.
+            what = getattr(error, "strerror", None) or error
             said = f"catalog {self._path}: cannot {doing}: {what}"
             if _is_busy(error):
                 self._wait_for_lock(is_locked_out=True)

@@ -80,9 +80,14 @@ def test_a_killed_broker_starts_again_on_its_data(tmp_path: Path) -> None:
     broker = start_broker(tmp_path)
     with broker:
         port = broker.port
+        assert broker.log == ""
         broker.kill()
         broker.start()
         assert broker.port == port
+        assert "the last stop was not a clean one: logs are recovered" in broker.log
+        broker.stop()
+        broker.start()
+        assert broker.log == ""
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:

@@ -98,6 +98,20 @@ def test_a_size_no_request_may_have_is_refused_before_anything_is_allocated(size
     assert feed(reader, framed(b"later")) == []
 
 
+@pytest.mark.parametrize(
+    ("data", "protocol"),
+    [
+        (b"GET /metrics HTTP/1.1", "HTTP"),
+        (b"OPTIONS / HTTP/1.1", "HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01", "TLS"),
+    ],
+)
+def test_another_protocol_is_named(data: bytes, protocol: str) -> None:
+    reader = reader_of(RequestMemory(-1))
+    assert feed(reader, data) == [b""]
+    assert str(reader.error).startswith(f"it speaks {protocol}")
+
+
 def test_announcing_a_hundred_megabytes_costs_what_was_sent() -> None:
     memory = RequestMemory(-1)
     readers = [reader_of(memory, 104857600) for _ in range(200)]
