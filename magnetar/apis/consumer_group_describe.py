@@ -42,6 +42,7 @@ async def consumer_group_describe(
     described = []
     # Each id once: a small request must not ask for a large response many times over.
     group_ids = dict.fromkeys(request.group_ids)
+    await services.turns.begin()
     async for group_id in services.turns.each(group_ids):
         try:
             check_group_id(group_id)

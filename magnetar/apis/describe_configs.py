@@ -76,6 +76,8 @@ async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
     alone = services.turns.large if len(request.resources) > _AT_ONCE_MAX else nullcontext()
+    # All settings of a broker take milliseconds.
+    await services.turns.begin()
     async with alone:
         return await _describe_all(services, request)
 

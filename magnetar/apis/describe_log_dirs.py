@@ -16,6 +16,7 @@ from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.topic import Topic
 from wire.errors import KafkaError
 from wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -46,15 +47,25 @@ def _refuse(
 async def describe_log_dirs(
     services: Services, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
+    turns = services.turns
+    await turns.begin()
     total_bytes, usable_bytes = _disk(services)
+    topics = []
+    async for topic, asked in turns.each(_asked_for(services, request.topics)):
+        partitions: list[DescribeLogDirsPartition] = []
+        async for piece in turns.pieces(topic.local):
+            partitions += [
+                _partition(log)
+                for log in piece
+                # The topic may be deleted meanwhile.
+                if not log.is_gone and (asked is None or log.partition in asked)
+            ]
+        # A topic is left out where the request names none of its partitions.
+        if partitions:
+            topics.append(DescribeLogDirsTopic(name=topic.name, partitions=partitions))
     result = DescribeLogDirsResult(
         log_dir=str(services.node.data_dir.absolute()),
-        topics=[
-            DescribeLogDirsTopic(name=name, partitions=[_partition(log) for log in logs])
-            for name, logs in _asked_for(services, request.topics)
-            # A topic is left out where the request names none of its partitions.
-            if logs
-        ],
+        topics=topics,
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
     )
@@ -63,15 +74,16 @@ async def describe_log_dirs(
 
 def _asked_for(
     services: Services, asked: list[DescribableLogDirTopic] | None
-) -> list[tuple[str, list[PartitionLog]]]:
+) -> list[tuple[Topic, set[int] | None]]:
+    """Return the topics, and which of their partitions; None: all."""
     # Null asks for all partitions, an empty list for none.
     if asked is None:
-        return [(topic.name, topic.local) for topic in services.topics.all()]
+        return [(topic, None) for topic in services.topics.all()]
     indexes: dict[str, set[int]] = {}
     for each in asked:
         indexes.setdefault(each.topic, set()).update(each.partitions)
     return [
-        (name, [log for log in topic.local if log.partition in partitions])
+        (topic, partitions)
         for name, partitions in indexes.items()
         if (topic := services.topics.by_name(name)) is not None
     ]

@@ -9,7 +9,8 @@ slice. A request that is short and alone never comes here: it costs nothing.
 Connections take turns one after the other. A handler goes on for `SLICES_MAX` turns before the next
 one has its turn, and none goes on while a thread encodes a large response: a hundred half-made
 responses would hold a hundred times the memory of one, and a collection of garbage look at them
-all. So one that begins while many wait soon waits, too.
+all. So `HandlerQueue` lets few be half made, and the more wait the less the next one makes before
+it waits, too.
 """
 
 from __future__ import annotations
@@ -19,17 +20,22 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from magnetar.runtime.handler_queue import HandlerQueue
 
 #: How long the work of one turn may take.
 SLICE_S = 0.002
-#: How long a handler works in the turn in which it begins, where so many wait. Most are done then.
-_BEGIN_S = 0.0005
+#: Where so many handlers wait, one that begins has its share of this time before it waits, too: the
+#: eighth has half a millisecond, in which most are done. What all that wait have made stays small.
 _MANY = 8
+_BEGIN_S = 0.004
 #: The turns that a handler has one after the other: 50 ms, with everything else in between.
 SLICES_MAX = 25
 #: So many elements, at a few microseconds each, take less than a turn.
 _PIECE = 256
+_SMALL_PIECE = 32
 
 T = TypeVar("T")
 
@@ -43,13 +49,14 @@ class Turns:
 
     __slots__ = (
         "_aside",
+        "_begun",
         "_connections",
         "_ends_at_s",
         "_handlers",
         "_is_counted",
-        "_is_resumed",
         "_now_s",
         "_number",
+        "_resumed",
         "_slices_left",
         "large",
         "on_queue",
@@ -63,7 +70,9 @@ class Turns:
         #: at a time, since handlers that take turns hold what each of them has made.
         self.large = asyncio.Lock()
         self._connections: deque[Callable[[], object]] = deque()
-        self._handlers: deque[asyncio.Future[None]] = deque()
+        self._handlers = HandlerQueue()
+        #: The tasks of handlers that have had a turn.
+        self._begun: WeakSet[asyncio.Task[Any]] = WeakSet()
         #: The large responses that a thread encodes now.
         self._aside = 0
         self._ends_at_s = 0.0
@@ -71,8 +80,8 @@ class Turns:
         self._number = 0
         #: Whether `_next` will run soon. Between turns that are not asked for, none is counted.
         self._is_counted = False
-        #: Whether the handler that runs now had the turn before.
-        self._is_resumed = False
+        #: The task of the handler that has this turn, and how many it may have after it.
+        self._resumed: asyncio.Task[Any] | None = None
         self._slices_left = 0
 
     def is_over(self) -> bool:
@@ -84,6 +93,12 @@ class Turns:
         self._count()
         return False
 
+    async def begin(self) -> None:
+        """Return at once, or in a later turn where this one is over: before a piece that may take
+        milliseconds, which is the first of many requests at the same time."""
+        if self.is_over():
+            await self.give_up()
+
     def later(self, go_on: Callable[[], object]) -> None:
         """Call `go_on`, of a connection, in a later turn, after all connections that wait now."""
         if not self._connections:
@@ -94,16 +109,23 @@ class Turns:
     async def give_up(self) -> None:
         """Return in a later turn: at once where the handler may go on, else after the others."""
         resumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._is_resumed and self._slices_left:
-            self._slices_left -= 1
-            self._handlers.appendleft(resumed)
+        # In the first step of a request it is a stand-in for the task, which has had no turn.
+        task = asyncio.current_task()
+        if task is not None and task is self._resumed:
+            if self._slices_left:
+                self._handlers.go_on(resumed)
+            else:
+                self._handlers.wait(resumed, is_half_made=True)
+        elif task in self._begun:
+            self._handlers.wait(resumed, is_half_made=False)
         else:
-            self._slices_left = SLICES_MAX
-            self._handlers.append(resumed)
+            self._handlers.begin(resumed)
         self._count()
         await resumed
         # The future wakes its task one step of the loop later: its turn begins now.
-        self._is_resumed = True
+        self._resumed = asyncio.current_task()
+        assert self._resumed is not None, "a handler that has waited is in a task"
+        self._begun.add(self._resumed)
         self._ends_at_s = self._now_s() + SLICE_S
 
     async def each(self, elements: Iterable[T]) -> AsyncIterator[T]:
@@ -111,23 +133,25 @@ class Turns:
 
         The state of the broker may change in between: `elements` must not.
         """
-        is_first = True
-        short = self._short_turn() if len(self._handlers) >= _MANY else None
+        # The first one asks for no turn, but heeds one that others have asked for.
+        is_due, short = self._is_counted, self._short_turn()
         for element in elements:
-            # The first one is free, so what lists one thing asks for no turn.
-            if not is_first and (self.is_over() or (short and self._is_past(*short))):
+            if is_due and (self.is_over() or (short and self._is_past(*short))):
                 await self.give_up()
-            is_first = False
+            is_due = True
             yield element
 
     async def pieces(
         self, elements: Sequence[T], length_max: int = _PIECE
     ) -> AsyncIterator[Sequence[T]]:
         """Return the elements, piece by piece, as `each`: for what takes less than asking does."""
-        short = self._short_turn() if len(self._handlers) >= _MANY else None
+        # As in `each`, where the first piece is small.
+        is_due = self._is_counted or len(elements) > _SMALL_PIECE
+        short = self._short_turn()
         for first in range(0, len(elements), length_max):
-            if first and (self.is_over() or (short and self._is_past(*short))):
+            if is_due and (self.is_over() or (short and self._is_past(*short))):
                 await self.give_up()
+            is_due = True
             yield elements[first : first + length_max]
 
     @contextmanager
@@ -143,11 +167,14 @@ class Turns:
 
     def _short_turn(self) -> tuple[int, float] | None:
         """Return the turn of a handler that begins while many wait, and where it ends; None: the
-        handler has just been resumed, and has a whole one."""
-        return None if self._is_resumed else (self._number, self._now_s() + _BEGIN_S)
+        handler has a whole one."""
+        waiting = len(self._handlers)
+        if waiting < _MANY or asyncio.current_task() in self._begun:
+            return None
+        return self._number, self._now_s() + _BEGIN_S / waiting
 
     def _is_past(self, number: int, ends_at_s: float) -> bool:
-        return number == self._number and not self._is_resumed and self._now_s() >= ends_at_s
+        return number == self._number and self._now_s() >= ends_at_s
 
     def _count(self) -> None:
         if not self._is_counted:
@@ -156,11 +183,12 @@ class Turns:
 
     def _next(self) -> None:
         """Begin the next turn: for one connection, and for one handler."""
-        self._is_counted = self._is_resumed = False
+        self._is_counted, self._resumed = False, None
         self._number += 1
         self._ends_at_s = self._now_s() + SLICE_S
         if self._handlers and not self._aside:
-            resumed = self._handlers.popleft()
+            resumed, is_going_on = self._handlers.take()
+            self._slices_left = self._slices_left - 1 if is_going_on else SLICES_MAX
             # A handler whose client has gone was cancelled while it waited.
             if not resumed.done():
                 resumed.set_result(None)

@@ -37,7 +37,7 @@ from magnetar.server.dispatch import (
     UnsupportedVersion,
 )
 from magnetar.server.first_step import Rest
-from magnetar.server.frames import Frame, FrameReader, SharedBuffer
+from magnetar.server.frames import Frame, FrameReader, SharedBuffer, is_long
 from magnetar.server.idling import Idling
 from magnetar.server.memory import RequestMemory
 from magnetar.server.pacing import PacedTransport, paced
@@ -48,7 +48,7 @@ from wire.errors import WireError
 
 #: The host of a client that has reset its connection before its socket was asked where it is.
 NOWHERE = "?"
-#: The keys of OVERLAPPING as a frame begins with them, for a request that is not decoded yet.
+#: The keys of OVERLAPPING as a frame that is not decoded yet begins with them.
 _OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
 #: The number of buffers of answers that are gathered before they are sent.
 GATHER_MAX = 64
@@ -272,7 +272,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._pause & Pause.CLOSING:
             return
         is_quiet = not (self._exchanges or self._backlog or self._pause)
-        if is_quiet and len(frames) == 1:
+        if is_quiet and len(frames) == 1 and not is_long(frames[0]):
             # The usual case: a client waits for each answer.
             self._is_pumping = True
             self._start(frames[0])
@@ -290,10 +290,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         if unanswered and unanswered >= self._in_flight_max:
             self._pause_reading(Pause.UNANSWERED)
 
-    def _pump(self) -> None:
+    def _pump(self, *, has_turn: bool = False) -> None:
         """Start requests that may start until the turn is over; send every answer that may be sent.
 
-        One request starts in any case: a client that waits for each answer asks for no turn.
+        A short one starts in any case: a client that waits for each answer asks for no turn.
         """
         if self._is_pumping:
             return
@@ -312,7 +312,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 break
             if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in _OVERLAPPING_BYTES):
                 break
-            if has_started and self._turns.is_over():
+            if (has_started or (is_long(backlog[0]) and not has_turn)) and self._turns.is_over():
                 self._waits_for_turn = True
                 self._turns.later(self._take_turn)
                 break
@@ -338,7 +338,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take_turn(self) -> None:
         self._waits_for_turn = False
-        self._pump()
+        self._pump(has_turn=True)
 
     def _send(self, buffers: Answer) -> None:
         if (transport := self._transport) is not None and len(buffers) == 1:  # As small ones are.

@@ -355,6 +355,8 @@ class Dispatcher:
         decode = partial(exchange.route.decode, frame, offset, ELEMENTS_MAX)
         exchange.request, _ = await LARGE_MESSAGES.run(decode)
         self.request_counts[exchange.route.api_key] += 1
+        # The thread may be done with many in one step of the loop.
+        await self._turns.begin()
         handled = exchange.route.handler(self.services, exchange.request, exchange.context)
         return await handled if isinstance(handled, CoroutineType) else handled
 

@@ -22,6 +22,9 @@ SHARED_BUFFER_BYTES = 256 * 1024
 #: Holds any of the small requests. To receive so much takes some microseconds.
 SHORT_BUFFER_BYTES = 4096
 MAPPED_BYTES = 2 << 20
+#: To decode a longer request may take 0.1 ms and more.
+_LONG_FROM_BYTES = 1024
+_PRODUCE_BYTES = b"\x00\x00"
 _PARTIAL_BYTES_MIN = 4096
 _GROWTH = 4
 #: How a TLS handshake begins: record type and major version.
@@ -31,6 +34,12 @@ _HTTP_METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI")
 _SIZE = Struct(">i")
 
 Frame = bytearray | memoryview
+
+
+def is_long(frame: Frame) -> bool:
+    """Return whether a request may take long to decode. One of Produce has few elements for its
+    bytes, and what they take is asked about between its batches."""
+    return len(frame) > _LONG_FROM_BYTES and bytes(frame[:2]) != _PRODUCE_BYTES
 
 
 class SharedBuffer:

@@ -105,8 +105,9 @@ class GroupOffsets:
                 # thousands of partitions.
                 found.append(tuple.__new__(FetchedOffset, (partition, *_NOTHING)))
             else:
-                offset, leader_epoch, metadata = stored.committed[:3]
-                found.append(FetchedOffset(partition, offset, leader_epoch, metadata))
+                found.append(
+                    tuple.__new__(FetchedOffset, (partition, *stored.committed[:3], ErrorCode.NONE))
+                )
         return found
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:

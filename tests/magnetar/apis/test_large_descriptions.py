@@ -1,4 +1,4 @@
-"""Descriptions that take much memory: how many of them are made at the same time."""
+"""Descriptions that take much memory, or long: how they are made beside others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient
-from wire.messages import describe_configs
+from wire.messages import describe_configs, describe_log_dirs
 from wire.resource_type import ResourceType
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -41,3 +41,16 @@ async def test_large_descriptions_of_configs_are_made_one_at_a_time(
         assert not receiving.done()
     await receiving
     assert not broker.services.turns.large.locked()
+
+
+async def test_the_sizes_of_many_logs_are_told_in_turns(
+    broker: Broker, client: RawClient, given_up: list[None]
+) -> None:
+    broker.topics.create("many", 4000)
+    request = describe_log_dirs.DescribeLogDirsRequest(topics=None)
+    answer = await client.ask(request, 4, describe_log_dirs.DescribeLogDirsResponse)
+    (directory,) = answer.results
+    (topic,) = (topic for topic in directory.topics if topic.name == "many")
+    assert [each.partition_index for each in topic.partitions] == list(range(4000))
+    # Pieces of 256, of which two may have one turn.
+    assert len(given_up) >= 6

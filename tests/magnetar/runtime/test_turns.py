@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 
+from magnetar.runtime.handler_queue import HALF_MADE_MAX
 from magnetar.runtime.turns import SLICES_MAX, Turns
+from magnetar.server.first_step import Rest, run_first_step
 
 
 class _Clock:
@@ -159,3 +161,79 @@ async def test_a_cancelled_handler_takes_no_turn_of_others() -> None:
     await second
     assert log.count("second") == 100
     assert first.cancelled()
+
+
+async def test_few_responses_are_half_made_at_once() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    names, count = "abcdefghijklmnop", 10 * SLICES_MAX
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(listing(turns, name, count, log)) for name in names]
+        most = 0
+        while not all(task.done() for task in tasks):
+            await asyncio.sleep(0)
+            most = max(most, sum(3 < log.count(name) < count for name in names))
+    assert all(log.count(name) == count for name in names)
+    # The one that has the turn is half made, too.
+    assert 1 < most <= HALF_MADE_MAX + 1
+
+
+async def test_handlers_that_wait_for_a_disk_keep_none_from_beginning() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    disk = asyncio.Event()
+
+    async def slow() -> None:
+        async for _ in turns.each(range(2 * SLICES_MAX)):
+            log.append("slow")
+        await disk.wait()
+
+    many = [asyncio.create_task(slow()) for _ in range(3 * HALF_MADE_MAX)]
+    async with asyncio.timeout(10):
+        await listing(turns, "other", 100, log)
+    assert log.count("other") == 100
+    disk.set()
+    await asyncio.gather(*many)
+
+
+async def test_one_that_comes_back_from_the_disk_at_each_element_keeps_none_from_beginning() -> (
+    None
+):
+    turns, log = Turns(_Clock()), list[str]()
+
+    async def slow() -> None:
+        async for _ in turns.each(range(1_000_000)):
+            await asyncio.sleep(0)
+
+    many = [asyncio.create_task(slow()) for _ in range(3 * HALF_MADE_MAX)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await listing(turns, "other", 100, log)
+    assert log.count("other") == 100
+    for each in many:
+        each.cancel()
+    await asyncio.gather(*many, return_exceptions=True)
+
+
+async def test_handlers_that_wake_a_step_late_are_not_forgotten() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    loop = asyncio.get_running_loop()
+    # As the server begins them: the task begins to wait after the first turn may have come.
+    rests = list[Rest]()
+
+    def begin(name: str) -> None:
+        began = run_first_step(listing(turns, name, 200, log), loop)
+        assert isinstance(began, Rest)
+        rests.append(began)
+
+    for name in "abc":
+        loop.call_soon(begin, name)
+
+    await asyncio.sleep(0)
+    tasks = [asyncio.ensure_future(awaited(rest)) for rest in rests]
+    async with asyncio.timeout(10):
+        await asyncio.gather(*tasks)
+    assert [log.count(name) for name in "abc"] == [200] * 3
+
+
+async def awaited(rest: Rest) -> None:
+    await rest.resume()

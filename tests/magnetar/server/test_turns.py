@@ -11,6 +11,7 @@ import pytest
 from magnetar.broker import Broker
 from magnetar.config.described import TopicSettings
 from magnetar.runtime import turns
+from magnetar.runtime.large_messages import LARGE_MESSAGES
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.server.dispatch import ELEMENTS_AT_ONCE, ELEMENTS_MAX
@@ -77,6 +78,71 @@ async def test_a_connection_that_pipelines_does_not_keep_another_waiting(
     assert [(await busy.receive())[0] for _ in sent] == sent
     assert begun.count("busy") == 500
     assert is_empty(broker)
+
+
+async def test_long_requests_of_many_connections_are_decoded_in_turns(
+    broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every turn is over after one request.
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    begun: list[str] = []
+
+    async def handler(
+        services: Services, request: FindCoordinatorRequest, context: RequestContext
+    ) -> FindCoordinatorResponse:
+        begun.append(request.key[:5])
+        return FindCoordinatorResponse()
+
+    replace_handler(broker, FindCoordinatorRequest, FindCoordinatorResponse, handler)
+    clients = [await connect(broker) for _ in range(20)]
+    other = await connect(broker)
+    # All that they send is there before the broker's next step, which receives all of it.
+    for client in clients:
+        client.send(FindCoordinatorRequest(key="x" * 5000), 2)
+    other.send(FindCoordinatorRequest(key="other"), 2)
+    await other.receive()
+    assert begun.index("other") <= 1
+    for client in clients:
+        await client.receive()
+    assert begun.count("xxxxx") == 20
+    assert is_empty(broker)
+
+
+async def test_large_requests_begin_in_turns(
+    broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, steps = 10, list[int]()
+    decoded: list[None] = []
+    step = 0
+
+    async def handler(
+        services: Services, request: MetadataRequest, context: RequestContext
+    ) -> MetadataResponse:
+        steps.append(step)
+        return MetadataResponse()
+
+    async def all_at_once(decode: Callable[[], Any]) -> Any:
+        # The thread is done with all of them in one step.
+        decoded.append(None)
+        while len(decoded) < count:
+            await asyncio.sleep(0)
+        return decode()
+
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    replace_handler(broker, MetadataRequest, MetadataResponse, handler)
+    clients = [await connect(broker) for _ in range(count)]
+    monkeypatch.setattr(LARGE_MESSAGES, "run", all_at_once)
+    for client in clients:
+        client.send(unknown_topics(ELEMENTS_AT_ONCE + 1), _METADATA)
+    async with asyncio.timeout(30):
+        while len(steps) < count:
+            step += 1
+            await asyncio.sleep(0)
+    # A turn has the one that begins it, and the one that a turn is asked for next.
+    assert len(set(steps)) >= count - 1
+    for client in clients:
+        await client.receive()
+    monkeypatch.undo()
 
 
 def unknown_topics(count: int) -> MetadataRequest:
