@@ -104,7 +104,7 @@ FAMILIES = {
             ("topic",),
         ),
         Family(
-            "magnetar_stable_offset_lag_records_sum",
+            "magnetar_stable_offset_lag_all_records",
             GAUGE,
             "The same, summed over all topics.",
         ),
@@ -129,7 +129,7 @@ FAMILIES = {
             f" Only groups with a lag, at most the {GROUPS_MAX} with the largest.",
             ("group",),
         ),
-        Family("magnetar_group_lag_records_sum", GAUGE, "The same, summed over all groups."),
+        Family("magnetar_group_lag_all_records", GAUGE, "The same, summed over all groups."),
         Family(
             "magnetar_series_left_out",
             GAUGE,

@@ -185,7 +185,7 @@ def _lag(found: Positions) -> list[Metric]:
     most = nlargest(GROUPS_MAX, lags.items(), key=lambda item: item[1])
     return [
         labelled("magnetar_group_lag_records", [((name,), lag) for name, lag in most if lag]),
-        plain("magnetar_group_lag_records_sum", lags.total()),
+        plain("magnetar_group_lag_all_records", lags.total()),
     ]
 
 
@@ -235,7 +235,7 @@ async def _partitions(topics: Collection[Topic], *, has_bucket: bool) -> list[Me
     most = nlargest(TOPICS_MAX, lags.items(), key=lambda item: item[1])
     return [
         labelled("magnetar_stable_offset_lag_records", [((name,), lag) for name, lag in most]),
-        plain("magnetar_stable_offset_lag_records_sum", sum(lags.values())),
+        plain("magnetar_stable_offset_lag_all_records", sum(lags.values())),
         labelled("magnetar_database_bytes", stored.items()),
         plain("magnetar_topics", len(topics)),
         plain("magnetar_partitions", seen),
