@@ -18,13 +18,13 @@ start then (docs/decisions/0023-damaged-journal.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
 from logstore.disk.barriers import Barrier, sync_barriers
-from logstore.disk.files import File, FileSystem
+from logstore.disk.files import Buffer, File, FileSystem
 from logstore.segments.batch_recovery import resume
 from logstore.segments.names import BASE_OFFSET_DIGITS, LOG_SUFFIX
 from logstore.segments.segment import Segment
@@ -32,6 +32,9 @@ from logstore.segments.segment_reads import scan
 from logstore.sync.journal import JOURNAL, Entry, JournalDamaged, entry_id, read_journal
 from wire.records import BatchHeader, crc_ok, iterate_batches
 from wire.records.header import MAGIC
+
+#: So many bytes of entries at most are compared with their file, and written, at once.
+_JOINED_BYTES_MAX = 1 << 20
 
 
 class Replayed(NamedTuple):
@@ -151,22 +154,22 @@ class _Replay:
         self._dirty.append(file)
         first = BatchHeader.parse(entries[0].data)
         end = resume(segment, file.size(), first.base_offset)
-        for entry in entries:
-            end = _end_of_batches(file, end, entry.position)
-            if end != entry.position:
+        for position, count, data in _joined(entries):
+            end = _end_of_batches(file, end, position)
+            if end != position:
                 # Short of it: the file lacks what was durable, and recovery ends the log there.
-                return end < entry.position
-            if file.read(len(entry.data), end) == entry.data:
+                return end < position
+            if file.read(len(data), end) == data:
                 # Written all the same: after a failed sync it may be in memory alone.
-                file.write((entry.data,), end)
-                end += len(entry.data)
+                file.write((data,), end)
+                end += len(data)
             else:
-                for header, batch in iterate_batches(entry.data):
+                for header, batch in iterate_batches(data):
                     if _stands_another(file, end, header):
                         return False
                     file.write((batch,), end)
                     end += len(batch)
-            self.written += 1
+            self.written += count
         return True
 
 
@@ -199,23 +202,49 @@ def _by_segment(
     """Return the entries of each segment, of the partitions that have the same topic id still; and
     the partitions that are there and have none, though their entries have one."""
     found: dict[tuple[str, int], _SegmentEntries] = {}
-    topic_ids: dict[str, bytes | None] = {}
     unknown: dict[str, None] = {}
+    #: By path and topic id: the entries of a file, None where none of them is written.
+    of_files: dict[tuple[str, bytes], list[Entry] | None] = {}
+    topic_ids: dict[str, bytes | None] = {}
     for entry in entries:
-        name, _, file_name = entry.path.partition("/")
-        if name not in topic_ids:
-            topic_ids[name] = _stored_id(topic_id_of, name)
-        if topic_ids[name] == entry_id(None) != entry.topic_id:
-            unknown[name] = None
-        if topic_ids[name] == entry.topic_id:
-            key = name, int(file_name[:BASE_OFFSET_DIGITS])
-            segment = found.setdefault(key, _SegmentEntries([], []))
-            is_log = file_name.endswith(LOG_SUFFIX)
-            (segment.batches if is_log else segment.aborted).append(entry)
+        file = entry.path, entry.topic_id
+        if file not in of_files:
+            name, _, file_name = entry.path.partition("/")
+            if name not in topic_ids:
+                topic_ids[name] = _stored_id(topic_id_of, name)
+            if topic_ids[name] == entry_id(None) != entry.topic_id:
+                unknown[name] = None
+            of_files[file] = None
+            if topic_ids[name] == entry.topic_id:
+                key = name, int(file_name[:BASE_OFFSET_DIGITS])
+                segment = found.setdefault(key, _SegmentEntries([], []))
+                is_log = file_name.endswith(LOG_SUFFIX)
+                of_files[file] = segment.batches if is_log else segment.aborted
+        gathered = of_files[file]
+        if gathered is not None:
+            gathered.append(entry)
     for segment in found.values():
         # What was held back comes behind what was written after it.
         segment.batches.sort(key=_position)
     return found, list(unknown)
+
+
+def _joined(entries: Iterable[Entry]) -> Iterator[tuple[int, int, Buffer]]:
+    """Yield the position and the bytes of entries that follow one another in a file, and how many
+    they are; in the order of their positions. At most `_JOINED_BYTES_MAX` are joined."""
+    parts: list[Buffer] = []
+    start = end = 0
+    for entry in entries:
+        size = len(entry.data)
+        if parts and (entry.position != end or end + size - start > _JOINED_BYTES_MAX):
+            yield start, len(parts), b"".join(parts)
+            parts = []
+        if not parts:
+            start = end = entry.position
+        parts.append(entry.data)
+        end += size
+    if parts:
+        yield start, len(parts), b"".join(parts)
 
 
 def _position(entry: Entry) -> int:
@@ -224,12 +253,18 @@ def _position(entry: Entry) -> int:
 
 def _ends(entries: Iterable[Entry]) -> dict[tuple[str, bytes], int]:
     """Return where each log's last batch in the journal ends, gone or not."""
-    ends: dict[tuple[str, bytes], int] = {}
+    last: dict[tuple[str, bytes], Entry] = {}
     for entry in entries:
-        if entry.path.endswith(LOG_SUFFIX):
-            key = entry.path.partition("/")[0], entry.topic_id
-            for header, _ in iterate_batches(entry.data):
-                ends[key] = max(ends.get(key, 0), header.next_offset)
+        key = entry.path, entry.topic_id
+        known = last.get(key)
+        if known is None or known.position < entry.position:
+            last[key] = entry
+    ends: dict[tuple[str, bytes], int] = {}
+    for path, topic_id in last:
+        if path.endswith(LOG_SUFFIX):
+            log = path.partition("/")[0], topic_id
+            for header, _ in iterate_batches(last[path, topic_id].data):
+                ends[log] = max(ends.get(log, 0), header.next_offset)
     return ends
 
 

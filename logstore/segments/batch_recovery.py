@@ -32,7 +32,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from logstore.disk.barriers import Barrier, Procedure
-from logstore.disk.files import Buffer, File, FileSystem
+from logstore.disk.files import File, FileSystem
 from logstore.segments.ledger import SegmentLimits
 from logstore.segments.names import (
     BASE_OFFSET_DIGITS,
@@ -44,7 +44,7 @@ from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
 from logstore.segments.segment_swap import finish_swaps
 from wire.records import BatchHeader, crc_ok
-from wire.records.header import MAGIC
+from wire.records.header import MAGIC, is_intact
 
 _OFFSET_MAX = 2**63 - 1
 
@@ -280,7 +280,7 @@ def resume(segment: Segment, size: int, offset: int) -> int:
 
 
 def _is_valid(
-    header: BatchHeader, batch: Buffer, expected_offset: int, gap_end_offset: int
+    header: BatchHeader, batch: memoryview, expected_offset: int, gap_end_offset: int
 ) -> bool:
     """Whether this batch is whole and comes next. Below `gap_end_offset` a gap may precede it."""
     is_next = header.base_offset == expected_offset or (
@@ -291,5 +291,5 @@ def _is_valid(
         and header.magic == MAGIC
         and header.last_offset_delta >= 0
         and header.partition_leader_epoch >= -1
-        and crc_ok(batch)
+        and is_intact(header, batch)
     )

@@ -14,8 +14,15 @@ from typing import Protocol
 
 from logstore.disk.files import Buffer
 from logstore.segments.offset_index import OffsetIndex
-from wire.records import BATCH_OVERHEAD, BatchHeader, crc_ok
-from wire.records.header import LENGTH_OVERHEAD, MAGIC, MAGIC_AT, SPAN_BYTES, read_span
+from wire.records import BATCH_OVERHEAD, BatchHeader
+from wire.records.header import (
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAGIC_AT,
+    SPAN_BYTES,
+    is_intact,
+    read_span,
+)
 
 #: Bytes read at once by a scan.
 SCAN_BYTES = 256 * 1024
@@ -223,7 +230,7 @@ def scan_checked(
     """
     for at, header, batch in scan(file, position, size, whole=True):
         is_placed = first_offset <= header.base_offset < header.next_offset <= end_offset
-        if not is_placed or header.magic != MAGIC or not crc_ok(batch):
+        if not is_placed or header.magic != MAGIC or not is_intact(header, batch):
             return
         yield at, header, batch
         first_offset = header.next_offset

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from wire.errors import WireError
 from wire.records.header import (
+    ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
@@ -35,7 +36,10 @@ _VALUE = Struct(">hi")
 #: A marker's one record: length 16, attributes and deltas 0, a key of 4 bytes, a value of 6, no
 #: headers (a length's zigzag varint is twice the length).
 _RECORD = Struct(">bbbbbhhbhib")
+#: How that record ends: the coordinator's epoch, and no headers.
+_END = Struct(">ib")
 _MARKER_BYTES = BATCH_OVERHEAD + _RECORD.size
+_EPOCH_AT = _MARKER_BYTES - _END.size
 _MARKER_VERSION = 0
 #: No marker's record needs more than this, compressed or not.
 _MARKER_BYTES_MAX = 4096
@@ -46,6 +50,15 @@ class ControlType(IntEnum):
 
     ABORT = 0
     COMMIT = 1
+
+
+#: What stands in a marker's record before its coordinator's epoch.
+_OUTCOMES = {
+    _RECORD.pack(32, 0, 0, 0, 8, 0, control_type, 12, _MARKER_VERSION, 0, 0)[: -_END.size]: (
+        control_type
+    )
+    for control_type in ControlType
+}
 
 
 class Marker(NamedTuple):
@@ -104,14 +117,27 @@ def unplaced_marker(
     return bytes(batch), placeless
 
 
+def _is_plain(header: BatchHeader) -> bool:
+    """Return whether the batch has one record, not compressed."""
+    is_compressed = header.attributes & ATTRIBUTE_COMPRESSION
+    return header.magic == MAGIC and header.record_count == 1 and not is_compressed
+
+
 def parse_marker(batch: Buffer) -> Marker:
     """Return what the control batch at the buffer's start says.
 
     Later versions of key and value are read by the fields known here, as Kafka reads them.
     Raises WireError when it is no commit or abort marker.
     """
-    if not BatchHeader.parse(batch).is_control:
+    header = BatchHeader.parse(batch)
+    if not header.is_control:
         raise WireError("no control batch")
+    if header.size_bytes == _MARKER_BYTES <= len(batch) and _is_plain(header):
+        # As brokers write every marker. A start reads thousands of them.
+        control_type = _OUTCOMES.get(bytes(batch[BATCH_OVERHEAD:_EPOCH_AT]))
+        coordinator_epoch, header_count = _END.unpack_from(batch, _EPOCH_AT)
+        if control_type is not None and header_count == 0:
+            return Marker(control_type, coordinator_epoch)
     records = list(iterate_records(batch, _MARKER_BYTES_MAX))
     if len(records) != 1:
         raise WireError(f"a marker has one record, not {len(records)}")

@@ -192,6 +192,11 @@ def computed_crc(buffer: Buffer, position: int, end: int) -> int:
     return crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end])
 
 
+def is_intact(header: BatchHeader, batch: memoryview) -> bool:
+    """Return whether the CRC-32C of a whole batch is the one that its header says."""
+    return crc32c(batch[CRC_COVERS_FROM:]) == header.crc
+
+
 def crc_ok(buffer: Buffer, position: int = 0) -> bool:
     """Whether the batch at `position` is whole and its CRC is right, whatever follows it."""
     remaining = len(buffer) - position

@@ -135,6 +135,25 @@ def test_what_somebody_else_has_written_there_since_is_left_alone() -> None:
     assert (second.log_end_offset, other.log_end_offset) == (2, 2)
 
 
+@pytest.mark.parametrize("joined_bytes", [1, 200, 1 << 20])
+@pytest.mark.parametrize("left", [0.3, 0.55, 1.0])
+def test_however_many_entries_are_compared_at_once_the_log_is_what_it_was(
+    joined_bytes: int, left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(disk := SimulatedDisk())
+    process.start(1)
+    process.append_all(b"makes the files")
+    for number in range(9):
+        process.append_all(b"journaled, number %d" % number)
+    whole = bytes(stored(process.logs[0]))
+    process.directory.abandon()
+    # As a power loss may leave it: the file ends within an entry.
+    disk.open("/data/t-0/00000000000000000000.log").truncate(int(len(whole) * left))
+    monkeypatch.setattr(logstore.directory.journal_replay, "_JOINED_BYTES_MAX", joined_bytes)
+    (log,) = process.start(1)
+    assert bytes(stored(log)) == whole and process.directory.replayed.written == 9
+
+
 @pytest.mark.parametrize("durability", [Durability.PAGE_CACHE, Durability.MEMORY])
 def test_where_no_sync_is_asked_for_there_is_no_journal(durability: Durability) -> None:
     process = Process(disk := SimulatedDisk(), durability)
