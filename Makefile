@@ -24,6 +24,7 @@ install: $(INSTALLED) ## Create .venv with every extra.
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "Installing into $(VENV), with every extra, PySpark among them: once, in some minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[cluster,console,containers,otel,security,spark,telemetry,testing,examples,docs,dev]'
 	@# On all cores; pip would on one. A library may carry a file for another Python, which does not compile.

@@ -66,8 +66,8 @@ def top(connect: Connect, interval_ms: int, times: int | None, as_json: bool) ->
 def drawn(activity: Activity, now_ms: int, rows_max: int) -> str:
     """Return a screen, with at most `rows_max` rows in each part."""
     summary = (
-        f"{activity.nodes} brokers, {count(round(activity.rate))} records/s,"
-        f" lag {count(activity.lag)}, {len(activity.open)} open transactions"
+        f"{_of(activity.nodes, 'broker')}, {count(round(activity.rate))} records/s,"
+        f" lag {count(activity.lag)}, {_of(len(activity.open), 'open transaction')}"
     )
     topics = [
         (each.topic, str(each.partitions), count(each.end), count(round(each.rate)))
@@ -172,3 +172,7 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
         yield pause
     finally:
         termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+
+def _of(number: int, noun: str) -> str:
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"

@@ -31,7 +31,7 @@ _GROUPS_SLICE = 128
 FAMILIES = {
     family.name: family
     for family in (
-        Family("kafka_brokers", GAUGE, "Brokers of the cluster."),
+        Family("kafka_brokers", GAUGE, "Brokers of the cluster. Only one of them tells it."),
         Family("kafka_topic_partitions", GAUGE, "Partitions of a topic.", ("topic",)),
         Family(
             "kafka_topic_partition_current_offset",
@@ -94,8 +94,11 @@ async def gather(
         members.append(((group.group_id,), float(len(group.members))))
         if not len(members) % _GROUPS_SLICE:
             await asyncio.sleep(0)
+    nodes = services.nodes
+    is_controller = nodes.controller_id == nodes.own_id
     families = [
-        _family("kafka_brokers", [((), 1)]),
+        # By one node, so that a sum over all of them is right too.
+        _family("kafka_brokers", [((), len(nodes.ids))] if is_controller else []),
         _family(
             "kafka_topic_partitions",
             [((topic.name,), len(topic.partitions)) for topic in islice(topics, SERIES_MAX)],

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from magnetar.metrics.families import COUNTER, GAUGE, SERIES_MAX, Family
-from magnetar.metrics.replica_counts import under_replicated
+from magnetar.metrics.replica_counts import held_here, under_replicated
 from magnetar.metrics.samples import Samples, labelled
 from magnetar.runtime.services import Services
 from magnetar.server.latency import SUM_NS, quantile_seconds
@@ -49,14 +49,16 @@ FAMILIES = {
             COUNTER,
             "Partitions of Fetch requests that were refused.",
         ),
-        Family(f"{_REPLICAS}partitioncount", GAUGE, "Partitions of all topics."),
-        Family(f"{_REPLICAS}leadercount", GAUGE, "The same: there is one node."),
+        Family(f"{_REPLICAS}partitioncount", GAUGE, "Partitions of which the node has a replica."),
+        Family(f"{_REPLICAS}leadercount", GAUGE, "Partitions that the node leads."),
         Family(
             f"{_REPLICAS}underreplicatedpartitions",
             GAUGE,
             "Partitions led here of which a replica does not live: 0 but in a cluster.",
         ),
-        Family(f"{_CONTROLLER}activecontrollercount", GAUGE, "1: there is one node."),
+        Family(
+            f"{_CONTROLLER}activecontrollercount", GAUGE, "1 of one node, 0 of each other node."
+        ),
         Family(f"{_CONTROLLER}offlinepartitionscount", GAUGE, "0: a failed disk ends the broker."),
         Family(f"{_REQUESTS}requests_total", COUNTER, "Requests by API.", ("request",)),
         Family(
@@ -80,7 +82,7 @@ def gather(services: Services, server: Server) -> Iterator[Metric]:
         for topic in topics[:SERIES_MAX]
     ]
     yield _family(f"{_TOPICS}messagesin_total", ends)
-    partitions = sum(len(topic.partitions) for topic in topics)
+    nodes = services.nodes
     counts = dispatcher.request_counts
     for name, value in (
         (f"{_TOPICS}bytesin_total", server.received_bytes),
@@ -89,10 +91,10 @@ def gather(services: Services, server: Server) -> Iterator[Metric]:
         (f"{_TOPICS}totalfetchrequests_total", counts[_FETCH]),
         (f"{_TOPICS}failedproducerequests_total", refusals.of_api(_PRODUCE)),
         (f"{_TOPICS}failedfetchrequests_total", refusals.of_api(_FETCH)),
-        (f"{_REPLICAS}partitioncount", partitions),
-        (f"{_REPLICAS}leadercount", partitions),
+        (f"{_REPLICAS}partitioncount", held_here(services.topics)),
+        (f"{_REPLICAS}leadercount", sum(len(topic.local) for topic in topics)),
         (f"{_REPLICAS}underreplicatedpartitions", under_replicated(services.topics)),
-        (f"{_CONTROLLER}activecontrollercount", 1),
+        (f"{_CONTROLLER}activecontrollercount", int(nodes.controller_id == nodes.own_id)),
         (f"{_CONTROLLER}offlinepartitionscount", 0),
     ):
         yield _family(name, [((), value)])

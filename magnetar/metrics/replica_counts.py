@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.storage.leaders import Placement
+from magnetar.storage.leaders import Placement, leader_id
 from magnetar.storage.topic import Topic
 from magnetar.storage.topics import Topics
 
@@ -14,6 +14,19 @@ def replica_counts(topic: Topic, partition: int, placement: Placement) -> tuple[
     nodes = placement.nodes
     replicas = topic.replicas(partition, placement.own_id, nodes)
     return len(replicas), len({*replicas}.intersection(nodes.live))
+
+
+def held_here(topics: Topics) -> int:
+    """Return of how many partitions this node has a replica."""
+    placement = topics.placement
+    if not placement.moves:
+        return sum(len(topic.local) for topic in topics.all())
+    own_id, nodes = placement.own_id, placement.nodes
+    return sum(
+        own_id in topic.replicas(index, leader_id(one, own_id), nodes)
+        for topic in topics.all()
+        for index, one in enumerate(topic.partitions)
+    )
 
 
 def under_replicated(topics: Topics) -> int:

@@ -56,7 +56,7 @@ def test_a_screen_names_what_was_left_out() -> None:
     ends = {(f"topic-{number}", 0): number for number in range(5)}
     activity = compare(seen(0.0, ends), seen(1.0, ends))
     screen = drawn(activity, now_ms=121_000, rows_max=3)
-    assert "1 brokers, 0 records/s, lag 0, 1 open transactions" in screen
+    assert "1 broker, 0 records/s, lag 0, 1 open transaction" in screen
     assert "... and 2 more" in screen
     assert "etl               Ongoing  2m 00s" in screen
     assert json.loads(json.dumps(activity.to_json(121_000)))["open_transactions"][0]["open_for_ms"]

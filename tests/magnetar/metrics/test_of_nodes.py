@@ -7,13 +7,16 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from magnetar.metrics import of_nodes
 from magnetar.metrics.of_nodes import NodesCollector
 from magnetar.peers.addresses import bind_local, connect_local
+from magnetar.testing import start_broker
 
 NAME = "metrics.sock"
 
@@ -81,3 +84,25 @@ async def test_a_node_that_does_not_answer_is_left_out(
     with bind_local(tmp_path, NAME):
         found = await collected(Fixed(gauge(1.0)), {2: partial(connect_local, tmp_path, NAME)})
     assert [*found] == ["lag"]
+
+
+def test_what_is_of_the_whole_cluster_adds_up_over_its_nodes() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {"metrics.listen": f"127.0.0.1:{port}", "metrics.names": "kafka_exporter,jmx"}
+    with start_broker(workers=2, settings=settings) as broker:
+        broker.topic(partitions=5)
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            told = [
+                (sample.name, sample.labels["node"], sample.value)
+                for family in text_string_to_metric_families(answer.read().decode())
+                for sample in family.samples
+            ]
+    assert [(node, value) for name, node, value in told if name == "kafka_brokers"] == [("1", 2)]
+
+    def total(suffix: str) -> float:
+        return sum(value for name, _, value in told if name.endswith(suffix))
+
+    assert total("_activecontrollercount") == 1
+    # Those of the topic, and of the two coordinators' topics.
+    assert total("_leadercount") == total("_partitioncount") == 5 + 2 * 50
