@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from magnetar.cli.cluster_storage import reports_catalog, storage
-from magnetar.cli.commands import fail, json_output, print_json
+from magnetar.cli.commands import fail, json_output, plain, print_json
 from magnetar.cli.progress import progress_bar
 from magnetar.cli.readable import size
 
@@ -35,7 +35,7 @@ def _reports_refusals(command: Callable[..., None]) -> Callable[..., None]:
         except ImportRefused as refusal:
             fail(str(refusal))
         except OSError as failure:
-            fail(f"{failure}. Nothing is lost: give the same command again.")
+            fail(f"{plain(failure)}. Nothing is lost: give the same command again.")
 
     return run
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,6 +45,23 @@ _TYPES = ("classic", "consumer", "share", "streams")
 _POSITION = ("topic", "partition", "committed", "end", "lag", "member")
 
 
+class _OneOf(click.ParamType[str]):
+    """One of some names, in capitals or not. click's own choice shows them in small letters."""
+
+    name = "name"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = {name.lower(): name for name in names}
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> str:
+        found = self._names.get(str(value).lower())
+        if found is None:
+            self.fail(f"{value!r} is not one of {', '.join(self._names.values())}.", param, context)
+        return found
+
+
 @click.group(cls=Commands)
 def groups() -> None:
     """Look at consumer groups, move their offsets, delete them."""
@@ -55,7 +72,7 @@ def groups() -> None:
     "--state",
     "states",
     metavar="STATE",
-    type=click.Choice(_STATES, case_sensitive=False),
+    type=_OneOf(_STATES),
     multiple=True,
     help="Only groups in this state, such as Stable. Repeatable.",
 )
@@ -63,7 +80,7 @@ def groups() -> None:
     "--type",
     "kinds",
     metavar="TYPE",
-    type=click.Choice(_TYPES, case_sensitive=False),
+    type=_OneOf(_TYPES),
     multiple=True,
     help="Only this type: classic or consumer. Repeatable.",
 )

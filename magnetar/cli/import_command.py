@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.commands import fail, json_output, print_json
+from magnetar.cli.commands import fail, json_output, plain, print_json
 from magnetar.cli.progress import progress_bar
 from magnetar.cli.readable import ABSENT, size, table
 
@@ -108,7 +108,7 @@ def import_command(
     # A full disk or one that fails: the copies that are whole stay, and the next call goes on with
     # them.
     except OSError as failure:
-        fail(f"{failure}. Nothing is lost: give the same command again.")
+        fail(f"{plain(failure)}. Nothing is lost: give the same command again.")
     for warning in outcome.plan.warnings:
         print(f"magnetar: warning: {warning}", file=sys.stderr)
     if as_json:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from magnetar.cli.commands import fail
+from magnetar.cli.commands import fail, plain
 
 #: The only Scala of Spark 4.
 SCALA = "2.13"
@@ -54,8 +54,10 @@ def spark_jars(directory: Path, spark_version: str) -> None:
     """
     try:
         jars = fetch(directory.absolute(), spark_version)
-    except (JarsUnavailable, OSError) as failure:
+    except JarsUnavailable as failure:
         fail(str(failure))
+    except OSError as failure:
+        fail(plain(failure))
     print(",".join(map(str, jars)))
 
 
