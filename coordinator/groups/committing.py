@@ -115,11 +115,20 @@ def check_fetch(shard: GroupShard, group_id: str, member_id: str | None, member_
 
 
 def _accepted(group_id: str, commits: Sequence[Commit], metadata_units_max: int) -> CommitDecision:
-    codes = [metadata_code(committed.metadata, metadata_units_max) for _, _, committed in commits]
+    codes = [
+        metadata_code(metadata, metadata_units_max)
+        if (metadata := committed.metadata)
+        else ErrorCode.NONE
+        for _, _, committed in commits
+    ]
+    # Not by the constructors, which run as Python code: there may be ten thousand.
+    made = tuple.__new__
     records = tuple(
-        OffsetRecord(OffsetKey(group_id, topic, partition), committed)
-        for (topic, partition, committed), code in zip(commits, codes, strict=True)
-        if code is ErrorCode.NONE
+        [
+            made(OffsetRecord, (made(OffsetKey, (group_id, topic, partition)), committed))
+            for (topic, partition, committed), code in zip(commits, codes, strict=True)
+            if code is ErrorCode.NONE
+        ]
     )
     return Decision(records=records, answer=codes)
 

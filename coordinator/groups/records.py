@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from struct import Struct
 
 from coordinator.groups.classic import records as classic
 from coordinator.groups.consumer import records as consumer
@@ -29,6 +30,7 @@ Buffer = bytes | bytearray | memoryview
 _OFFSET_KEYS = (0, 1)
 _OFFSET_KEY = 1
 _GROUP_KEY = 2
+_PARTITION = Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +46,25 @@ ShardRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
 
 def encode(record: ShardRecord) -> tuple[bytes, bytes | None]:
     """Return the record's key and value; a value of None is a tombstone."""
+    # First: one request may commit ten thousand offsets.
+    if isinstance(record, OffsetRecord):
+        group_id, topic, partition = record.key
+        key = _offset_key_prefix(group_id, topic) + _PARTITION.pack(partition)
+        committed = record.value
+        return key, None if committed is None else encode_offset(committed)
     if isinstance(record, ConsumerGroupRecord):
         return consumer.encode(record)
-    if isinstance(record, GroupRecord):
-        key = _with_type(_GROUP_KEY, GroupMetadataKey(group=record.group_id).encode(0))
-        group = record.value
-        return key, None if group is None else encode_versioned(group, classic.VERSION)
-    key = _encode_offset_key(record.key)
-    committed = record.value
-    if committed is None:
-        return key, None
-    return key, encode_offset(committed)
+    key = _with_type(_GROUP_KEY, GroupMetadataKey(group=record.group_id).encode(0))
+    group = record.value
+    return key, None if group is None else encode_versioned(group, classic.VERSION)
 
 
-# A consumer commits the same few partitions again and again.
+# A consumer commits for the same few topics again and again.
 @lru_cache(maxsize=128)
-def _encode_offset_key(place: OffsetKey) -> bytes:
-    message = OffsetCommitKey(group=place.group_id, topic=place.topic, partition=place.partition)
-    return _with_type(_OFFSET_KEY, message.encode(0))
+def _offset_key_prefix(group_id: str, topic: str) -> bytes:
+    """Return the key of an offset up to the partition, which is its last field."""
+    message = OffsetCommitKey(group=group_id, topic=topic, partition=0)
+    return _with_type(_OFFSET_KEY, message.encode(0))[: -_PARTITION.size]
 
 
 # Until compaction the log has many commits for each.

@@ -32,6 +32,8 @@ async def delete_groups(
     # A group named twice would be answered as deleted, and then as unknown.
     async for group_id in services.turns.each(dict.fromkeys(request.groups_names)):
         result = DeletableGroupResult(group_id=group_id)
+        # A group may have ten thousand offsets, which go in one step.
+        await services.turns.begin()
         with refused_in(result):
             await services.groups.delete(group_id)
         results.append(result)

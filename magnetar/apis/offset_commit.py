@@ -105,13 +105,17 @@ def offset_commit(
 def _commit(
     topic: Topic, partition: OffsetCommitRequestPartition, now_ms: int, expires_ms: int
 ) -> Commit:
-    committed = CommittedOffset(
-        partition.committed_offset,
-        partition.committed_leader_epoch,
-        partition.committed_metadata or "",
-        now_ms,
-        expires_ms,
-        topic.id,
+    # Not by the constructor, which runs as Python code: a request may have ten thousand.
+    committed: CommittedOffset = tuple.__new__(
+        CommittedOffset,
+        (
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+            now_ms,
+            expires_ms,
+            topic.id,
+        ),
     )
     return topic.name, partition.partition_index, committed
 

@@ -63,6 +63,7 @@ async def offset_delete(
         )
     topics = joined(topics)
     # All of them in one step.
+    await services.turns.begin()
     codes = await services.groups.offsets.delete(request.group_id, [*existing])
     for results, code in zip(existing.values(), codes, strict=True):
         for result in results:

@@ -37,7 +37,9 @@ RunningGroupShard = RunningShard[GroupShard, ShardRecord]
 
 
 def _encode(record: ShardRecord, now_ms: int, batch_bytes_max: int) -> SimpleRecord:
-    return SimpleRecord(*encode(record), now_ms)
+    # Not by the constructor, which runs as Python code: a commit may have ten thousand.
+    made: SimpleRecord = tuple.__new__(SimpleRecord, (*encode(record), now_ms, ()))
+    return made
 
 
 #: To hash so many group ids takes some milliseconds.

@@ -10,6 +10,9 @@ from wire.errors import WireError
 def encode_varint(value: int) -> bytes:
     """Return the encoding of an int32 (varint) or int64 (varlong): at most 5 and 10 bytes."""
     zigzag = (value << 1) ^ (value >> 63)
+    # The deltas and lengths that are next in number to those of `VARINTS`.
+    if 0x7F < zigzag < 0x4000:
+        return bytes((zigzag & 0x7F | 0x80, zigzag >> 7))
     encoded = bytearray()
     while zigzag > 0x7F:
         encoded.append(zigzag & 0x7F | 0x80)

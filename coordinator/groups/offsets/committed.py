@@ -26,6 +26,8 @@ _VERSION_WITH_EXPIRY = 1
 _HEAD, _TIMESTAMP = Struct(">hqi"), Struct(">q")
 #: How many tags; which one, and its length.
 _NO_TAGS, _TOPIC_ID_TAG = b"\x00", b"\x01\x00\x10"
+#: The length of an empty text, and one.
+_NO_METADATA = b"\x01"
 _TAGS_BYTES_MAX = len(_TOPIC_ID_TAG) + 16
 _VERSION_BYTES = _VERSION.to_bytes(2, "big")
 #: Where the metadata begins, after its length of one byte.
@@ -91,13 +93,15 @@ def encode_offset(committed: CommittedOffset) -> bytes:
         )
         return encode_versioned(value, _VERSION_WITH_EXPIRY)
     text = metadata.encode()
+    # Not by the methods of UUID, which run as Python code.
+    id_number = topic_id.int
     return b"".join(
         (
             _HEAD.pack(_VERSION, offset, leader_epoch),
-            uvarint(len(text) + 1),
+            uvarint(len(text) + 1) if text else _NO_METADATA,
             text,
             _TIMESTAMP.pack(committed_ms),
-            _NO_TAGS if topic_id == NO_TOPIC_ID else _TOPIC_ID_TAG + topic_id.bytes,
+            _TOPIC_ID_TAG + id_number.to_bytes(16, "big") if id_number else _NO_TAGS,
         )
     )
 

@@ -50,7 +50,8 @@ class GroupOffsets:
         if record.value is None:
             self._delete(record.key)
         else:
-            self._set(record.key, Stored(record.value, log_offset))
+            # Not by the constructor, which runs as Python code: a commit may have ten thousand.
+            self._set(record.key, tuple.__new__(Stored, (record.value, log_offset)))
 
     def on_pending(
         self, record: OffsetRecord, log_offset: int, producer_id: int, producer_epoch: int
@@ -193,11 +194,14 @@ class GroupOffsets:
 
     def _set(self, key: OffsetKey, stored: Stored) -> None:
         group_id, topic, partition = key
-        topics = self._committed.setdefault(group_id, {})
-        if topic not in topics:
-            topics[topic] = {}
+        topics = self._committed.get(group_id)
+        if topics is None:
+            topics = self._committed[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
             self._groups_of.setdefault(topic, {})[group_id] = None
-        topics[topic][partition] = stored
+        partitions[partition] = stored
 
     def _delete(self, key: OffsetKey) -> None:
         # Otherwise a later marker would commit the pending offset, of a topic that is deleted.

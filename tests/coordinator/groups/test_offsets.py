@@ -22,7 +22,10 @@ from coordinator.groups.offsets.committed import (
     OffsetRecord,
 )
 from coordinator.groups.offsets.store import PROGRESS_TOPIC
+from coordinator.groups.records import decode, encode
 from coordinator.groups.shard import GroupShard
+from wire.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from wire.internal.versioned import encode_versioned
 
 KEY = OffsetKey("group", "topic", 0)
 PRODUCER, EPOCH = 7, 3
@@ -351,3 +354,22 @@ def test_offsets_may_be_deleted_while_a_group_is_gone_through(journal: Journal) 
     journal.delete(later)
     assert [key for key, _ in found] == [later]
     assert journal.offset(later) is None
+
+
+@pytest.mark.parametrize("partition", [0, 1, 2**31 - 1, -1])
+@pytest.mark.parametrize("topic_id", [NO_TOPIC_ID, UUID(int=1), UUID(int=2**128 - 1)])
+@pytest.mark.parametrize("metadata", ["", "m", "\u00e9" * 100])
+def test_an_offset_is_written_as_its_declarations_say(
+    partition: int, topic_id: UUID, metadata: str
+) -> None:
+    """It is packed by hand: a request may commit ten thousand."""
+    committed = CommittedOffset(5, 6, metadata, 7, -1, topic_id)
+    record = OffsetRecord(OffsetKey("gr\u00fcppe", "topic", partition), committed)
+    key, value = encode(record)
+    place = OffsetCommitKey(group="gr\u00fcppe", topic="topic", partition=partition)
+    assert key == b"\0\1" + place.encode(0)
+    declared = OffsetCommitValue(
+        offset=5, leader_epoch=6, metadata=metadata, commit_timestamp=7, topic_id=topic_id
+    )
+    assert value == encode_versioned(declared, 4)
+    assert decode(key, value) == record
