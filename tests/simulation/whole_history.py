@@ -204,6 +204,7 @@ class _Whole:
             self.observations,
             self.random_of(name),
             has_tombstones=partition.topic == "compact",
+            may_begin_late=self.ailments is not None,
         )
 
     def _reader(self, name: str, partitions: list[TopicPartition], *, is_committed: bool) -> Reader:
