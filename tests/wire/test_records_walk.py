@@ -294,3 +294,25 @@ def test_headers_take_no_memory_beside_the_batch() -> None:
     finally:
         tracemalloc.stop()
     assert peak_bytes < 100_000
+
+
+@pytest.mark.parametrize("size", [300, 900])
+def test_where_no_record_is_like_the_last_one_no_look_goes_far(size: int) -> None:
+    # Of one size, but their keys are not, and their timestamps are unusual: each is looked at, and
+    # then whether others are like it.
+    batch = build_batch(
+        [record()]
+        + [
+            SimpleRecord(b"k" * (10 + place % 2), b"v" * (size - place % 2), NOW_MS + 20_000)
+            for place in range(2000)
+        ]
+    )
+    header, body = BatchHeader.parse(batch), bytes(batch[61:])
+    check_records(body, header, NO_RULES)
+    tracemalloc.start()
+    try:
+        check_records(body, header, NO_RULES)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 100_000 < len(body)

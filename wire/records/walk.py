@@ -63,6 +63,10 @@ _USUAL_MIN = 64
 _MANY = 24
 #: Of shorter records a copy is made: a slice with a step of a view takes five times as long.
 _COPIED_BYTES_MAX = 512
+#: How many equal records `_Walk.alike` looks for: at first, and so many times the last ones if all
+#: of these were equal. Else a client could make each look go far and find nothing.
+_AHEAD_MIN = 64
+_AHEAD_GROWTH = 32
 _THREE_BYTES = Struct(">HB")
 #: A lone record's length of two bytes or of one, timestamp and offset, the first byte of its key's.
 _LONE_BEHIND_TWO = Struct(">HxHB").unpack_from
@@ -127,8 +131,11 @@ def check_records(
     except WireError as failure:
         detail = f"record {walk.index} of {count}: {failure}"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail) from None
-    if walk.position != len(body):
-        detail = f"{len(body) - walk.position} bytes after the last of {count} records"
+    if (left := len(body) - walk.position) > 0:
+        detail = f"{left} bytes after the last of {count} records"
+        raise KafkaError(ErrorCode.INVALID_RECORD, detail)
+    if left < 0:
+        detail = f"the last of {count} records is {-left} bytes longer than what remains"
         raise KafkaError(ErrorCode.INVALID_RECORD, detail)
     walk.refuse_flawed()
 
@@ -162,6 +169,7 @@ class _Walk:
     """The way through one batch: everything before `position` is `index` valid records."""
 
     __slots__ = (
+        "_ahead",
         "_base_timestamp",
         "_body",
         "_flaws",
@@ -178,6 +186,7 @@ class _Walk:
         self, body: bytes | memoryview, header: BatchHeader, rules: RecordRules, steps_max: int
     ) -> None:
         self.position = self.index = 0
+        self._ahead = _AHEAD_MIN
         self._steps_left = steps_max
         self._body = body
         self._base_timestamp = header.base_timestamp
@@ -278,12 +287,14 @@ class _Walk:
     def alike(self, shape: _Shape, count: int) -> bool:
         """Pass over the valid records that follow in the shape of the last one, if any do."""
         body, start, size = self._body, self.position, shape.size_bytes
-        number = min(
+        looked = number = min(
             count - self.index,
             (len(body) - start) // size,
             same_width_end(self.index) - self.index,
+            self._ahead,
         )
-        run = body[start : start + number * size]
+        self._ahead = _AHEAD_MIN
+        run: bytes | memoryview = memoryview(body)[start : start + number * size]
         if size < _COPIED_BYTES_MAX:
             run = bytes(run)
         last = body[start - size : start]
@@ -309,6 +320,8 @@ class _Walk:
             number = found.end()
         if not number or _offsets_differ(run, shape.offset_at, size, self.index, number):
             return False
+        if number == looked:
+            self._ahead = max(_AHEAD_MIN, _AHEAD_GROWTH * looked)
         self.position += number * size
         self.index += number
         return True
