@@ -211,10 +211,13 @@ class DialledPeer(asyncio.Protocol):
         self._on_lost(self)
 
     def _on_response(self, frame: bytes) -> None:
-        call = self._calls.pop(correlation_id_of(frame), None)
+        correlation_id = correlation_id_of(frame)
+        call = self._calls.get(correlation_id)
         if call is None:
             return
+        # The call is over after that: where it cannot be read, it fails with the connection.
         response = decode_response(frame, call.response_class, call.version)
+        del self._calls[correlation_id]
         if call.answer.done():  # It was given up.
             return
         try:

@@ -226,7 +226,8 @@ class Commits:
         if commit.is_abandoned:
             return
         if commit.asked is not None and failure is None and commit.asked.is_done:
-            commit.owed = ()
+            # The round holds the call that has come here, and so the commit.
+            commit.owed, commit.asked = (), None
         has_more = (
             failure is not None
             or commit.after

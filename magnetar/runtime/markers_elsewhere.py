@@ -227,7 +227,7 @@ class MarkersElsewhere:
         """Ask the nodes of a round, and append what is this node's; return when that is over."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if one.asked:
-            self.ask(one, partial(over.set_result, None))
+            self.ask(one, partial(_end, over))
         else:
             over.set_result(None)
         try:
@@ -300,6 +300,12 @@ class MarkersElsewhere:
         except CatalogUnavailable:
             return False
         return True
+
+
+def _end(over: asyncio.Future[None]) -> None:
+    """End a wait, unless its task was cancelled in this step and has not gone on yet."""
+    if not over.done():
+        over.set_result(None)
 
 
 def _encode(bases: Bases | None, markers: Sequence[WritableTxnMarker]) -> WriteTxnMarkersRequest:

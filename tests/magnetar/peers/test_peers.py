@@ -14,6 +14,7 @@ from magnetar.runtime.peer_messages import (
     CatalogChangedRequest,
     CatalogChangedResponse,
     PeerHelloRequest,
+    PeerHelloResponse,
     PeerProofRequest,
 )
 from magnetar.runtime.peers import PeerUnreachable
@@ -201,6 +202,18 @@ async def test_a_failing_request_ends_its_connection_and_not_the_node(cluster: C
     one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: failing())
     with pytest.raises(PeerUnreachable):
         await one.call(2, changed(1), 0)
+
+
+async def test_an_answer_that_cannot_be_read_is_none_and_gives_its_connection_up(
+    cluster: Cluster,
+) -> None:
+    async def other() -> Message:
+        return PeerHelloResponse(node_id=2)
+
+    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: other())
+    async with asyncio.timeout(5):
+        with pytest.raises(PeerUnreachable, match="is not of a node"):
+            await one.call(2, changed(1), 0)
 
 
 async def test_a_failing_disk_of_a_peer_ends_the_peer(cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from magnetar.runtime import markers_elsewhere
 from magnetar.runtime.marker_messages import owed_by
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import AppendedMarker, LeftMarker
+from magnetar.runtime.peers import Answer as PeerAnswer
 from magnetar.runtime.peers import PeerUnreachable
 from magnetar.storage.database import CatalogUnavailable
 from tests.magnetar.clocks import MovedClock
@@ -245,3 +246,25 @@ async def test_an_answer_that_comes_after_the_end_of_the_wait_changes_nothing() 
     may_answer.set()
     await asyncio.sleep(0.01)
     assert sorted(node_id for node_id, _, _ in world.asked) == [1, 2] and not errors
+
+
+async def test_an_answer_in_the_step_that_ends_the_wait_changes_nothing() -> None:
+    calls: list[tuple[int, Message, int, PeerAnswer[Message]]] = []
+
+    class Held(World):
+        def send(
+            self, node_id: int, request: Message, version: int, answer: PeerAnswer[Message]
+        ) -> None:
+            calls.append((node_id, request, version, answer))
+
+    world = Held(once_then(ErrorCode.NONE))
+    bringing = asyncio.ensure_future(world.bring())
+    await asyncio.sleep(0.01)
+    answers = [(call[3], await world.respond(*call[:3])) for call in calls]
+    assert len(answers) == 2
+    # A shard moves away, and the answers are in the same turn of the event loop.
+    bringing.cancel()
+    for answer, response in answers:
+        answer.set_result(response)
+    with pytest.raises(asyncio.CancelledError):
+        await bringing

@@ -4,6 +4,7 @@ nothing is answered or seen early."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -82,6 +83,7 @@ class OtherNodes:
         return made
 
     def ask(self, one: Round, over: Callable[[], object]) -> None:
+        one.over = over
         self.brought += [work for _, work, _ in one.asked]
         self._asked.append(over)
         if self._has_them:
@@ -91,6 +93,9 @@ class OtherNodes:
         self._has_them = True
         for over in self._asked:
             over()
+
+    def forget(self) -> None:
+        self._asked.clear()
 
 
 class OrderedWorld(World):
@@ -164,6 +169,23 @@ async def test_the_end_is_answered_after_the_markers_of_other_nodes(world: Order
     world.others.have_them()
     await world.turns()
     assert ending.done()
+
+
+async def test_no_round_waits_for_the_garbage_collector(world: OrderedWorld) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        _, ending = await world.ending()
+        world.medium.order()
+        world.medium.end()
+        await world.turns()
+        world.others.have_them()
+        await world.turns()
+        assert ending.done()
+        world.others.forget()
+        assert not [one for one in gc.get_objects() if isinstance(one, Round)]
+    finally:
+        gc.enable()
 
 
 async def test_an_add_is_answered_once_it_is_ordered(world: OrderedWorld) -> None:
