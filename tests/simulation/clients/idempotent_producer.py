@@ -62,8 +62,8 @@ class IdempotentProducer:
         has_tombstones: bool = False,
         may_begin_late: bool = False,
     ) -> None:
-        """`may_begin_late`: where the leader changes between two of its first requests, or a full disk
-        gets room, the first may be refused and the second taken; as in Kafka, which knows no
+        """`may_begin_late`: where the leader changes between two of its first requests, or a full
+        disk gets room, the first may be refused and the second taken; as in Kafka, which knows no
         producer's beginning."""
         self.name = name
         self._connection = connection
