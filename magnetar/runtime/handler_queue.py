@@ -1,8 +1,10 @@
 """The handlers that wait for a turn of the event loop, and which of them is next.
 
 In the order in which they began to wait, with two exceptions. One that has turns left goes on at
-once. And one that has had no turn yet waits while `HALF_MADE_MAX` others have used up theirs: each
-of these holds a response that is half made, and a hundred would hold a hundred times the memory.
+once. And while `HALF_MADE_MAX` others that have used up theirs wait, one that has had no turn yet
+gets `SLICES_FEW` only. Where these do not suffice it waits until fewer are half made, since each of
+these holds a part of a response, and a hundred would hold a hundred times the memory. So a short
+answer waits for one turn of each long one, not until a long one is done.
 
 A handler that comes back from the disk, or from a thread, is not counted among these, however many
 there are: else slow ones would keep all others from beginning. What such a handler makes is no
@@ -18,6 +20,10 @@ from typing import NamedTuple
 
 #: More than one, so that a long request does not stop the short ones behind it.
 HALF_MADE_MAX = 4
+#: The turns that a handler has one after the other: 50 ms, with everything else in between.
+SLICES_MAX = 25
+#: 8 ms: a Produce or a Fetch of some hundred partitions is done then.
+SLICES_FEW = 4
 
 #: Resolved when the turn of a handler has come.
 Resumed = asyncio.Future[None]
@@ -26,47 +32,73 @@ Resumed = asyncio.Future[None]
 class _Place(NamedTuple):
     number: int
     resumed: Resumed
-    is_half_made: bool
+    is_half_made: bool = False
 
 
 class HandlerQueue:
     """The queue of one event loop."""
 
-    __slots__ = ("_begun", "_fresh", "_going_on", "_half_made", "_numbers")
+    __slots__ = (
+        "_begun",
+        "_fresh",
+        "_going_on",
+        "_half_made",
+        "_has_few",
+        "_numbers",
+        "_slices_left",
+        "_tried",
+    )
 
     def __init__(self) -> None:
         #: The handlers that have turns left: one, or two where one has woken a step late.
         self._going_on: deque[Resumed] = deque()
         self._begun: deque[_Place] = deque()
         self._fresh: deque[_Place] = deque()
+        #: Those whose few turns did not suffice.
+        self._tried: deque[_Place] = deque()
         self._numbers = count()
         #: Those of `_begun` that have used up their turns.
         self._half_made = 0
+        #: The turns that the handler taken last may have after that one, and whether it got few.
+        self._slices_left = 0
+        self._has_few = False
 
     def __len__(self) -> int:
-        return len(self._begun) + len(self._fresh) + len(self._going_on)
-
-    def go_on(self, resumed: Resumed) -> None:
-        """Let the handler that had the turn before have the next one, too."""
-        self._going_on.append(resumed)
+        return len(self._begun) + len(self._fresh) + len(self._tried) + len(self._going_on)
 
     def begin(self, resumed: Resumed) -> None:
         """Let a handler wait that has had no turn yet."""
-        self._fresh.append(_Place(next(self._numbers), resumed, False))
+        self._fresh.append(_Place(next(self._numbers), resumed))
 
-    def wait(self, resumed: Resumed, *, is_half_made: bool) -> None:
-        """Let a handler wait that has begun. `is_half_made`: it has used up its turns."""
-        self._half_made += is_half_made
-        self._begun.append(_Place(next(self._numbers), resumed, is_half_made))
+    def come_back(self, resumed: Resumed) -> None:
+        """Let a handler wait that has begun, and has waited for something else since its turn."""
+        self._begun.append(_Place(next(self._numbers), resumed))
 
-    def take(self) -> tuple[Resumed, bool]:
-        """Remove the next handler; return it, and whether it goes on. The queue is not empty."""
+    def go_on(self, resumed: Resumed) -> None:
+        """Let the handler that had the turn before have the next one, too, if it has one left."""
+        if self._slices_left:
+            self._slices_left -= 1
+            self._going_on.append(resumed)
+        elif self._has_few:
+            self._tried.append(_Place(next(self._numbers), resumed))
+        else:
+            self._half_made += 1
+            self._begun.append(_Place(next(self._numbers), resumed, is_half_made=True))
+
+    def take(self) -> Resumed:
+        """Remove the next handler and return it. The queue is not empty."""
         if self._going_on:
-            return self._going_on.popleft(), True
-        begun, fresh = self._begun, self._fresh
-        may_begin = bool(fresh) and self._half_made < HALF_MADE_MAX
-        if may_begin and (not begun or fresh[0].number < begun[0].number):
-            return fresh.popleft().resumed, False
-        place = begun.popleft()
+            return self._going_on.popleft()
+        is_full = self._half_made >= HALF_MADE_MAX
+        # Where it is full, those that fill it are in the first of them.
+        waiting = (self._begun, self._fresh) if is_full else (self._begun, self._fresh, self._tried)
+        queue = min(filter(None, waiting), key=_number_of_first)
+        place = queue.popleft()
         self._half_made -= place.is_half_made
-        return place.resumed, False
+        self._has_few = is_full and queue is self._fresh
+        self._slices_left = (SLICES_FEW if self._has_few else SLICES_MAX) - 1
+        return place.resumed
+
+
+def _number_of_first(places: deque[_Place]) -> int:
+    return places[0].number

@@ -6,11 +6,11 @@ over it goes to the end of a queue, of which the loop takes one entry at a time.
 serves every other connection. So a client that sends much waits for itself, and others wait for one
 slice. A request that is short and alone never comes here: it costs nothing.
 
-Connections take turns one after the other. A handler goes on for `SLICES_MAX` turns before the next
-one has its turn, and none goes on while a thread encodes a large response: a hundred half-made
-responses would hold a hundred times the memory of one, and a collection of garbage look at them
-all. So `HandlerQueue` lets few be half made, and the more wait the less the next one makes before
-it waits, too.
+Connections take turns one after the other. A handler goes on for some turns before the next one has
+its turn, and none goes on while a thread encodes a large response: a hundred half-made responses
+would hold a hundred times the memory of one, and a collection of garbage look at them all. So
+`HandlerQueue` lets few be half made, and the more wait the less the next one makes before it waits,
+too.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ SLICE_S = 0.002
 #: eighth has half a millisecond, in which most are done. What all that wait have made stays small.
 _MANY = 8
 _BEGIN_S = 0.004
-#: The turns that a handler has one after the other: 50 ms, with everything else in between.
-SLICES_MAX = 25
 #: So many elements, at a few microseconds each, take less than a turn.
 _PIECE = 256
 _SMALL_PIECE = 32
@@ -57,7 +55,6 @@ class Turns:
         "_now_s",
         "_number",
         "_resumed",
-        "_slices_left",
         "large",
         "on_queue",
     )
@@ -80,9 +77,8 @@ class Turns:
         self._number = 0
         #: Whether `_next` will run soon. Between turns that are not asked for, none is counted.
         self._is_counted = False
-        #: The task of the handler that has this turn, and how many it may have after it.
+        #: The task of the handler that has this turn.
         self._resumed: asyncio.Task[Any] | None = None
-        self._slices_left = 0
 
     def is_over(self) -> bool:
         """Return whether the caller has to give up its turn, by `later` or `give_up`."""
@@ -112,12 +108,9 @@ class Turns:
         # In the first step of a request it is a stand-in for the task, which has had no turn.
         task = asyncio.current_task()
         if task is not None and task is self._resumed:
-            if self._slices_left:
-                self._handlers.go_on(resumed)
-            else:
-                self._handlers.wait(resumed, is_half_made=True)
+            self._handlers.go_on(resumed)
         elif task in self._begun:
-            self._handlers.wait(resumed, is_half_made=False)
+            self._handlers.come_back(resumed)
         else:
             self._handlers.begin(resumed)
         self._count()
@@ -187,8 +180,7 @@ class Turns:
         self._number += 1
         self._ends_at_s = self._now_s() + SLICE_S
         if self._handlers and not self._aside:
-            resumed, is_going_on = self._handlers.take()
-            self._slices_left = self._slices_left - 1 if is_going_on else SLICES_MAX
+            resumed = self._handlers.take()
             # A handler whose client has gone was cancelled while it waited.
             if not resumed.done():
                 resumed.set_result(None)

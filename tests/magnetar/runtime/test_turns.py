@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 
-from magnetar.runtime.handler_queue import HALF_MADE_MAX
-from magnetar.runtime.turns import SLICES_MAX, Turns
+from magnetar.runtime.handler_queue import HALF_MADE_MAX, SLICES_FEW, SLICES_MAX
+from magnetar.runtime.turns import Turns
 from magnetar.server.first_step import Rest, run_first_step
 
 
@@ -166,12 +166,14 @@ async def test_a_cancelled_handler_takes_no_turn_of_others() -> None:
 async def test_few_responses_are_half_made_at_once() -> None:
     turns, log = Turns(_Clock()), list[str]()
     names, count = "abcdefghijklmnop", 10 * SLICES_MAX
+    # Three looks at most in each of the few turns that all others have, and in their first step.
+    few = 3 * (SLICES_FEW + 1)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(listing(turns, name, count, log)) for name in names]
         most = 0
         while not all(task.done() for task in tasks):
             await asyncio.sleep(0)
-            most = max(most, sum(3 < log.count(name) < count for name in names))
+            most = max(most, sum(few < log.count(name) < count for name in names))
     assert all(log.count(name) == count for name in names)
     # The one that has the turn is half made, too.
     assert 1 < most <= HALF_MADE_MAX + 1
@@ -237,3 +239,21 @@ async def test_handlers_that_wake_a_step_late_are_not_forgotten() -> None:
 
 async def awaited(rest: Rest) -> None:
     await rest.resume()
+
+
+async def test_a_short_answer_does_not_wait_until_a_long_one_is_made() -> None:
+    turns, log = Turns(_Clock()), list[str]()
+    heavy = [
+        asyncio.create_task(listing(turns, "h", 1_000_000, log)) for _ in range(3 * HALF_MADE_MAX)
+    ]
+    while len(log) < 3 * HALF_MADE_MAX * 2 * SLICES_MAX:
+        await asyncio.sleep(0)
+    before = len(log)
+    async with asyncio.timeout(10):
+        await listing(turns, "short", 4, log)
+    assert log.count("short") == 4
+    # Each that is half made has its turns once, at two looks each, and once more.
+    assert len(log) - before < 2 * HALF_MADE_MAX * 3 * SLICES_MAX
+    for each in heavy:
+        each.cancel()
+    await asyncio.gather(*heavy, return_exceptions=True)
