@@ -171,6 +171,24 @@ async def test_the_end_is_answered_after_the_markers_of_other_nodes(world: Order
     assert ending.done()
 
 
+async def test_an_end_whose_markers_are_all_elsewhere_is_answered_once_it_is_durable(
+    world: OrderedWorld,
+) -> None:
+    identity = await world.init()
+    await world.until(world.coordinator.add_partitions("tx", identity, frozenset({B0})))
+    world.medium.is_held = True
+    ending = asyncio.ensure_future(world.end("tx", identity, commit=True))
+    await world.turns()
+    world.medium.order()
+    await world.turns()
+    world.others.have_them()
+    await world.turns()
+    assert not ending.done() and "tx" in world.coordinator.store.commits.under_way
+    world.medium.end()
+    await world.turns()
+    assert ending.done()
+
+
 async def test_no_round_waits_for_the_garbage_collector(world: OrderedWorld) -> None:
     gc.collect()
     gc.disable()
