@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from magnetar.cli.commands import fail, reports_errors
-from magnetar.cli.readable import moment
+from magnetar.cli.readable import moment, one_line
 
 if TYPE_CHECKING:
     from magnetar.dumping.entry import Entry
@@ -85,7 +85,8 @@ def _as_json(path: Path, entry: Entry) -> str:
 def _as_text(entry: Entry) -> str:
     indent = "    " if entry.kind == "record" else "  "
     shown = " ".join(f"{name}={_value(name, value)}" for name, value in entry.fields.items())
-    return f"{indent}{entry.kind} {shown}"
+    # Clients choose names, keys and values.
+    return one_line(f"{indent}{entry.kind} {shown}")
 
 
 def _value(name: str, value: Any) -> str:

@@ -22,6 +22,7 @@ __all__ = [
     "fields",
     "known",
     "moment",
+    "one_line",
     "parse_moment",
     "size",
     "table",

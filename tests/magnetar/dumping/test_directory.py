@@ -207,3 +207,21 @@ def test_what_is_no_file_of_a_brokers_is_a_mistake(tmp_path: Path) -> None:
     directory = run(tmp_path)
     assert (directory.exit_code, directory.stdout) == (2, "")
     assert "holds no file of a broker" in directory.stderr
+
+
+def test_names_that_clients_chose_are_shown_with_escapes_and_in_json_as_they_are(
+    tmp_path: Path,
+) -> None:
+    # U+009B is what begins the sequences that a terminal obeys.
+    group = "readers\u009b2J\u202e"
+    with start_broker(tmp_path, SETTINGS) as broker:
+        for arguments in (["produce", "orders", "--create"], ["consume", "orders", "-e"]):
+            named = ["-g", group] if arguments[0] == "consume" else []
+            command = [*arguments, *named, "-b", broker.bootstrap_servers]
+            assert CliRunner().invoke(main, command, input="a\n").exit_code == 0
+    segment = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
+    text = run(segment).stdout
+    assert "readers\\x9b2J\\u202e" in text
+    assert not {"\u009b", "\u202e"} & {*text}
+    found = [json.dumps(line) for line in dumped(segment)]
+    assert any(json.dumps(group)[1:-1] in each for each in found)
