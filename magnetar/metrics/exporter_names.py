@@ -32,7 +32,12 @@ FAMILIES = {
     family.name: family
     for family in (
         Family("kafka_brokers", GAUGE, "Brokers of the cluster. Only one of them tells it."),
-        Family("kafka_topic_partitions", GAUGE, "Partitions of a topic.", ("topic",)),
+        Family(
+            "kafka_topic_partitions",
+            GAUGE,
+            "Partitions of a topic. Only one broker tells it.",
+            ("topic",),
+        ),
         Family(
             "kafka_topic_partition_current_offset",
             GAUGE,
@@ -96,12 +101,13 @@ async def gather(
             await asyncio.sleep(0)
     nodes = services.nodes
     is_controller = nodes.controller_id == nodes.own_id
+    # By one node, so that a sum over all of them is right too.
+    brokers = [((), len(nodes.ids))] if is_controller else []
+    told = islice(topics, SERIES_MAX if is_controller else 0)
     families = [
-        # By one node, so that a sum over all of them is right too.
-        _family("kafka_brokers", [((), len(nodes.ids))] if is_controller else []),
+        _family("kafka_brokers", brokers),
         _family(
-            "kafka_topic_partitions",
-            [((topic.name,), len(topic.partitions)) for topic in islice(topics, SERIES_MAX)],
+            "kafka_topic_partitions", [((topic.name,), len(topic.partitions)) for topic in told]
         ),
         *await _of_partitions(topics, services.topics.placement),
         _family("kafka_consumergroup_members", members),

@@ -78,7 +78,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         own, left_out = await exporter_names.gather(services, topics, found)
         families += own
     if jmx_names.NAME in names:
-        families += jmx_names.gather(services, server)
+        families += await jmx_names.gather(services, server)
     families.append(plain("magnetar_series_left_out", left_out))
     families += told_by_clients(services.telemetry, services.clock.steady_ms())
     return families

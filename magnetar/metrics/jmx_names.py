@@ -73,8 +73,12 @@ FAMILIES = {
 }
 
 
-def gather(services: Services, server: Server) -> Iterator[Metric]:
-    """Yield the families."""
+async def gather(services: Services, server: Server) -> list[Metric]:
+    """Return the families."""
+    return [*_families(services, server, await held_here(services.topics))]
+
+
+def _families(services: Services, server: Server, partitions: int) -> Iterator[Metric]:
     dispatcher, refusals = server.dispatcher, services.refusals
     topics = services.topics.all()
     ends = [
@@ -91,7 +95,7 @@ def gather(services: Services, server: Server) -> Iterator[Metric]:
         (f"{_TOPICS}totalfetchrequests_total", counts[_FETCH]),
         (f"{_TOPICS}failedproducerequests_total", refusals.of_api(_PRODUCE)),
         (f"{_TOPICS}failedfetchrequests_total", refusals.of_api(_FETCH)),
-        (f"{_REPLICAS}partitioncount", held_here(services.topics)),
+        (f"{_REPLICAS}partitioncount", partitions),
         (f"{_REPLICAS}leadercount", sum(len(topic.local) for topic in topics)),
         (f"{_REPLICAS}underreplicatedpartitions", under_replicated(services.topics)),
         (f"{_CONTROLLER}activecontrollercount", int(nodes.controller_id == nodes.own_id)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.metrics.replica_counts import under_replicated
+from magnetar.metrics.replica_counts import held_here, under_replicated
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.moving_nodes import MovingNodes
 from tests.magnetar.nodes_in_one import two_of
@@ -124,6 +124,10 @@ async def test_there_are_as_many_replicas_as_nodes(nodes: MovingNodes) -> None:
     assert [one.replica_nodes for one in await partitions(nodes, "a")] == [
         [one.leader_id] for one in await partitions(nodes, "a")
     ]
+    held = [await held_here(node.topics) for node in nodes.nodes.values()]
+    topics = nodes.nodes[0].topics.all()
+    assert sum(held) == sum(len(each.partitions) * each.replication_factor for each in topics)
+    assert min(held) >= len(await partitions(nodes, "two")) > 0
 
 
 async def test_a_replica_that_is_gone_is_offline_and_not_in_sync(nodes: MovingNodes) -> None:

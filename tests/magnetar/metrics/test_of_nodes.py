@@ -103,6 +103,7 @@ def test_what_is_of_the_whole_cluster_adds_up_over_its_nodes() -> None:
     def total(suffix: str) -> float:
         return sum(value for name, _, value in told if name.endswith(suffix))
 
+    assert total("kafka_topic_partitions") == 5 + 2 * 50
     assert total("_activecontrollercount") == 1
     # Those of the topic, and of the two coordinators' topics.
     assert total("_leadercount") == total("_partitioncount") == 5 + 2 * 50
