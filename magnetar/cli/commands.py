@@ -93,6 +93,11 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             # click would print "Aborted!", with the exit code of a failure.
             raise SystemExit(EXIT_INTERRUPTED) from None
+        except click.Abort as aborted:
+            # At a question click makes an Abort of Ctrl-C; the answer "no" is one, too.
+            if isinstance(aborted.__context__, KeyboardInterrupt):
+                raise SystemExit(EXIT_INTERRUPTED) from None
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -305,7 +310,9 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal, unless `yes`; the command ends here if the answer is no."""
     # A script has no one to ask. It said what it wants by calling the command.
     if not yes and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
+        from magnetar.client.readable import printable
+
+        click.confirm(printable(question), abort=True, err=True)
 
 
 def parse_settings(texts: Iterable[str], hint: str) -> dict[str, str]:

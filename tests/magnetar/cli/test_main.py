@@ -10,11 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from magnetar import __version__
+from magnetar.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED, Commands
 from magnetar.cli.main import main
 from magnetar.testing import NotReady, start_broker
 
@@ -35,6 +37,27 @@ def test_version_and_help() -> None:
     shown = runner.invoke(main, ["serve", "--help"]).output
     for option in ("--listen", "--data-dir", "--config", "--set", "--log-format"):
         assert option in shown
+
+
+def _asking() -> click.Command:
+    asking = Commands("asking")
+    asking.command("ask")(lambda: click.confirm("Delete it?", abort=True))
+    return asking
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "code"), [(KeyboardInterrupt, EXIT_INTERRUPTED), (EOFError, EXIT_FAILURE)]
+)
+def test_ctrl_c_at_a_question_is_an_interrupt_and_the_end_of_the_input_a_no(
+    stopped_by: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> str:
+        raise stopped_by
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", stop)
+    with pytest.raises(SystemExit) as ended:
+        _asking().main(["ask"])
+    assert ended.value.code == code
 
 
 def test_an_empty_storage_is_a_mistake_and_no_broker_of_its_own(tmp_path: Path) -> None:
