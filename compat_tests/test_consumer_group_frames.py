@@ -162,6 +162,19 @@ def test_static_members_leave_for_a_while_and_are_replaced(connect: Enter, order
     assert new.described().group_state == "Empty"
 
 
+def test_a_member_that_joins_again_with_an_instance_id_keeps_its_part(
+    connect: Enter, broker: Broker, orders: str
+) -> None:
+    member, newcomer = connect(), connect()
+    member.enter_with(orders)
+    newcomer.enter_with(orders)
+    member.instance = "one"
+    assert member.enter_with(orders).member_epoch == 3
+    member.beat()
+    # Kafka gives it the target of the member that had the instance id: none had it.
+    assert len(all_of(member)) == (0 if broker.kind == "kafka" else 2)
+
+
 def test_commits_carry_a_member_epoch(connect: Enter, orders: str) -> None:
     first, second = connect(), connect()
     assert first.commit(orders, 1) is Code.NONE, "no group yet, and no member id"

@@ -18,6 +18,8 @@ from compat_tests.raw import Connection, Identity, batch
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
+INVALID_PRODUCER_ID_MAPPING = 49
+INVALID_RECORD = 87
 TRANSACTION_ABORTABLE = 120
 PRODUCER_FENCED = 90
 
@@ -54,6 +56,21 @@ def test_an_older_epoch_is_refused_by_the_partition(broker: Broker, topic: MakeT
         assert connection.produce(orders, batch([b"a"], new, 0)).error_code == 0
         answer = connection.produce(orders, batch([b"b"], old, 1))
         assert answer.error_code == INVALID_PRODUCER_EPOCH
+
+
+def test_a_batch_without_a_sequence_is_refused_before_its_transaction_is_looked_at(
+    broker: Broker, topic: MakeTopic, name: MakeName
+) -> None:
+    orders = topic("orders")
+    with Connection(broker.bootstrap) as connection:
+        known = connection.producer(name("txn"))
+        assert connection.add_partitions(known, orders) == [0]
+        unknown = Identity(known.transactional_id, 999_999, 0)
+        # Kafka looks at the transaction first.
+        for identity, kafka in ((known, INVALID_RECORD), (unknown, INVALID_PRODUCER_ID_MAPPING)):
+            records = batch([b"v"], identity, -1)
+            answer = connection.produce(orders, records, transactional_id=identity.transactional_id)
+            assert answer.error_code == (kafka if broker.kind == "kafka" else INVALID_RECORD)
 
 
 def test_a_silent_producer_is_forgotten_at_the_next_check(
