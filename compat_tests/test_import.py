@@ -57,7 +57,9 @@ def begin(bootstrap: str, transactional_id: str, value: bytes) -> Producer:
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moved]:
-    kafka = make_broker("kafka", tmp_path_factory.mktemp("before"))
+    # So that indexes of few records have entries.
+    settings = {"log.index.interval.bytes": "100"}
+    kafka = make_broker("kafka", tmp_path_factory.mktemp("before"), settings)
     after = make_broker("magnetar", tmp_path_factory.mktemp("after"))
     after.port = kafka.port
     # Other counts than Kafka's: those found must win.
