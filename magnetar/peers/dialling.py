@@ -36,7 +36,7 @@ from magnetar.runtime.peer_messages import (
     PeerProofRequest,
     PeerProofResponse,
 )
-from magnetar.runtime.peers import Answer, PeerUnreachable
+from magnetar.runtime.peers import Answer, PeerUnreachable, fail
 from wire.errors import WireError
 from wire.message import Message
 
@@ -258,12 +258,6 @@ class DialledPeer(asyncio.Protocol):
     def _unproven(self) -> PeerUnreachable:
         self.abort()
         return PeerUnreachable(self._node_id, "it has not proven that it is of this cluster")
-
-
-def fail(answer: Answer[Message], failure: BaseException) -> None:
-    """Let `answer` take a failure, unless it is not waited for any more."""
-    if not answer.done():
-        answer.set_exception(failure)
 
 
 def _raise(error: Exception) -> None:

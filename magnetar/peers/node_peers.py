@@ -8,12 +8,12 @@ from functools import partial
 
 from magnetar.logging import get_logger
 from magnetar.peers.addresses import PeerNetwork, Refused
-from magnetar.peers.dialling import DialledPeer, Own, fail
+from magnetar.peers.dialling import DialledPeer, Own
 from magnetar.peers.listening import ListeningPeers
 from magnetar.peers.proofs import key_of
 from magnetar.peers.tables import PeerApis
 from magnetar.runtime.peer_messages import CatalogChangedRequest, CatalogChangedResponse
-from magnetar.runtime.peers import Answer, PeerUnreachable
+from magnetar.runtime.peers import Answer, PeerUnreachable, fail
 from wire.error_code import ErrorCode
 from wire.message import Message
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from wire.message import Message
 
@@ -173,13 +173,18 @@ class _Call(Generic[ItemT, AnswerT]):
         self._is_over = True
         self._calls.answered(self._node_id)
         for _, answer in self._asked:
-            if not answer.done():
-                answer.set_exception(_copied(failure))
+            fail(answer, _copied(failure))
 
     def cancel(self) -> None:
         self._is_over = True
         for _, answer in self._asked:
             answer.cancel()
+
+
+def fail(answer: Answer[Any], failure: BaseException) -> None:
+    """Let `answer` take a failure, unless it is not waited for any more."""
+    if not answer.done():
+        answer.set_exception(failure)
 
 
 def _copied(failure: BaseException) -> BaseException:
