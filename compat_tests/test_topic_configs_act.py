@@ -67,7 +67,9 @@ def test_segments_of_kafkas_own_tests_have_no_least_size(broker: Broker, topic: 
         assert append(broker, orders, 300) == NONE
     assert [int(path.stem) for path in segments(broker, orders)] == [0, 1, 2]
     assert append(broker, orders, 500) == RECORD_LIST_TOO_LARGE
-    configure(broker, orders, internal_segment_bytes="2000")
+    configure(broker, orders, compression_type="gzip")
+    assert append(broker, orders, 500) == NONE
+    configure(broker, orders, compression_type="producer", internal_segment_bytes="2000")
     assert append(broker, orders, 500) == NONE
     assert [int(path.stem) for path in segments(broker, orders)] == [0, 1, 2]
 

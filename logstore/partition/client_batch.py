@@ -76,11 +76,6 @@ def check_batch(
     in a compacted topic), MESSAGE_TOO_LARGE (too large in the topic's codec).
     """
     header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
-    if len(batch) > config.segment_bytes:
-        raise KafkaError(
-            ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"a batch of {len(batch)} bytes, segment.bytes is {config.segment_bytes}",
-        )
     codec = header.attributes & ATTRIBUTE_COMPRESSION
     if is_quick and (
         header.record_count > _QUICK_RECORDS_MAX or (codec and len(batch) > _QUICK_STREAM_BYTES_MAX)
@@ -105,6 +100,12 @@ def check_batch(
             raise TakesLong
         batch = _in_codec(config.compression, header, bytes(records), config)
         header = BatchHeader.parse(batch)
+    # Last, as in Kafka: the topic's codec may have made the batch fit into a segment.
+    if len(batch) > config.segment_bytes:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"a batch of {len(batch)} bytes, segment.bytes is {config.segment_bytes}",
+        )
     return batch, header, now_ms
 
 
@@ -127,7 +128,7 @@ def _in_codec(
     codec: Compression, header: BatchHeader, records: bytes, config: LogConfig
 ) -> bytearray:
     batch = recompressed(header, records, codec, config.compression_level)
-    if len(batch) > min(config.max_message_bytes, config.segment_bytes):
+    if len(batch) > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a batch of {len(batch)} bytes as {codec.name}, at most {config.max_message_bytes}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -64,6 +65,13 @@ def test_what_is_refused_leaves_no_trace() -> None:
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
     partition = SteppedPartition(LogConfig(segment_bytes=500))
     assert refusal_of(partition, batch_of(b"x" * 600)) is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_what_the_topics_codec_makes_fit_into_a_segment_is_taken() -> None:
+    partition = SteppedPartition(LogConfig(segment_bytes=500, compression=Compression.GZIP))
+    noise = random.Random(1).randbytes(600)
+    assert refusal_of(partition, batch_of(noise)) is ErrorCode.RECORD_LIST_TOO_LARGE
+    partition.log.append(partition.log.check(batch_of(b"x" * 600), partition.now_ms))
 
 
 def test_a_compacted_topic_needs_keys_compressed_or_not() -> None:
