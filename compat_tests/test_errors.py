@@ -24,6 +24,7 @@ OFFSET_OUT_OF_RANGE = 1
 CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
 MESSAGE_TOO_LARGE = 10
+INVALID_REQUIRED_ACKS = 21
 UNKNOWN_LEADER_EPOCH = 75
 
 
@@ -55,6 +56,18 @@ def test_a_message_above_the_limit_is_refused(broker: Broker, topic: MakeTopic) 
         answer = connection.produce(orders, batch([b"x" * 3000]))
         assert (answer.error_code, answer.base_offset) == (MESSAGE_TOO_LARGE, -1)
         assert connection.produce(orders, batch([b"x" * 1000])).base_offset == 0
+
+
+def test_strange_acks_are_told_behind_what_is_not_there(broker: Broker, topic: MakeTopic) -> None:
+    orders = topic("orders")
+    with Connection(broker.bootstrap) as connection:
+        for name, partition, code in (
+            (orders, 0, INVALID_REQUIRED_ACKS),
+            (orders, 7, UNKNOWN_TOPIC_OR_PARTITION),
+            (f"{orders}-none", 0, UNKNOWN_TOPIC_OR_PARTITION),
+        ):
+            answer = connection.produce(name, batch([b"v"]), partition=partition, acks=2)
+            assert answer.error_code == code, (name, partition)
 
 
 def test_a_corrupt_batch_is_refused_and_nothing_is_written(

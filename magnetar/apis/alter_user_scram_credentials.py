@@ -111,6 +111,9 @@ def _changed(users: ScramCredentials, change: Change) -> Credentials:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
     if change.iterations < ITERATIONS_MIN:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+    # Its keys would be known to all. Kafka's controller fails over it: UNKNOWN_SERVER_ERROR.
+    if not change.salted_password:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
     credentials[mechanism] = credential(
         mechanism, bytes(change.salt), change.iterations, bytes(change.salted_password)
     )

@@ -52,17 +52,19 @@ async def delete_topics(
     async for structs in services.turns.pieces(request.topics):
         named.update((topic.name, topic.topic_id) for topic in structs)
     twice = _named_by_both(services, named)
+    ids_of_twice: dict[str | None, UUID] = {name: topic_id for topic_id, name in twice.items()}
     results = []
     going: dict[UUID, tuple[Topic, DeletableTopicResult]] = {}
     async for name, topic_id in services.turns.each(named):
         if topic_id in twice:
             # The name is refused below: as in Kafka one refusal stands for both.
             continue
-        result = DeletableTopicResult(name=name, topic_id=topic_id)
+        # What the refused name means is told, as in Kafka.
+        result = DeletableTopicResult(name=name, topic_id=ids_of_twice.get(name, topic_id))
         with refused_in(result):
             if named[name, topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
-            if name in twice.values():
+            if name in ids_of_twice:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "A topic is named by its name and its id."
                 )

@@ -190,10 +190,6 @@ class _Appending:
         if self._services.acls is not None:
             name = asked.name if topic is None else topic.name
             require(self._services, self._context, Operation.WRITE, Resource.TOPIC, name)
-        if self._request.acks not in _ACKS:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is not one of -1, 0, 1"
-            )
         if topic is None:
             detail = f"there is no topic {asked.name}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
@@ -210,6 +206,11 @@ class _Appending:
         if not data.records:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, "a partition of a Produce carries one batch, not none"
+            )
+        # In Kafka's order: what is not there, or carries nothing, is told first.
+        if self._request.acks not in _ACKS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks} is not one of -1, 0, 1"
             )
         log = topic.partitions[data.index]
         if isinstance(log, Elsewhere):
