@@ -19,8 +19,9 @@ from logstore.disk.checkpoints import (
     META_PROPERTIES,
     PARTITION_METADATA,
     CorruptCheckpoint,
+    UnknownVersion,
+    decode_meta_properties,
     decode_partition_metadata,
-    decode_properties,
     encode_properties,
 )
 from logstore.disk.files import FileSystem
@@ -41,7 +42,7 @@ class DirectoryInUse(Exception):
 
 
 class ForeignDirectory(Exception):
-    """The directory belongs to another cluster or node."""
+    """The directory belongs to another cluster or node, or is of a later release."""
 
 
 class FoundPartition(NamedTuple):
@@ -97,6 +98,15 @@ class DataDirectory:
         except BlockingIOError:
             raise DirectoryInUse(f"{self.path} is in use by another process") from None
 
+    def enter(self) -> None:
+        """Lock the directory, to change what is in it. Raises DirectoryInUse, ForeignDirectory."""
+        self.lock()
+        try:
+            self.identity()
+        except ForeignDirectory:
+            self.release()
+            raise
+
     def release(self) -> None:
         """Let another process have the directory."""
         if self._unlock is not None:
@@ -105,14 +115,12 @@ class DataDirectory:
 
     def claim(self, *, cluster_id: str, node_id: int) -> None:
         """Write meta.properties, or check that it says the same. Raises ForeignDirectory."""
-        data = self.top.read(META_PROPERTIES)
-        properties = {} if data is None else decode_properties(data)
+        found = self.identity()
         wanted = {"cluster.id": cluster_id, "node.id": str(node_id)}
-        self._refuse_other(properties, wanted)
-        properties = {"directory.id": uuid_text(uuid.uuid4()), **properties, **wanted}
-        encoded = encode_properties({**properties, "version": "1"})
-        if data is None or decode_properties(data) != decode_properties(encoded):
-            self.top.write(META_PROPERTIES, encoded, sync=True)
+        self._refuse_other(found, wanted)
+        properties = {"directory.id": uuid_text(uuid.uuid4()), **found, **wanted, "version": "1"}
+        if found != properties:
+            self.top.write(META_PROPERTIES, encode_properties(properties), sync=True)
 
     def check_identity(self, wanted: Mapping[str, str]) -> None:
         """Raise ForeignDirectory where meta.properties says something else than `wanted`."""
@@ -125,9 +133,15 @@ class DataDirectory:
                 raise ForeignDirectory(f"{self.path} has {name} {found}, not {value}")
 
     def identity(self) -> dict[str, str]:
-        """Return what meta.properties says, empty if there is none: to adopt its cluster id."""
+        """Return what meta.properties says, empty if there is none: to adopt its cluster id.
+
+        Raises ForeignDirectory: a later release has written it.
+        """
         data = self.top.read(META_PROPERTIES)
-        return {} if data is None else decode_properties(data)
+        try:
+            return {} if data is None else decode_meta_properties(data)
+        except UnknownVersion as unknown:
+            raise ForeignDirectory(f"{self.path}: {unknown}") from None
 
     # Which partitions are in it.
 

@@ -137,7 +137,7 @@ class LogDirectory:
 
     def _enter(self) -> None:
         files = self._files
-        self._data.lock()
+        self._data.enter()
         self.was_clean = files.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
         self.has_lost_starts = self._offsets.read()
         if self.was_clean:

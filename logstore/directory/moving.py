@@ -33,11 +33,14 @@ class StillDirectory:
     """One data directory that no broker uses, locked until `release`. Everything here blocks."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
-        """Lock the directory; make it if it is missing. Raises DirectoryInUse."""
+        """Lock the directory; make it if it is missing.
+
+        Raises DirectoryInUse, ForeignDirectory.
+        """
         self.path = path
         self._files = files
         self._data = DataDirectory(path, files)
-        self._data.lock()
+        self._data.enter()
         self._offsets = LogOffsets(self._data.top)
         self._offsets.read()
         self.was_clean = files.exists(f"{path}/{CLEAN_SHUTDOWN}")

@@ -9,7 +9,8 @@
     meta.properties                    Java properties: version, cluster.id, node.id, directory.id
 
 Owns the formats. `directory` and `partition` decide when each is written. Source: Kafka's
-CheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler, MetaProperties (version 1).
+CheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler, MetaProperties (version 1; 0 is
+read too).
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 
 _VERSION = 0
+#: Those of meta.properties. As in Kafka, a file without one is of version 0.
+_META_VERSIONS = ("0", "1")
 Offsets = dict[tuple[str, int], int]
 
 
 class CorruptCheckpoint(ValueError):
     """A checkpoint is torn or of another format. The log itself tells the same."""
+
+
+class UnknownVersion(ValueError):
+    """A later release wrote meta.properties: the directory's format may be another one."""
 
 
 def encode_leader_epochs(entries: list[tuple[int, int]]) -> bytes:
@@ -99,6 +106,18 @@ def decode_properties(data: bytes) -> dict[str, str]:
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def decode_meta_properties(data: bytes) -> dict[str, str]:
+    """Return what meta.properties says. Raises UnknownVersion."""
+    properties = decode_properties(data)
+    version = properties.get("version", _META_VERSIONS[0])
+    if version not in _META_VERSIONS:
+        raise UnknownVersion(
+            f"{META_PROPERTIES} has version {version}, and only {' and '.join(_META_VERSIONS)} are"
+            " known: a later release has used the directory"
+        )
+    return properties
 
 
 def uuid_from_text(text: str) -> uuid.UUID:

@@ -152,10 +152,10 @@ class DirectoryCheck:
 
     def _check_identity(self) -> Iterator[Finding]:
         """Compare whose the directory is with whose the catalog is: a start refuses two owners."""
-        if (catalog := self._shared.catalog) is None:
-            return
+        catalog = self._shared.catalog
+        wanted = {} if catalog is None else {"cluster.id": catalog.cluster_id}
         try:
-            self._data.check_identity({"cluster.id": catalog.cluster_id})
+            self._data.check_identity(wanted)
         except ForeignDirectory as foreign:
             problem = f"{foreign}: no broker starts. Put the right directory or catalog there"
             yield Finding(Severity.ERROR, META_PROPERTIES, problem, Remedy.BY_HAND)

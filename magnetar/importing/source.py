@@ -21,9 +21,10 @@ from logstore.disk.checkpoints import (
     RECOVERY_POINTS,
     CorruptCheckpoint,
     Offsets,
+    UnknownVersion,
+    decode_meta_properties,
     decode_offsets,
     decode_partition_metadata,
-    decode_properties,
 )
 from logstore.disk.files import lock_file
 from magnetar.importing.metadata_log import ClusterMetadata, read_cluster_metadata
@@ -142,10 +143,9 @@ def _read_source(path: Path) -> Source:
             f"{path} holds no partitions, which are directories like orders-0."
             " Name one of Kafka's log.dirs."
         )
-    properties = _read(path / META_PROPERTIES)
     is_clean = (path / CLEAN_SHUTDOWN).exists()
     return Source(
-        cluster_id=decode_properties(properties).get("cluster.id") if properties else None,
+        cluster_id=_cluster_id(path),
         is_clean=is_clean,
         recovery_points=_offsets(path / RECOVERY_POINTS),
         start_offsets=_offsets(path / LOG_START_OFFSETS),
@@ -170,6 +170,15 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _cluster_id(path: Path) -> str | None:
+    """Return the cluster that a data directory belongs to by its own account, if it names one."""
+    properties = _read(path / META_PROPERTIES)
+    try:
+        return decode_meta_properties(properties).get("cluster.id") if properties else None
+    except UnknownVersion as unknown:
+        raise ImportRefused(f"{path}: {unknown}.") from None
 
 
 def _offsets(path: Path) -> Offsets:

@@ -8,7 +8,9 @@ import pytest
 
 from logstore.disk.checkpoints import (
     CorruptCheckpoint,
+    UnknownVersion,
     decode_leader_epochs,
+    decode_meta_properties,
     decode_offsets,
     decode_partition_metadata,
     decode_properties,
@@ -60,6 +62,15 @@ def test_partition_metadata_is_kafkas() -> None:
 
 def test_the_clean_shutdown_marker_is_kafkas() -> None:
     assert encode_clean_shutdown() == b'{"version":0,"brokerEpoch":-1}'
+
+
+def test_a_directory_tells_its_version() -> None:
+    # ZooKeeper's brokers wrote 0, or none at all.
+    for known in (b"version=1", b"version=0", b"cluster.id=a"):
+        assert decode_meta_properties(known) == decode_properties(known)
+    for unknown in (b"version=2", b"version=", b"version=one"):
+        with pytest.raises(UnknownVersion, match="has version"):
+            decode_meta_properties(unknown)
 
 
 def test_properties_are_javas() -> None:

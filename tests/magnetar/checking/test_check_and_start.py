@@ -135,6 +135,23 @@ async def test_a_directory_of_another_cluster_is_refused_by_both(
         await start_broker({**SETTINGS, "durability": "fsync"})
 
 
+@pytest.mark.parametrize("has_catalog", [True, False])
+async def test_a_directory_of_a_later_release_is_refused_by_both(
+    has_catalog: bool, killed: Path, start_broker: StartBroker
+) -> None:
+    path = killed / "meta.properties"
+    path.write_text(path.read_text().replace("version=1", "version=99"))
+    if not has_catalog:
+        (killed / "catalog.sqlite").unlink()
+    before = {file: file.read_bytes() for file in killed.rglob("*") if file.is_file()}
+    found = [each for each in check_directory(killed, lambda _: None)]
+    (problem,) = [each.problem for each in found if each.path == "meta.properties"]
+    assert "has version 99, and only 0 and 1 are known" in problem
+    with pytest.raises(ConfigError, match="version 99.*--data-dir"):
+        await start_broker({**SETTINGS, "durability": "fsync"})
+    assert {file: file.read_bytes() for file in killed.rglob("*") if file.is_file()} == before
+
+
 async def test_what_a_check_finds_out_it_changes_nowhere(killed: Path) -> None:
     flip(100)(killed)
     before = {path: path.read_bytes() for path in killed.rglob("*") if path.is_file()}

@@ -355,6 +355,15 @@ def test_the_directories_of_one_broker_are_imported_together(source: Path, tmp_p
     assert "are the same partition" in refused.stderr
 
 
+def test_a_directory_of_a_later_kafka_is_not_imported(source: Path, tmp_path: Path) -> None:
+    path = source / "meta.properties"
+    path.write_text(path.read_text().replace("version=1", "version=99"))
+    refused = run(source, "--data-dir", tmp_path / "data")
+    assert refused.exit_code == 1
+    assert f"{source}: meta.properties has version 99, and only 0 and 1" in refused.stderr
+    assert not [*(tmp_path / "data").glob("orders-*")]
+
+
 def test_holes_in_index_files_neither_count_nor_fill_the_disk(source: Path, tmp_path: Path) -> None:
     index = source / "orders-0" / SEGMENT.format(0).replace(".log", ".index")
     # As Kafka allocates it; what is behind the entries is a hole.
