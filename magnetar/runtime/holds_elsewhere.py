@@ -80,7 +80,8 @@ class MustAsk(Exception):
         self.wait = wait
 
 
-#: The error codes by number: a look-up in place of a call.
+#: The error codes by number: a look-up in place of a call. A node of a later version may answer
+#: with one that is not among them: UNKNOWN_SERVER_ERROR then, as Kafka's clients read it.
 _CODES = {code.value: code for code in ErrorCode}
 
 #: A code for each partition.
@@ -199,7 +200,9 @@ class HoldsElsewhere:
         rest_on_basis(response, self._bases)
         return [
             {
-                TopicPartition(topic.name, one.partition_index): _CODES[one.partition_error_code]
+                TopicPartition(topic.name, one.partition_index): _CODES.get(
+                    one.partition_error_code, ErrorCode.UNKNOWN_SERVER_ERROR
+                )
                 for topic in transaction.topic_results
                 for one in topic.results_by_partition
             }

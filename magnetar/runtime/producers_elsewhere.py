@@ -3,8 +3,9 @@
 Healing looks transactions up by the producer id of their data. The nodes that lead partitions of
 `__transaction_state` are asked; each answers what is durable there, and which shards it has loaded.
 Only when every shard was among these is a producer id unknown to every coordinator: a node that
-does not answer may know it, and so may a shard that moves at this moment. The data was there before
-the first question, so it does not matter when each shard was asked, nor where it was then.
+does not answer may know it, and so may one whose answer this version cannot read, or a shard that
+moves at this moment. The data was there before the first question, so it does not matter when each
+shard was asked, nor where it was then.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from typing import NamedTuple
 
 from coordinator.transactions.metadata import TransactionMetadata
 from coordinator.transactions.records import decode_record
-from magnetar.runtime.peer_messages import FindProducersRequest, FindProducersResponse
+from magnetar.logging import get_logger
+from magnetar.runtime.peer_messages import (
+    FindProducersRequest,
+    FindProducersResponse,
+    FoundProducer,
+)
 from magnetar.runtime.peers import ITEMS_PER_CALL_MAX, Peers, PeerUnreachable
+from wire.errors import WireError
+
+_log = get_logger("transactions")
 
 
 class Coordinated(NamedTuple):
@@ -67,15 +76,31 @@ class ProducersElsewhere:
                 request = FindProducersRequest(producer_ids=some)
                 try:
                     response = await self._peers.call(node_id, request, 0)
+                    assert isinstance(response, FindProducersResponse)
+                    found |= _coordinated(response.producers)
                 except PeerUnreachable:
                     break
-                assert isinstance(response, FindProducersResponse)
+                except WireError as unreadable:
+                    _log.warning(
+                        "open transactions wait: what a node says of them cannot be read. It may be"
+                        " of a later version",
+                        node_id=node_id,
+                        reason=str(unreadable),
+                    )
+                    break
                 loaded.append({*response.shards})
-                for one in response.producers:
-                    txn = decode_record(one.key, one.value)
-                    assert txn is not None, "a peer sends records that it has decoded itself"
-                    found[one.producer_id] = Coordinated(txn, one.coordinator_epoch)
             if len(loaded) == len(starts):
                 # At each question: a shard may have come between two of them.
                 missing -= loaded[0].intersection(*loaded)
         return Answers(found, not missing, frozenset(producer_ids))
+
+
+def _coordinated(producers: Sequence[FoundProducer]) -> dict[int, Coordinated]:
+    """Return what a peer coordinates, by producer id. Raises WireError where it cannot be read."""
+    found = {}
+    for one in producers:
+        txn = decode_record(one.key, one.value)
+        if txn is None:
+            raise WireError(f"a record of producer {one.producer_id} is of an unknown kind")
+        found[one.producer_id] = Coordinated(txn, one.coordinator_epoch)
+    return found
