@@ -21,9 +21,18 @@ class Refused(ClientError):
     """A broker answered with an error code."""
 
     def __init__(self, code: int, what: str, message: str | None = None) -> None:
-        self.code = ErrorCode(code)
+        self.code = code_of(code)
+        name = self.code.name if self.code == code else f"error code {code}, of a later release"
         explanation = f" ({message.rstrip('.')})" if message else ""
-        super().__init__(f"{what}: {self.code.name}{explanation}")
+        super().__init__(f"{what}: {name}{explanation}")
+
+
+def code_of(code: int) -> ErrorCode:
+    """Return an error code; UNKNOWN_SERVER_ERROR for one of a later release, as Kafka's clients."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def check(code: int, what: str, message: str | None = None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
-from magnetar.client.errors import ClientError, check
+from magnetar.client.errors import ClientError, check, code_of
 from magnetar.client.partitions import EARLIEST, LATEST, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.offset_commit import (
@@ -240,7 +240,7 @@ def delete_offsets(
     response = client.call(request, OffsetDeleteResponse, node_id=node_id)
     check(response.error_code, f"group {group_id!r}")
     return {
-        (topic.name, each.partition_index): ErrorCode(each.error_code)
+        (topic.name, each.partition_index): code_of(each.error_code)
         for topic in response.topics
         for each in topic.partitions
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
-from magnetar.client.errors import ClientError, Refused, check
+from magnetar.client.errors import ClientError, Refused, check, code_of
 from magnetar.client.group_member import decode_assignment
 from magnetar.client.group_offsets import committed_offsets
 from magnetar.client.partitions import LATEST, list_offsets
@@ -205,7 +205,7 @@ def delete_groups(client: Client, group_ids: Iterable[str]) -> dict[str, ErrorCo
         request = DeleteGroupsRequest(groups_names=ids)
         response = client.call(request, DeleteGroupsResponse, node_id=node_id)
         for result in response.results:
-            codes[result.group_id] = ErrorCode(result.error_code)
+            codes[result.group_id] = code_of(result.error_code)
     return codes
 
 

@@ -14,7 +14,7 @@ import pytest
 from magnetar.apis.registry import load_apis
 from magnetar.client.cluster import Client, parse_addresses
 from magnetar.client.connection import Connection
-from magnetar.client.errors import ClientError, Refused
+from magnetar.client.errors import ClientError, Refused, check
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -236,3 +236,9 @@ def test_addresses_are_what_kafkas_clients_take() -> None:
     assert parse_addresses("a:1, [::1]:2,:3") == [("a", 1), ("::1", 2), ("127.0.0.1", 3)]
     with pytest.raises(ClientError, match="nowhere is not host:port"):
         parse_addresses("nowhere")
+
+
+def test_an_error_code_of_a_later_release_is_a_refusal_with_its_number() -> None:
+    with pytest.raises(Refused, match="orders-0: error code 9999, of a later release") as refused:
+        check(9999, "orders-0")
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
