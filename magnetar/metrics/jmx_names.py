@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 
 from magnetar.metrics.families import COUNTER, GAUGE, SERIES_MAX, Family
-from magnetar.metrics.replica_counts import held_here, under_replicated
+from magnetar.metrics.replica_counts import Replication, replication
 from magnetar.metrics.samples import Samples, labelled
 from magnetar.runtime.services import Services
 from magnetar.server.latency import SUM_NS, quantile_seconds
@@ -75,10 +75,10 @@ FAMILIES = {
 
 async def gather(services: Services, server: Server) -> list[Metric]:
     """Return the families."""
-    return [*_families(services, server, await held_here(services.topics))]
+    return [*_families(services, server, await replication(services.topics))]
 
 
-def _families(services: Services, server: Server, partitions: int) -> Iterator[Metric]:
+def _families(services: Services, server: Server, replicas: Replication) -> Iterator[Metric]:
     dispatcher, refusals = server.dispatcher, services.refusals
     topics = services.topics.all()
     ends = [
@@ -95,9 +95,9 @@ def _families(services: Services, server: Server, partitions: int) -> Iterator[M
         (f"{_TOPICS}totalfetchrequests_total", counts[_FETCH]),
         (f"{_TOPICS}failedproducerequests_total", refusals.of_api(_PRODUCE)),
         (f"{_TOPICS}failedfetchrequests_total", refusals.of_api(_FETCH)),
-        (f"{_REPLICAS}partitioncount", partitions),
+        (f"{_REPLICAS}partitioncount", replicas.held),
         (f"{_REPLICAS}leadercount", sum(len(topic.local) for topic in topics)),
-        (f"{_REPLICAS}underreplicatedpartitions", under_replicated(services.topics)),
+        (f"{_REPLICAS}underreplicatedpartitions", replicas.under_replicated),
         (f"{_CONTROLLER}activecontrollercount", int(nodes.controller_id == nodes.own_id)),
         (f"{_CONTROLLER}offlinepartitionscount", 0),
     ):

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
-from magnetar.storage.leaders import Placement, leader_id
+from magnetar.storage.leaders import Elsewhere, Placement, leader_id
 from magnetar.storage.topic import Topic
 from magnetar.storage.topics import Topics
 
 #: Partitions between two turns of the event loop: 9 ms at most.
 _SLICE = 1000
+
+
+class Replication(NamedTuple):
+    """What one node counts of its replicas."""
+
+    held: int
+    """Partitions of which the node has a replica."""
+    under_replicated: int
+    """Partitions that the node leads, and of which a replica does not live."""
 
 
 def replica_counts(topic: Topic, partition: int, placement: Placement) -> tuple[int, int]:
@@ -21,29 +31,21 @@ def replica_counts(topic: Topic, partition: int, placement: Placement) -> tuple[
     return len(replicas), len({*replicas}.intersection(nodes.live))
 
 
-async def held_here(topics: Topics) -> int:
-    """Return of how many partitions this node has a replica. Gives up its turn now and then."""
+async def replication(topics: Topics) -> Replication:
+    """Return how this node's partitions are replicated. Gives up its turn now and then."""
     placement = topics.placement
     if not placement.moves:
-        return sum(len(topic.local) for topic in topics.all())
+        return Replication(sum(len(topic.local) for topic in topics.all()), 0)
     own_id, nodes = placement.own_id, placement.nodes
-    seen = held = 0
+    live = {*nodes.live}
+    seen = held = under_replicated = 0
     for topic in topics.all():
         for index, one in enumerate(topic.partitions):
-            held += own_id in topic.replicas(index, leader_id(one, own_id), nodes)
+            replicas = topic.replicas(index, leader_id(one, own_id), nodes)
+            held += own_id in replicas
+            if not isinstance(one, Elsewhere):
+                under_replicated += not live.issuperset(replicas)
             seen += 1
             if not seen % _SLICE:
                 await asyncio.sleep(0)
-    return held
-
-
-def under_replicated(topics: Topics) -> int:
-    """Return how many of the partitions that are led here have a replica that does not live."""
-    if not topics.placement.moves:
-        return 0
-    counts = (
-        replica_counts(topic, log.partition, topics.placement)
-        for topic in topics.all()
-        for log in topic.local
-    )
-    return sum(in_sync < replicas for replicas, in_sync in counts)
+    return Replication(held, under_replicated)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.metrics.replica_counts import held_here, under_replicated
+from magnetar.metrics import replica_counts
+from magnetar.metrics.replica_counts import replication
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.moving_nodes import MovingNodes
 from tests.magnetar.nodes_in_one import two_of
@@ -124,7 +125,7 @@ async def test_there_are_as_many_replicas_as_nodes(nodes: MovingNodes) -> None:
     assert [one.replica_nodes for one in await partitions(nodes, "a")] == [
         [one.leader_id] for one in await partitions(nodes, "a")
     ]
-    held = [await held_here(node.topics) for node in nodes.nodes.values()]
+    held = [(await replication(node.topics)).held for node in nodes.nodes.values()]
     topics = nodes.nodes[0].topics.all()
     assert sum(held) == sum(len(each.partitions) * each.replication_factor for each in topics)
     assert min(held) >= len(await partitions(nodes, "two")) > 0
@@ -133,10 +134,10 @@ async def test_there_are_as_many_replicas_as_nodes(nodes: MovingNodes) -> None:
 async def test_a_replica_that_is_gone_is_offline_and_not_in_sync(nodes: MovingNodes) -> None:
     await create(nodes, "two", 2)
     placement = nodes.nodes[0].topics.placement
-    assert under_replicated(nodes.nodes[0].topics) == 0
+    assert (await replication(nodes.nodes[0].topics)).under_replicated == 0
     placement.see_nodes([0], [0, 1])
     led = sum(one.leader_id == 0 for one in await partitions(nodes, "two"))
-    assert led and under_replicated(nodes.nodes[0].topics) == led
+    assert led and (await replication(nodes.nodes[0].topics)).under_replicated == led
     for one in await partitions(nodes, "two"):
         is_led = one.leader_id == 0
         assert (one.isr_nodes, one.offline_replicas) == ([0], [1])
@@ -144,6 +145,19 @@ async def test_a_replica_that_is_gone_is_offline_and_not_in_sync(nodes: MovingNo
     # As many as Kafka, whose brokers stay registered: a restart refuses no new topic.
     assert await create(nodes, "new", 2) is ErrorCode.NONE
     assert [one.leader_id for one in await partitions(nodes, "new")] == [0, 0]
+
+
+async def test_counting_replicas_lets_other_work_go_on(
+    nodes: MovingNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_counts, "_SLICE", 3)
+    topics = nodes.nodes[0].topics
+    counting = asyncio.ensure_future(replication(topics))
+    turns = 0
+    while not counting.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > sum(len(each.partitions) for each in topics.all()) / 3 > 2
 
 
 async def test_manual_assignments_are_kept_in_their_order(nodes: MovingNodes) -> None:
