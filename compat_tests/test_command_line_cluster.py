@@ -52,9 +52,13 @@ def test_offsets_are_looked_up_and_records_before_one_are_deleted(
     planned = printed(broker, "trim", orders, "--before", "-5", "--dry-run")
     assert [(each["start"], each["new_start"]) for each in planned] == [(0, 0), (0, 15)]
     assert offsets("beginning") == [0, 0]
-    # An offset beyond the end is the end: the other partition has no record 15.
-    trimmed = printed(broker, "trim", orders, "--before", "15")
-    assert [each["new_start"] for each in trimmed] == [0, 15]
+    # The first partition has no record: a mistyped offset would delete all that it has.
+    for before, partitions in (("15", orders), ("21", f"{orders}:1")):
+        said = refusal(broker, "trim", partitions, "--before", before)
+        assert "OFFSET_OUT_OF_RANGE" in said and f"before offset {before}. Nothing was" in said
+    assert offsets("beginning") == [0, 0]
+    trimmed = printed(broker, "trim", f"{orders}:1", "--before", "15")
+    assert [each["new_start"] for each in trimmed] == [15]
     assert offsets("beginning") == [0, 15]
     assert "has no partition 7" in refusal(broker, "trim", f"{orders}:7", "--before", "end")
 

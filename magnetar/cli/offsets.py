@@ -147,6 +147,8 @@ def trim(
 ) -> None:
     """Delete all records before a place in each partition.
 
+    An offset beyond the end of one of the partitions is refused, and nothing is deleted.
+
     \b
     magnetar trim orders --before -7d --dry-run
     magnetar trim orders:0 --before 1000
@@ -162,6 +164,8 @@ def trim(
         leaders = client.topics({topic for topic, _ in places})
         wanted = begin.resolve(client, leaders, places, READ_UNCOMMITTED)
         trims = plan_trims(client, leaders, wanted)
+        if begin.offset is not None:
+            _refuse_beyond_end(begin.offset, trims)
         if not dry_run:
             doomed = count(sum(map(_offsets, trims)))
             confirm(f"Delete {doomed} offsets in {len(trims)} partitions?", yes=yes)
@@ -181,6 +185,24 @@ def trim(
     print_table(("topic", "partition", "start", "new start", "offsets"), rows, "no partitions")
     if dry_run:
         print("\nNothing was deleted.", file=sys.stderr)
+
+
+def _refuse_beyond_end(offset: int, trims: list[Trim]) -> None:
+    """Raise OFFSET_OUT_OF_RANGE where a partition ends before `offset`, as DeleteRecords does.
+
+    Before anything is deleted: a mistyped digit costs no record of the other partitions either.
+    """
+    from magnetar.client import Refused
+    from wire.error_code import ErrorCode
+
+    for each in trims:
+        if each.new_start < offset:
+            raise Refused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{each.topic}-{each.partition}",
+                f"it ends at {each.new_start}, before offset {offset}. Nothing was deleted. Write"
+                " --before end to delete all records",
+            )
 
 
 def _offsets(each: Trim) -> int:
