@@ -64,13 +64,12 @@ def reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
     return reports_errors(run)
 
 
-def _open(url: str, *, makes_tables: bool = False) -> Catalog:
-    """Return the catalog of a cluster, which is there already unless this makes its tables."""
+def _open(url: str) -> Catalog:
+    """Return the catalog of a cluster, whose tables are there already."""
     from magnetar.storage.catalog import Catalog
-    from magnetar.storage.postgres_database import PostgresDatabase
+    from magnetar.storage.postgres_database import PostgresDatabase, Tables
 
-    database = PostgresDatabase(url, makes_tables=makes_tables)
-    return Catalog(None, is_shared=True, database=database)
+    return Catalog(None, is_shared=True, database=PostgresDatabase(url, tables=Tables.LEFT))
 
 
 @click.command("init", short_help="Make the tables of a cluster.")
@@ -78,9 +77,15 @@ def _open(url: str, *, makes_tables: bool = False) -> Catalog:
 @reports_catalog
 def init(url: str) -> None:
     """Create the tables of a cluster in a database, in the schema magnetar, or bring them up to
-    date. The first node does this too, unless its role may not create tables.
+    date. The first node does this too, unless its role may not create tables; it brings no tables
+    up to date while nodes of the older version live. This command does: these nodes run on, and
+    cannot start again.
     """
-    with closing(_open(url, makes_tables=True)) as catalog:
+    from magnetar.storage.catalog import Catalog
+    from magnetar.storage.postgres_database import PostgresDatabase, Tables
+
+    database = PostgresDatabase(url, tables=Tables.MADE)
+    with closing(Catalog(None, is_shared=True, database=database)) as catalog:
         print(f"cluster {catalog.cluster_id()} is ready")
 
 

@@ -43,7 +43,7 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_contents import Contents
 from magnetar.storage.cluster_objects import RESOURCE, objects_url
 from magnetar.storage.history import ClusterHalted, read_history
-from magnetar.storage.postgres_database import PostgresDatabase
+from magnetar.storage.postgres_database import PostgresDatabase, Tables
 from magnetar.storage.sqlite_database import SqliteDatabase
 
 _READ_BYTES = 8 << 20
@@ -92,7 +92,7 @@ def export_from_cluster(
 
 
 def _opened(url: str) -> Catalog:
-    return Catalog(None, is_shared=True, database=PostgresDatabase(url, makes_tables=False))
+    return Catalog(None, is_shared=True, database=PostgresDatabase(url, tables=Tables.LEFT))
 
 
 @contextmanager

@@ -163,7 +163,8 @@ def _tables(database: PostgresDatabase) -> Finding:
             return Finding(
                 Verdict.DOUBTFUL,
                 f"the tables are of schema {version}, this magnetar has {len(MIGRATIONS)}",
-                "`magnetar cluster init` of the newest magnetar brings them up to date.",
+                "`magnetar cluster init` of the newest magnetar brings them up to date. Nodes of an"
+                " older one run on, and cannot start again.",
             )
         cluster_id = _ask(database, "SELECT cluster_id FROM cluster")
         return Finding(Verdict.GOOD, f"cluster {cluster_id}")

@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -49,6 +50,18 @@ _GRANTS = (
 )
 #: Any number that no other program uses: held while tables are made.
 _MIGRATION_LOCK = 7_236_514_400_912
+
+
+class Tables(Enum):
+    """What becomes of tables that are missing, or of an older version, when they are opened."""
+
+    LEFT = "left"
+    """The opening is refused."""
+    MADE_AT_REST = "made at rest"
+    """They are made, or brought up to date unless nodes of the older version live."""
+    MADE = "made"
+    """They are made, or brought up to date. Nodes of the older version run on, and cannot start
+    again."""
 
 
 class _NoAnswer(psycopg.OperationalError):
@@ -96,13 +109,10 @@ class _Statements:
 class PostgresDatabase:
     """One connection, made again when it is lost."""
 
-    def __init__(self, url: str, *, makes_tables: bool = True) -> None:
-        """`url`: postgresql://, or key=value pairs as libpq has them. Raises CatalogFailure.
-
-        `makes_tables`: False refuses a database whose tables are missing, or of another version.
-        """
+    def __init__(self, url: str, *, tables: Tables = Tables.MADE_AT_REST) -> None:
+        """`url`: postgresql://, or key=value pairs as libpq has them. Raises CatalogFailure."""
         self._url = url
-        self._makes_tables = makes_tables
+        self._tables = tables
         # Reentrant, since migrations run inside the opening.
         self._lock = RLock()
         self._connection: _BoundedConnection | None = None
@@ -248,7 +258,7 @@ class PostgresDatabase:
         done = self._version(connection)
         if done == len(MIGRATIONS):
             return
-        if not self._makes_tables:
+        if self._tables is Tables.LEFT:
             raise CatalogFailure(self._unusable(done))
         # Several nodes may start on an empty database at once.
         with self._begun("BEGIN"):
@@ -259,6 +269,8 @@ class PostgresDatabase:
             # A newer schema may mean anything: a start that guessed would damage it.
             if done > len(MIGRATIONS):
                 raise CatalogFailure(self._unusable(done))
+            if done and self._tables is Tables.MADE_AT_REST:
+                self._refuse_if_nodes_live(connection, done)
             for script in MIGRATIONS[done:]:
                 connection.execute(script.encode())
             if done == 0:
@@ -270,6 +282,34 @@ class PostgresDatabase:
                 )
             connection.execute("UPDATE schema_version SET version = %s", (len(MIGRATIONS),))
 
+    def _refuse_if_nodes_live(self, connection: _BoundedConnection, done: int) -> None:
+        """Raise CatalogFailure while nodes run that could not start again afterwards.
+
+        All of them are of the older version: a node opens the tables before it has a lease.
+        """
+        # As `is_leased`, which older tables do not have.
+        live = connection.execute(
+            "SELECT node_id, owner, version FROM nodes WHERE incarnation >= 0"
+            " AND lease_until > now() AND lease_until <= clock_timestamp() + interval '6 s'"
+            " ORDER BY node_id"
+        ).fetchall()
+        if live:
+            nodes = ", ".join(
+                f"node {node_id} ({owner}, magnetar {version})" for node_id, owner, version in live
+            )
+            raise CatalogFailure(
+                f"{self._older(done)}, and nodes of that version live: {nodes}. Stop them first: a"
+                " node that was killed counts for 6 s more. Or bring the tables up to date by"
+                " `magnetar cluster init`: then these nodes run on, and cannot start again before"
+                " they are of this version."
+            )
+
+    def _older(self, done: int) -> str:
+        return (
+            f"{self.shown} was written by an older magnetar (schema {done}, this one has"
+            f" {len(MIGRATIONS)})"
+        )
+
     def _unusable(self, done: int) -> str:
         """Say why tables of this version are not used, and what to do."""
         if done == 0:
@@ -279,8 +319,7 @@ class PostgresDatabase:
             )
         if done < len(MIGRATIONS):
             return (
-                f"{self.shown} was written by an older magnetar (schema {done}, this one has"
-                f" {len(MIGRATIONS)}). Use that version, or stop its nodes, since they cannot start"
+                f"{self._older(done)}. Use that version, or stop its nodes, since they cannot start"
                 " again afterwards, and bring the tables up to date by `magnetar cluster init`."
             )
         return (

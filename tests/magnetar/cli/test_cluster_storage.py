@@ -44,6 +44,19 @@ def test_a_look_brings_no_tables_up_to_date(command: str, postgres_url: str) -> 
     assert "was written by an older magnetar" in told.stderr
 
 
+def test_the_command_brings_tables_up_to_date_while_older_nodes_run_on(
+    postgres_url: str,
+) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        catalog.start_node(7)
+    with psycopg.connect(postgres_url) as connection:
+        connection.execute("SET search_path = magnetar; DROP FUNCTION is_leased")
+        connection.execute("UPDATE magnetar.schema_version SET version = version - 1")
+    assert cluster("init", "--storage", postgres_url).exit_code == 0
+    told = cluster("status", "--storage", postgres_url, "--json")
+    assert [each["live"] for each in json.loads(told.stdout)] == [True]
+
+
 def test_a_cluster_that_has_halted_says_so_to_scripts_and_is_not_exported(
     postgres_url: str, tmp_path: Path
 ) -> None:

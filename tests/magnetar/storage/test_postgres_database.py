@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase, shown
 from magnetar.storage.postgres_schema import MIGRATIONS
@@ -123,6 +124,25 @@ def test_tables_of_an_older_version_become_those_of_this_one(
         assert catalog.cluster_id() == "kept"
         assert catalog.start_node(1) == 0
     assert columns() == fresh
+
+
+def test_tables_wait_for_nodes_of_the_older_version(postgres_url: str) -> None:
+    with closing(open_catalog(postgres_url)) as catalog:
+        catalog.start_node(3, Presence("host:/data", {}, "", "0.9"))
+        incarnation = catalog.start_node(5)
+        catalog.end_lease(5, incarnation)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("SET search_path = magnetar; DROP FUNCTION is_leased")
+        connection.execute("UPDATE schema_version SET version = version - 1")
+        with pytest.raises(CatalogFailure) as refused:
+            open_catalog(postgres_url)
+        assert "nodes of that version live: node 3 (host:/data, magnetar 0.9). Stop" in str(
+            refused.value
+        )
+        assert "magnetar cluster init" in str(refused.value)
+        assert connection.execute("SELECT to_regproc('is_leased')").fetchone() == (None,)
+        connection.execute("UPDATE nodes SET lease_until = now() - interval '1 ms'")
+    open_catalog(postgres_url).close()
 
 
 def test_what_no_text_can_hold_refuses_the_request_alone(postgres_url: str) -> None:
