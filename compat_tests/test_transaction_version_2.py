@@ -24,8 +24,10 @@ from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, Ended, Identity, batch, unique
+from compat_tests.waiting import eventually
 from tools.reference_kafka import REFERENCE, Jars
 
+INVALID_TIMESTAMP = 32
 NONE, NOT_ENOUGH_REPLICAS, INVALID_REQUEST, OUT_OF_ORDER_SEQUENCE_NUMBER = 0, 19, 42, 45
 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE = 47, 48
 INVALID_PRODUCER_ID_MAPPING, AUTHORIZATION_FAILED, FENCED = 49, 53, 90
@@ -145,6 +147,26 @@ def test_a_commit_of_nothing_after_a_commit_is_refused(
     producer.follow(producer.end(commit=True))
     assert producer.end(commit=True).error_code == INVALID_TXN_STATE
     producer.follow(producer.end(commit=False))
+
+
+def test_a_refused_batch_adds_nothing_to_the_transaction(
+    broker: Broker, connection: Connection, topic: MakeTopic
+) -> None:
+    """Kafka adds the partition before it looks at the batch: a marker is all that is there."""
+    orders = topic("orders", message_timestamp_before_max_ms="60000")
+    producer = Producer(connection)
+    old = batch([b"v"], producer.now, 0, timestamp_ms=5)
+    answer = connection.produce(orders, old, transactional_id=producer.id, version=12)
+    assert answer.error_code == INVALID_TIMESTAMP
+    ended = producer.end(commit=True)
+    if broker.kind == "magnetar":
+        assert ended.error_code == INVALID_TXN_STATE
+        ended = producer.end(commit=False)
+    producer.follow(ended)
+    markers = 0 if broker.kind == "magnetar" else 1
+    eventually(lambda: connection.list_offset(orders, -1)[2] == markers)
+    assert producer.send(orders) == NONE
+    producer.follow(producer.end(commit=True))
 
 
 class Relation(NamedTuple):
