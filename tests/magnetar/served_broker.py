@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from pathlib import Path
 from struct import Struct
 from typing import Self, TypeVar
@@ -15,6 +16,8 @@ from wire.messages.header import RequestHeader, ResponseHeader
 
 TIMEOUT_S = 60.0
 _SIZE = Struct(">i")
+#: As /proc/net/tcp has them: ESTABLISHED, CLOSE_WAIT.
+_NOT_CLOSED = frozenset({"01", "08"})
 
 Response = TypeVar("Response", bound=Message)
 
@@ -30,6 +33,23 @@ class ServedBroker(BrokerProcess):
         """Return the memory that the process holds."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) * 1024
+
+    def until_clients_are_gone(self) -> None:
+        """Wait until the broker has let go of every connection that its clients have closed.
+
+        It learns of an end when it has read what came before: of many clients that sent much, later
+        than they ended.
+        """
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while connections := self._connections():
+            assert time.monotonic() < deadline_s, connections
+            time.sleep(0.01)
+
+    def _connections(self) -> list[str]:
+        """Return the ends of connections that the broker has not closed, of this machine's."""
+        own = f":{self.port:04X}"
+        lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+        return [line[1] for line in lines if line[1].endswith(own) and line[3] in _NOT_CLOSED]
 
     def serves(self) -> bool:
         """Whether it answers a client that behaves."""

@@ -45,6 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
 @pytest.fixture(autouse=True)
 def bystander(broker: ServedBroker) -> Iterator[Client]:
     """A client that was there before each test and must be served after it, as must a new one."""
+    broker.until_clients_are_gone()
     with Client(broker.port) as client:
         client.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
         yield client
