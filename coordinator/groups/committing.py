@@ -40,30 +40,51 @@ class Committer(NamedTuple):
     group_instance_id: str | None = None
 
 
+def acceptable(group_id: str, commits: Sequence[Commit], metadata_units_max: int) -> CommitDecision:
+    """Return the records of the commits that may be accepted, and a code for each commit.
+
+    Asks no state: the caller may be in a thread. A commit with too much metadata is refused alone:
+    its code is OFFSET_METADATA_TOO_LARGE.
+    """
+    codes = [
+        metadata_code(metadata, metadata_units_max)
+        if (metadata := committed.metadata)
+        else ErrorCode.NONE
+        for _, _, committed in commits
+    ]
+    # Not by the constructors, which run as Python code: there may be ten thousand.
+    made = tuple.__new__
+    records = tuple(
+        [
+            made(OffsetRecord, (made(OffsetKey, (group_id, topic, partition)), committed))
+            for (topic, partition, committed), code in zip(commits, codes, strict=True)
+            if code is ErrorCode.NONE
+        ]
+    )
+    return Decision(records=records, answer=codes)
+
+
 def decide_commit(
     shard: GroupShard,
     committer: Committer,
-    commits: Sequence[Commit],
-    metadata_units_max: int,
+    acceptable: CommitDecision,
     *,
     knows_group_not_found: bool,
 ) -> CommitDecision:
-    """Return the records of the commits that are accepted, and a code for each commit.
+    """Return the `acceptable` commits, which the committer may make.
 
     Refuses all commits as `check_commit` of the group's protocol does. Where a member names a group
     that does not exist, the refusal is GROUP_ID_NOT_FOUND for clients that know this code
     (`knows_group_not_found`, OffsetCommit v9+, TxnOffsetCommit v6+), ILLEGAL_GENERATION for others.
-    A commit with too much metadata is refused alone: its code is OFFSET_METADATA_TOO_LARGE.
     """
-    decision = _accepted(committer.group_id, commits, metadata_units_max)
     _check_committer(
         shard,
         committer,
-        decision.records,
+        acceptable.records,
         transactional=False,
         knows_group_not_found=knows_group_not_found,
     )
-    return decision
+    return acceptable
 
 
 def decide_commit_in_transaction(
@@ -81,7 +102,7 @@ def decide_commit_in_transaction(
     Refuses as `decide_commit` does, and with `detects_conflicts` also as `check_conflicts` does.
     """
     # In a transaction too a zombie is fenced by its generation (KIP-447).
-    decision = _accepted(committer.group_id, commits, metadata_units_max)
+    decision = acceptable(committer.group_id, commits, metadata_units_max)
     _check_committer(
         shard,
         committer,
@@ -114,25 +135,6 @@ def check_fetch(shard: GroupShard, group_id: str, member_id: str | None, member_
         membership.check_fetch(group, member_id, member_epoch)
 
 
-def _accepted(group_id: str, commits: Sequence[Commit], metadata_units_max: int) -> CommitDecision:
-    codes = [
-        metadata_code(metadata, metadata_units_max)
-        if (metadata := committed.metadata)
-        else ErrorCode.NONE
-        for _, _, committed in commits
-    ]
-    # Not by the constructors, which run as Python code: there may be ten thousand.
-    made = tuple.__new__
-    records = tuple(
-        [
-            made(OffsetRecord, (made(OffsetKey, (group_id, topic, partition)), committed))
-            for (topic, partition, committed), code in zip(commits, codes, strict=True)
-            if code is ErrorCode.NONE
-        ]
-    )
-    return Decision(records=records, answer=codes)
-
-
 def _check_committer(
     shard: GroupShard,
     committer: Committer,
@@ -149,7 +151,8 @@ def _check_committer(
             member_id,
             generation_id,
             group_instance_id,
-            [(r.value.topic_id, r.key.partition) for r in records if r.value is not None],
+            # Looked at for a stale epoch alone.
+            ((r.value.topic_id, r.key.partition) for r in records if r.value is not None),
             transactional=transactional,
             # The same version of a request brought both this code and member epochs.
             knows_member_epochs=knows_group_not_found,

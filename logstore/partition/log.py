@@ -44,6 +44,7 @@ from wire.errors import KafkaError
 from wire.records import (
     ATTRIBUTE_TRANSACTIONAL,
     BatchHeader,
+    EncodedRecords,
     SimpleRecord,
     TimestampType,
     packed_batch,
@@ -216,7 +217,7 @@ class PartitionLog:
 
     def append_records(
         self,
-        records: Sequence[SimpleRecord],
+        records: Sequence[SimpleRecord] | EncodedRecords,
         *,
         producer_id: int = -1,
         producer_epoch: int = -1,

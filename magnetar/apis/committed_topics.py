@@ -23,13 +23,16 @@ _Answered = TypeVar(
     TxnOffsetCommitResponseTopic,
 )
 
+#: A topic, and the code for partitions that it, or the broker, does not have.
+Found = tuple[Topic | None, ErrorCode]
+
 
 def find_topic(
     services: Services,
     asked: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic,
     *,
     by_id: bool,
-) -> tuple[Topic | None, ErrorCode]:
+) -> Found:
     """Return the topic, and the code for partitions that it, or the broker, does not have."""
     if not by_id:
         return services.topics.by_name(asked.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -17,7 +17,9 @@ from uuid import UUID
 from coordinator.groups.classic.requests import check_group_id
 from coordinator.groups.committing import (
     Commit,
+    CommitDecision,
     Committer,
+    acceptable,
     check_fetch,
     decide_commit,
     decide_commit_in_transaction,
@@ -29,9 +31,10 @@ from coordinator.groups.offsets.store import FetchedOffset
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.config.setting import INT32_MAX
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import Tasks
-from magnetar.runtime.group_shards import GroupShards, RunningGroupShard
+from magnetar.runtime.group_shards import RECORD_FORMAT, GroupShards, RunningGroupShard
 from magnetar.runtime.group_timers import GroupTimers
 from magnetar.runtime.turns import Turns
 from magnetar.storage.topics import Topics
@@ -39,6 +42,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.offset_commit import OffsetCommitRequestTopic
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
+from wire.records import EncodedRecords, encode_records
 
 #: Offsets of a deleted topic that are deleted before others may have their turn: about 0.5 ms.
 _DELETED_AT_ONCE = 64
@@ -58,6 +62,14 @@ class Committed(NamedTuple):
     codes: list[ErrorCode]
     log: PartitionLog
     end_offset: int
+
+
+class Prepared(NamedTuple):
+    """Commits of which all is done that needs no group."""
+
+    acceptable: CommitDecision
+    encoded: EncodedRecords | None = None
+    """The bytes of the acceptable records; None: they are not made yet, or there are none."""
 
 
 class GroupOffsets:
@@ -90,19 +102,21 @@ class GroupOffsets:
         self,
         group_id: str,
         topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic],
-    ) -> None:
-        """Raise INVALID_COMMIT_OFFSET_SIZE where so many offsets fit no batch, whatever they are.
+    ) -> int:
+        """Return how many offsets a request commits.
 
-        To be asked before they are looked at, which for a hundred thousand takes half a second.
+        Raises INVALID_COMMIT_OFFSET_SIZE where so many fit no batch, whatever they are. To be asked
+        before they are looked at, which for a hundred thousand takes half a second.
         """
         count = sum(len(topic.partitions) for topic in topics)
         if count <= _COMMITS_UNCOUNTED:
-            return
+            return count
         bytes_min = count * (_COMMIT_BYTES_MIN + len(group_id))
         bytes_max = self._shards.of(group_id).log.config.max_message_bytes
         if bytes_min > bytes_max:
             detail = f"{count} offsets take {bytes_min} bytes at least, at most {bytes_max}"
             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, detail)
+        return count
 
     def commit(
         self, committer: Committer, commits: Sequence[Commit], *, knows_group_not_found: bool
@@ -112,6 +126,24 @@ class GroupOffsets:
         OFFSET_METADATA_TOO_LARGE is for one commit, everything raised is for all: what
         `decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
         """
+        units_max = self._config.offset_metadata_max_bytes
+        prepared = Prepared(acceptable(committer.group_id, commits, units_max))
+        return self.commit_prepared(
+            committer, prepared, knows_group_not_found=knows_group_not_found
+        )
+
+    def prepare(self, group_id: str, commits: Sequence[Commit]) -> Prepared:
+        """Return many commits with their bytes. For a thread: 9,000 of them take 30 ms."""
+        accepted = acceptable(group_id, commits, self._config.offset_metadata_max_bytes)
+        now_ms = self._clock.steady_ms()
+        # Of no record's size: the log refuses a batch that is too large.
+        records = [RECORD_FORMAT.encode(each, now_ms, INT32_MAX) for each in accepted.records]
+        return Prepared(accepted, encode_records(records) if records else None)
+
+    def commit_prepared(
+        self, committer: Committer, prepared: Prepared, *, knows_group_not_found: bool
+    ) -> Committed:
+        """As `commit`, of commits that were prepared before this step."""
         group_id = committer.group_id
         shard = self._shards.of(group_id)
         self._shards.check_count(group_id, shard.state)
@@ -119,14 +151,13 @@ class GroupOffsets:
         decision = decide_commit(
             shard.state,
             committer,
-            commits,
-            self._config.offset_metadata_max_bytes,
+            prepared.acceptable,
             knows_group_not_found=knows_group_not_found,
         )
         # Before the append: a member whose commit is too large lives all the same.
         deadline_ms = keep_alive(shard.state, committer, now_ms)
         try:
-            end_offset = shard.append(decision.records, now_ms)
+            end_offset = shard.append(decision.records, now_ms, encoded=prepared.encoded)
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
         self._timers.watch(group_id, deadline_ms, now_ms)

@@ -27,7 +27,7 @@ from coordinator.decision import Urgency
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
-from wire.records import BatchHeader, ControlType, Marker, Record, SimpleRecord
+from wire.records import BatchHeader, ControlType, EncodedRecords, Marker, Record, SimpleRecord
 
 #: Where a shard is replayed that comes while others are served.
 LOADING = Pool("shards", 1)
@@ -121,7 +121,7 @@ class RunningShard(Generic[StateT, RecordT]):
         now_ms: int,
         urgency: Urgency = Urgency.AWAITED,
         *,
-        encoded: Sequence[SimpleRecord] | None = None,
+        encoded: Sequence[SimpleRecord] | EncodedRecords | None = None,
     ) -> int:
         """Append and apply `records` as one batch; return the log's end offset (exclusive) to
         await, also for no records. Raises MESSAGE_TOO_LARGE, and nothing has happened.

@@ -28,7 +28,7 @@ from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.failing import is_fatal
-from magnetar.runtime.large_messages import LARGE_MESSAGES
+from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from magnetar.runtime.request_context import Connection, RequestContext
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
@@ -52,8 +52,6 @@ API_VERSIONS = 18
 #: The API keys of requests that do all their work in their first step, and then wait for a sync
 #: only, or for a time limit: Produce, OffsetCommit, TxnOffsetCommit.
 OVERLAPPING = frozenset({0, 8, 28})
-#: Messages with more elements are decoded and encoded in a thread: about 3 ms of work.
-ELEMENTS_AT_ONCE = 2048
 #: The elements of all arrays that one request may have. Kafka's limit for each array is larger; a
 #: thread decodes so many in 0.2 s, and no real request comes near.
 ELEMENTS_MAX = 1 << 17

@@ -25,9 +25,11 @@ from wire.records.header import (
     whole_batches,
 )
 from wire.records.record import (
+    EncodedRecords,
     Record,
     SimpleRecord,
     build_batch,
+    encode_records,
     iterate_records,
     packed_batch,
     recompressed,
@@ -45,6 +47,7 @@ __all__ = [
     "Buffer",
     "Compression",
     "ControlType",
+    "EncodedRecords",
     "InflatesTooFar",
     "Marker",
     "Record",
@@ -56,6 +59,7 @@ __all__ = [
     "build_marker",
     "check_max_timestamp",
     "crc_ok",
+    "encode_records",
     "whole_batches",
     "iterate_batches",
     "iterate_records",

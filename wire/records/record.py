@@ -57,6 +57,15 @@ class SimpleRecord(NamedTuple):
     headers: Sequence[RecordHeader] = ()
 
 
+class EncodedRecords(NamedTuple):
+    """The bytes of a batch's records, at consecutive offsets: the same wherever the batch lies."""
+
+    body: bytes
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
 def iterate_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """Yield the records of one whole batch, which begins at the buffer's first byte.
 
@@ -167,13 +176,26 @@ def encode_record(record: SimpleRecord, offset_delta: int, base_timestamp: int) 
     return VARINTS[len(encoded)] + encoded
 
 
+def encode_records(records: Sequence[SimpleRecord]) -> EncodedRecords:
+    """Return the bytes of at least one record, as a batch has them before it is compressed."""
+    base_timestamp = max_timestamp = records[0].timestamp
+    encoded = []
+    for delta, record in enumerate(records):
+        encoded.append(encode_record(record, delta, base_timestamp))
+        # The first record need not be the oldest, so deltas may be negative; the maximum is looked
+        # for.
+        if record.timestamp > max_timestamp:
+            max_timestamp = record.timestamp
+    return EncodedRecords(b"".join(encoded), len(records), base_timestamp, max_timestamp)
+
+
 def build_batch(records: Sequence[SimpleRecord], **fields: Any) -> bytearray:
     """Return the batch that `packed_batch` makes, by itself."""
     return packed_batch(records, **fields)[0]
 
 
 def packed_batch(
-    records: Sequence[SimpleRecord],
+    records: Sequence[SimpleRecord] | EncodedRecords,
     *,
     base_offset: int = 0,
     leader_epoch: int = 0,
@@ -191,15 +213,8 @@ def packed_batch(
     """
     if not records:
         raise ValueError("a batch has at least one record")
-    base_timestamp = max_timestamp = records[0].timestamp
-    encoded = []
-    for delta, record in enumerate(records):
-        encoded.append(encode_record(record, delta, base_timestamp))
-        # The first record need not be the oldest, so deltas may be negative; the maximum is looked
-        # for.
-        if record.timestamp > max_timestamp:
-            max_timestamp = record.timestamp
-    body = b"".join(encoded)
+    encoded = records if isinstance(records, EncodedRecords) else encode_records(records)
+    body, count, base_timestamp, max_timestamp = encoded
     if compression:
         body = compress(compression, body)
     attributes = int(compression)
@@ -207,7 +222,6 @@ def packed_batch(
         attributes |= ATTRIBUTE_TRANSACTIONAL
     if is_control:
         attributes |= ATTRIBUTE_CONTROL
-    count = len(records)
     header = (
         base_offset,
         BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),

@@ -10,6 +10,7 @@ from coordinator.groups.classic.group import GroupState
 from coordinator.groups.classic.heartbeats import check_commit
 from coordinator.groups.committing import (
     Committer,
+    acceptable,
     decide_commit,
     decide_commit_in_transaction,
     keep_alive,
@@ -150,7 +151,8 @@ def test_a_group_that_does_not_exist_has_no_generations(
                 detects_conflicts=False,
             )
         else:
-            decide_commit(shard, committer, commits, 100, knows_group_not_found=knows)
+            accepted = acceptable("group", commits, 100)
+            decide_commit(shard, committer, accepted, knows_group_not_found=knows)
     except KafkaError as refusal:
         assert refusal.code is code
     else:
@@ -164,7 +166,8 @@ def test_a_commit_is_a_sign_of_life(driver: Any) -> None:
         group_id="group", member_id=member_id, generation_id=driver.group.generation_id
     )
     driver.advance(9_999)
-    decide_commit(shard, committer, [], 100, knows_group_not_found=True)
+    nothing = acceptable("group", [], 100)
+    decide_commit(shard, committer, nothing, knows_group_not_found=True)
     assert keep_alive(shard, committer, driver.now_ms) is not None
     driver.advance(9_999)
     assert member_id in driver.group.members

@@ -11,10 +11,10 @@ import pytest
 from magnetar.broker import Broker
 from magnetar.config.described import TopicSettings
 from magnetar.runtime import turns
-from magnetar.runtime.large_messages import LARGE_MESSAGES
+from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.server.dispatch import ELEMENTS_AT_ONCE, ELEMENTS_MAX
+from magnetar.server.dispatch import ELEMENTS_MAX
 from magnetar.server.memory import SMALL_BYTES_MAX
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker

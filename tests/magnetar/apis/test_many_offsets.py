@@ -1,0 +1,123 @@
+"""OffsetCommit of thousands of offsets: one batch, in its order, and no long step of the loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from coordinator.groups.records import ShardRecord, encode
+from coordinator.groups.shard import GroupShard
+from magnetar.broker import Broker
+from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
+from tests.magnetar.conftest import RawClient
+from wire.error_code import ErrorCode
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+VERSION = 8
+COUNT = ELEMENTS_AT_ONCE + 1
+
+
+def commit(offset: int, count: int = COUNT, metadata: str = "") -> OffsetCommitRequest:
+    """Return a commit of an offset for partitions of "many". The last has the metadata."""
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        for index in range(count)
+    ]
+    partitions[-1].committed_metadata = metadata
+    topic = OffsetCommitRequestTopic(name="many", partitions=partitions)
+    return OffsetCommitRequest(group_id="g", topics=[topic])
+
+
+def codes(answer: OffsetCommitResponse) -> list[int]:
+    (topic,) = answer.topics
+    return [partition.error_code for partition in topic.partitions]
+
+
+async def committed(broker: Broker, count: int = COUNT) -> set[int]:
+    """Return the offsets that the first partitions of "many" have."""
+    found = await broker.groups.offsets.fetch("g", "many", range(count), require_stable=False)
+    return {each.offset for each in found}
+
+
+async def test_the_event_loop_makes_no_record_of_a_large_commit(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 9,000 offsets one step of the loop took 53 ms."""
+    makers: set[int] = set()
+
+    def watched(record: ShardRecord) -> Any:
+        makers.add(threading.get_ident())
+        return encode(record)
+
+    monkeypatch.setattr("magnetar.runtime.group_shards.encode", watched)
+    broker.topics.create("many", COUNT)
+    answer = await client.ask(commit(5), VERSION, OffsetCommitResponse)
+    assert codes(answer) == [0] * COUNT
+    assert makers
+    assert threading.get_ident() not in makers
+    assert await committed(broker) == {5}
+
+
+async def test_a_large_commit_is_one_batch(broker: Broker, client: RawClient) -> None:
+    broker.topics.create("many", COUNT)
+    await client.ask(commit(5, metadata="x" * 5000), VERSION, OffsetCommitResponse)
+    log = broker.groups.shards.of("g").log
+    headers = {header for header, _ in log.reader.iterate_records_from(0)}
+    (header,) = headers
+    # One was refused: its metadata is too large.
+    assert header.record_count == COUNT - 1
+    assert await committed(broker) == {5, -1}
+
+
+async def test_commits_of_a_connection_stay_in_order_around_a_large_one(
+    broker: Broker, client: RawClient
+) -> None:
+    broker.topics.create("many", COUNT)
+    sent = [client.send(commit(offset, count), VERSION) for offset, count in ORDER]
+    assert [(await client.receive())[0] for _ in sent] == sent
+    assert await committed(broker, 1) == {4}
+    assert await committed(broker) == {3, 4}
+
+
+#: Offset, and the partitions that it is committed for.
+ORDER = [(1, 1), (2, COUNT), (3, COUNT), (4, 1)]
+
+
+async def test_a_topic_that_goes_while_its_commit_is_prepared_gets_no_offsets(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.topics.create("many", COUNT)
+    run = LARGE_MESSAGES.run
+
+    async def deleted_meanwhile(work: Callable[[], Any]) -> Any:
+        done = await run(work)
+        topic = broker.topics.by_name("many")
+        if topic is not None and "prepare" in repr(work):
+            await broker.topics.delete([topic])
+        return done
+
+    monkeypatch.setattr(LARGE_MESSAGES, "run", deleted_meanwhile)
+    answer = await client.ask(commit(5), VERSION, OffsetCommitResponse)
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * COUNT
+    state: GroupShard = broker.groups.shards.of("g").state
+    assert not state.exists("g")
+
+
+async def test_a_large_commit_of_a_stranger_is_refused_whole(
+    broker: Broker, client: RawClient
+) -> None:
+    broker.topics.create("many", COUNT)
+    request = commit(5)
+    request.member_id, request.generation_id_or_member_epoch = "stranger", 7
+    answer = await client.ask(request, VERSION, OffsetCommitResponse)
+    assert codes(answer) == [ErrorCode.ILLEGAL_GENERATION] * COUNT
+    assert await committed(broker) == {-1}
