@@ -122,7 +122,8 @@ class BrokerConfig(
         600000,
         minimum=-1,
         since="0.9",
-        doc="A connection without traffic for so long is closed; negative: never.",
+        doc="A connection without traffic for so long is closed, as is one whose client takes less"
+        " than 64 KB of a waiting answer in that time; negative: never.",
     )
     # Bounded by default: one client that pipelines large batches would otherwise decide how much
     # memory the broker has.
@@ -132,9 +133,10 @@ class BrokerConfig(
         since="0.11",
         doc="Memory for requests that are being received or worked on; beyond it no more is read."
         " Apart from that, memory for requests that wait as long as their clients like; beyond it"
-        " such a request closes its connection, unless it is small. Apart from that, memory for"
-        " answers that clients have not taken yet; beyond it a fetch brings 64 KB at a time, and"
-        " a client that reads nothing is disconnected."
+        " such a request closes its connection, unless it is small. One of thousands of elements"
+        " waits for its place there, in memory of half of that. Apart from that, memory for answers"
+        " that clients have not taken yet; beyond it a fetch brings 64 KB at a time, and a client"
+        " that takes less than 64 KB in 10 s is disconnected."
         " -1: no limit, which is Kafka's default and lets a few clients exhaust the memory.",
     )
     connection_max_in_flight_requests = integer(

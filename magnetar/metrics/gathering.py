@@ -144,7 +144,7 @@ def _server(server: Server) -> Iterator[Metric]:
         [
             (("in_flight",), memory.in_flight_bytes),
             (("partial",), memory.partial_bytes),
-            (("waiting",), memory.waiting_bytes),
+            (("waiting",), memory.waiting_bytes + memory.undecoded_bytes),
             (("answers",), server.response_memory.held_bytes),
         ],
     )

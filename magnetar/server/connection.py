@@ -24,7 +24,7 @@ from magnetar.config.addresses import plain_address
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger, shown
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
-from magnetar.runtime.response_memory import HeldResponse, ResponseMemory
+from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.turns import Turns
 from magnetar.security.names import MappingRule
 from magnetar.security.session import Session
@@ -43,6 +43,7 @@ from magnetar.server.memory import RequestMemory
 from magnetar.server.pacing import PacedTransport, paced
 from magnetar.server.pausing import Mute, Pause
 from magnetar.server.tls import principal_of
+from magnetar.server.unread import UnreadAnswers
 from magnetar.server.writing import write
 from wire.errors import WireError
 
@@ -97,8 +98,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._turns = shared.turns
         self._in_flight_max = shared.in_flight_max
         #: Answers that the operating system did not take at once.
-        self._unread = HeldResponse(shared.response_memory)
-        self._unread_seen = 0  # what `is_stuck` has seen of them
+        self._unread = UnreadAnswers(shared.response_memory)
         bytes_max = session.limit_frames(shared.frame_bytes_max)
         self._reader = FrameReader(shared.buffer, shared.memory, bytes_max)
         # The event loop asks the reader itself, which saves a call for each read.
@@ -133,12 +133,19 @@ class ClientConnection(asyncio.BufferedProtocol):
     def idle_seconds(self, now_s: float) -> float:
         """Return for how long nothing was sent, received or worked on; to be asked regularly.
 
-        Answers that the client does not read are no work.
+        Of a client whose answers wait for it `slow_seconds` tells.
         """
-        is_waiting = bool(self._backlog) and not self._pause & Pause.UNREAD_ANSWERS
+        is_unread = bool(self._pause & Pause.UNREAD_ANSWERS)
         traffic_bytes = self.received_bytes + self.sent_bytes
-        is_busy = bool(self._exchanges) or is_waiting
+        is_busy = is_unread or bool(self._exchanges) or bool(self._backlog)
         return self._idling.seconds(now_s, traffic_bytes, is_busy=is_busy)
+
+    def slow_seconds(self, now_s: float) -> float:
+        """Return for how long the client has taken next to nothing of its answers, 0 where none
+        waits for it; to be asked regularly."""
+        if self._transport is None or not self._pause & Pause.UNREAD_ANSWERS:
+            return 0.0
+        return self._unread.slow_seconds(now_s, self._transport, self.sent_bytes)
 
     def close(self) -> None:
         """Read no more, answer the requests that were begun, then close."""
@@ -191,14 +198,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             reason=reason,
         )
         self.abort()
-
-    def is_stuck(self) -> bool:
-        """Return whether the client has taken nothing of its answers since the last call."""
-        if not self._pause & Pause.UNREAD_ANSWERS or self._transport is None:
-            self._unread_seen = 0
-            return False
-        seen, self._unread_seen = self._unread_seen, self._transport.get_write_buffer_size()
-        return seen == self._unread_seen
 
     # The event loop's side.
 
@@ -374,7 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._wait(exchange)
             if exchange.overlaps:
                 self._memory.in_flight_bytes += exchange.size_bytes
-            elif not self._memory.hold_waiting(exchange.size_bytes):
+            elif not (exchange.is_large or self._memory.hold_waiting(exchange.size_bytes)):
                 api = exchange.route.api.name
                 self.cut_off(f"its {api} may not wait: others hold queued.max.request.bytes")
 
@@ -419,7 +418,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._memory.waiting:
                 self._memory.wake()
         else:
-            self._memory.waiting_bytes -= exchange.size_bytes
+            self._memory.give_back_waiting(exchange.size_bytes)
         if len(self._exchanges) == 1 and not self._is_pumping:
             self._send(self._take_ready())
         if self._exchanges or self._backlog or self._pause:

@@ -35,7 +35,9 @@ from magnetar.runtime.turns import Turns
 from magnetar.server.collecting import Collector
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
+from magnetar.server.large_requests import LargeRequests
 from magnetar.server.latency import SUM_NS, Durations, no_durations
+from magnetar.server.memory import RequestMemory
 from magnetar.server.metering import metered
 from magnetar.server.releasing import release
 from wire.error_code import ErrorCode
@@ -159,7 +161,8 @@ class Exchange:
         self.route = route
         self.context = context
         self.began_ns = perf_counter_ns()
-        #: What the request holds in an account while it waits.
+        #: What the request holds in an account while it waits. A large one: nothing until it is
+        #: decoded.
         self.size_bytes = size_bytes
         #: Whether the request has so many elements that a thread decodes it.
         self.is_large = False
@@ -185,9 +188,11 @@ class Dispatcher:
         apis: Mapping[int, Api],
         on_fatal: Callable[[BaseException], None],
         turns: Turns,
+        memory: RequestMemory,
     ) -> None:
         self._apis = apis
         self._turns = turns
+        self._large = LargeRequests(memory)
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
@@ -241,7 +246,7 @@ class Dispatcher:
         except TooManyElements:
             exchange.is_large = True
             exchange.overlaps = False
-            exchange.size_bytes += min(_LARGE_FACTOR * len(frame), _DECODED_BYTES_MAX)
+            exchange.size_bytes = 0  # Until it is decoded.
             exchange.waits_for = self._begin_large(exchange, frame, offset)
             return exchange
         self.request_counts[key] += 1
@@ -350,6 +355,8 @@ class Dispatcher:
         return began
 
     async def _handle_large(self, exchange: Exchange, frame: Frame, offset: int) -> Any:
+        decoded_bytes = min(_LARGE_FACTOR * len(frame), _DECODED_BYTES_MAX)
+        await self._large.admit(exchange, len(frame), len(frame) + decoded_bytes)
         decode = partial(exchange.route.decode, frame, offset, ELEMENTS_MAX)
         exchange.request, _ = await LARGE_MESSAGES.run(decode)
         self.request_counts[exchange.route.api_key] += 1

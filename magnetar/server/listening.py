@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -21,6 +22,7 @@ from magnetar.runtime.response_memory import ROOM_BYTES_MIN, ResponseMemory
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
 from magnetar.security.handshakes import Handshakes, Verdict
+from magnetar.server import unread
 from magnetar.server.admission import Admission
 from magnetar.server.connection import NOWHERE, ClientConnection, Shared
 from magnetar.server.dispatch import Dispatcher
@@ -91,8 +93,8 @@ class Server:
     ) -> None:
         self._bind = bind
         self.loop = asyncio.get_running_loop()
-        self.dispatcher = Dispatcher(clock, apis, on_fatal, turns)
         self.memory = RequestMemory(config.queued_max_request_bytes)
+        self.dispatcher = Dispatcher(clock, apis, on_fatal, turns, self.memory)
         self.response_memory = response_memory
         self.shared = Shared(
             loop=self.loop,
@@ -316,17 +318,22 @@ class Server:
         overdue = self.memory.overdue()
         if isinstance(overdue, ClientConnection):
             overdue.cut_off("it sends too slowly while queued.max.request.bytes is used up")
-        if self.response_memory.room_bytes <= 0:
-            for connection in self.connections:
-                if connection.is_stuck():
-                    connection.cut_off(
-                        "it does not read its answers while they hold queued.max.request.bytes"
-                    )
-        now = self.loop.time()
-        idle_seconds = self._config.connections_max_idle_ms / 1000
-        if idle_seconds >= 0:
-            for connection in self.connections:
-                if connection.idle_seconds(now) > idle_seconds:
-                    _log.debug("idle connection closed", client_address=connection.client_address)
-                    connection.end()
+        self._close_idle()
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _close_idle(self) -> None:
+        """Close connections without traffic, and those whose clients do not read their answers."""
+        now = self.loop.time()
+        idle_ms = self._config.connections_max_idle_ms
+        idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
+        slow_s, slow_by = idle_s, f"connections.max.idle.ms={idle_ms}"
+        if self.response_memory.room_bytes <= 0 and idle_s > unread.SHORT_OF_MEMORY_S:
+            slow_s = unread.SHORT_OF_MEMORY_S
+            slow_by = f"{slow_s:g} s while answers hold queued.max.request.bytes"
+        for connection in self.connections:
+            if connection.slow_seconds(now) > slow_s:
+                kilobytes = unread.TAKEN_BYTES_MIN >> 10
+                connection.cut_off(f"it took less than {kilobytes} KB of its answers in {slow_by}")
+            elif connection.idle_seconds(now) > idle_s:
+                _log.debug("idle connection closed", client_address=connection.client_address)
+                connection.end()

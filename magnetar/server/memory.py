@@ -14,12 +14,14 @@ small requests not at all.
 
 *Waiting*: long polls, joins, and requests that a thread decodes. They end when their clients like,
 so they keep no other connection from being read. Over the limit a request that is not small may not
-wait: the caller closes its connection.
+wait: the caller closes its connection. Large requests that are not decoded yet wait for room beside
+this account, up to half of the limit (`large_requests`).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 #: The bytes that the favoured connection has to send from one sweep to the next.
@@ -61,8 +63,12 @@ class RequestMemory:
         self.in_flight_bytes = 0
         #: Changed by `resize_partial` only.
         self.partial_bytes = 0
-        #: Added to by `hold_waiting`; the caller takes away what it has added.
+        #: Added to by `hold_waiting`, and by `large_requests`.
         self.waiting_bytes = 0
+        #: Large requests that wait until there is room for what they decode to. While there are
+        #: any, `on_room` is called when there may be.
+        self.undecoded_bytes = 0
+        self.on_room: Callable[[], None]
         #: The connections that may not read on at present.
         self.waiting: dict[Receiver, None] = {}
         self._favoured: Receiver | None = None
@@ -72,6 +78,12 @@ class RequestMemory:
         """Account for a request that waits; return whether it may."""
         self.waiting_bytes += size_bytes
         return size_bytes <= SMALL_BYTES_MAX or self.waiting_bytes <= self.limit_bytes
+
+    def give_back_waiting(self, size_bytes: int) -> None:
+        """Account for the end of a request that waited."""
+        self.waiting_bytes -= size_bytes
+        if self.undecoded_bytes:
+            self.on_room()
 
     def resize_partial(self, by_bytes: int) -> None:
         """Account for a partial request that came or grew, or went (negative)."""

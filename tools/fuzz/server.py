@@ -153,6 +153,7 @@ def _accounts(broker: Broker) -> tuple[int, ...]:
         memory.in_flight_bytes,
         memory.partial_bytes,
         memory.waiting_bytes,
+        memory.undecoded_bytes,
         broker.response_memory.held_bytes,
     )
 

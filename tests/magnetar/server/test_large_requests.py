@@ -1,0 +1,130 @@
+"""Requests of thousands of elements wait for memory as they came, and are not turned away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from magnetar.broker import Broker
+from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
+from tests.magnetar.conftest import RawClient, StartBroker
+from tests.magnetar.server.test_connection import replace_handler
+from tests.magnetar.server.test_turns import unknown_topics, until_empty
+from wire.messages.metadata import MetadataRequest, MetadataResponse
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+VERSION = 9
+REQUEST = unknown_topics(ELEMENTS_AT_ONCE + 1)
+FRAME_BYTES = len(REQUEST.encode(VERSION))
+#: Room for two that are decoded, each with 16 times its bytes, and not for a third.
+LIMIT_BYTES = 40 * FRAME_BYTES
+
+
+class Handled:
+    """Requests that wait until they are let go, in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        self.waiting: list[asyncio.Future[MetadataResponse]] = []
+
+    async def handler(
+        self, services: Services, request: MetadataRequest, context: RequestContext
+    ) -> MetadataResponse:
+        future: asyncio.Future[MetadataResponse] = asyncio.get_running_loop().create_future()
+        self.waiting.append(future)
+        return await future
+
+    async def until_begun(self, count: int) -> None:
+        async with asyncio.timeout(30):
+            while len(self.waiting) < count:
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def narrow(start_broker: StartBroker) -> Broker:
+    return await start_broker({"queued.max.request.bytes": str(LIMIT_BYTES)})
+
+
+@pytest.fixture
+def handled(narrow: Broker) -> Handled:
+    handled = Handled()
+    replace_handler(narrow, MetadataRequest, MetadataResponse, handled.handler)
+    return handled
+
+
+async def asking(broker: Broker, connect: Connect, count: int) -> list[RawClient]:
+    """Return clients that have sent a large request each."""
+    clients = [await connect(broker) for _ in range(count)]
+    for client in clients:
+        client.send(REQUEST, VERSION)
+    return clients
+
+
+async def until_undecoded(broker: Broker, count: int) -> None:
+    async with asyncio.timeout(30):
+        while not 0 <= broker.server.memory.undecoded_bytes - count * FRAME_BYTES < FRAME_BYTES:
+            await asyncio.sleep(0.001)
+
+
+async def test_large_requests_of_many_clients_are_all_answered(
+    narrow: Broker, connect: Connect
+) -> None:
+    for client in await asking(narrow, connect, 15):
+        assert (await client.receive())[0] == 1
+    await until_empty(narrow)
+
+
+async def test_what_is_decoded_at_the_same_time_has_room(
+    narrow: Broker, handled: Handled, connect: Connect
+) -> None:
+    clients = await asking(narrow, connect, 6)
+    await until_undecoded(narrow, 4)
+    await handled.until_begun(2)
+    for begun in range(2, 7):
+        assert len(handled.waiting) == begun
+        assert narrow.server.memory.waiting_bytes <= LIMIT_BYTES
+        handled.waiting[begun - 2].set_result(MetadataResponse())
+        await handled.until_begun(min(begun + 1, 6))
+    handled.waiting[-1].set_result(MetadataResponse())
+    for client in clients:
+        await client.receive()
+    await until_empty(narrow)
+
+
+async def test_a_client_that_goes_takes_its_request_along(
+    narrow: Broker, handled: Handled, connect: Connect
+) -> None:
+    first, second = await asking(narrow, connect, 2)
+    await handled.until_begun(2)
+    (gone,) = await asking(narrow, connect, 1)
+    await until_undecoded(narrow, 1)
+    (last,) = await asking(narrow, connect, 1)
+    await until_undecoded(narrow, 2)
+    gone.close()
+    await until_undecoded(narrow, 1)
+    second.close()
+    await handled.until_begun(3)
+    for waiting in handled.waiting:
+        if not waiting.done():
+            waiting.set_result(MetadataResponse())
+    await first.receive()
+    await last.receive()
+    await until_empty(narrow)
+
+
+async def test_large_requests_that_wait_hold_half_of_the_limit(
+    narrow: Broker, handled: Handled, connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await asking(narrow, connect, 30)
+    closed = 0
+    async with asyncio.timeout(30):
+        while closed < 9:
+            closed += capsys.readouterr().err.count("a large request may not wait")
+            await asyncio.sleep(0.01)
+    # Two are decoded.
+    assert closed == 9
+    await until_undecoded(narrow, 19)
+    assert narrow.server.memory.undecoded_bytes <= LIMIT_BYTES // 2
