@@ -116,12 +116,14 @@ def _rules(config: LogConfig, now_ms: int, *, is_compressed: bool) -> RecordRule
     bytes_max = config.max_decompressed_message_bytes if is_compressed else INT32_MAX
     if config.message_timestamp_type is not TimestampType.CREATE_TIME:
         return RecordRules(key_required, record_bytes_max=bytes_max)
-    return RecordRules(
+    rules = (
         key_required,
         now_ms - config.message_timestamp_before_max_ms,
         now_ms + config.message_timestamp_after_max_ms,
         bytes_max,
     )
+    # Not the constructor, which is Python: every batch passes here.
+    return tuple.__new__(RecordRules, rules)
 
 
 def _in_codec(

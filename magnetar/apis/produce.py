@@ -240,19 +240,19 @@ class _Appending:
         self._services.logs.room.check(header.batch_length, now_ms)
         if header.attributes & ATTRIBUTE_TRANSACTIONAL:
             self._hold(log, header)
-        done = log.append(checked)
+        base_offset, _, end_offset, append_time_ms, start_offset, is_duplicate = log.append(checked)
         answer = PartitionProduceResponse(
             index=log.partition,
-            base_offset=done.base_offset,
-            log_append_time_ms=done.log_append_time_ms,
-            log_start_offset=done.log_start_offset,
+            base_offset=base_offset,
+            log_append_time_ms=append_time_ms,
+            log_start_offset=start_offset,
         )
-        self._pending.append((log, done.end_offset, answer))
-        if log.ledger.is_synced_with_others and not done.is_duplicate:
-            self._awaited[topic] = log, done.end_offset
+        self._pending.append((log, end_offset, answer))
+        if log.ledger.is_synced_with_others and not is_duplicate:
+            self._awaited[topic] = log, end_offset
         else:
             _, awaited = self._awaited.get(log, (log, 0))
-            self._awaited[log] = log, max(awaited, done.end_offset)
+            self._awaited[log] = log, max(awaited, end_offset)
         return answer
 
     def _hold(self, log: PartitionLog, header: BatchHeader) -> None:

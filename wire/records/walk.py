@@ -103,8 +103,8 @@ class _Shape(NamedTuple):
     timestamp_at: int
     offset_at: int
     key_at: int
-    #: The ranges of bytes that say how long something is; equal in records of this shape.
-    lengths: list[tuple[int, int]]
+    #: The bytes that say how long something is; equal in records of this shape.
+    lengths_at: list[int]
 
 
 def check_records(
@@ -146,9 +146,10 @@ def _is_plain(body: bytes | memoryview, timestamp: int, rules: RecordRules) -> b
     It has the batch's timestamp, no headers, and lengths of one byte, or two where it is the
     record's or the value's. Any other record is for the walk to look at.
     """
-    if not (rules.timestamp_min <= timestamp <= rules.timestamp_max):
+    key_required, timestamp_min, timestamp_max, record_bytes_max = rules
+    if not timestamp_min <= timestamp <= timestamp_max:
         return False
-    keys = STEPS_NOT_NULL if rules.key_required else STEPS
+    keys = STEPS_NOT_NULL if key_required else STEPS
     lengths, size = steps_of_two_bytes(), len(body)
     try:
         length, zeros, key = _LONE_BEHIND_TWO(body)
@@ -160,7 +161,7 @@ def _is_plain(body: bytes | memoryview, timestamp: int, rules: RecordRules) -> b
         byte = body[at]
         at += STEPS[byte] if byte < 0x80 else lengths[byte << 8 | body[at + 1]]
         is_whole = at + 1 == size == lengths[length]
-        return is_whole and not (zeros or body[at]) and size <= rules.record_bytes_max
+        return is_whole and not (zeros or body[at]) and size <= record_bytes_max
     except (IndexError, StructError):
         return False
 
@@ -218,22 +219,22 @@ class _Walk:
         offset_delta, key_at = read_varint(body, offset_at)
         if offset_delta != self.index:
             raise WireError(f"offset delta {offset_delta}")
-        lengths = [(0, position - start)]
-        position = _past(body, key_at, end, start, lengths)
-        position = _past(body, position, end, start, lengths)
+        lengths_at = [*range(position - start)]
+        position = _past(body, key_at, end, start, lengths_at)
+        position = _past(body, position, end, start, lengths_at)
         header_count, fields_at = read_varint(body, position)
         # A header has at least two bytes: its lengths.
         if not 0 <= header_count <= (end - fields_at) // 2:
             raise WireError(f"{header_count} headers in {end - fields_at} bytes")
-        lengths.append((position - start, fields_at - start))
+        lengths_at += range(position - start, fields_at - start)
         position = fields_at
         # Before the headers are looked at, not after them.
         self._take_steps(_STEPS_OF_HEADER * header_count)
         is_compared = header_count <= _HEADERS_COMPARED_MAX
-        lengths_of_headers = lengths if is_compared else None
+        of_headers_at = lengths_at if is_compared else None
         for _ in range(header_count):
-            position = _past(body, position, end, start, lengths_of_headers, is_nullable=False)
-            position = _past(body, position, end, start, lengths_of_headers)
+            position = _past(body, position, end, start, of_headers_at, is_nullable=False)
+            position = _past(body, position, end, start, of_headers_at)
         if position != end:
             raise WireError(f"{length} bytes long, but its fields end {end - position} before")
         self._look_for_flaws(delta, body[key_at] == 1)
@@ -241,7 +242,9 @@ class _Walk:
         self.index += 1
         if not is_compared:
             return None
-        return _Shape(end - start, timestamp_at - start, offset_at - start, key_at - start, lengths)
+        return _Shape(
+            end - start, timestamp_at - start, offset_at - start, key_at - start, lengths_at
+        )
 
     def _take_steps(self, count: int) -> None:
         self._steps_left -= count
@@ -273,8 +276,9 @@ class _Walk:
 
     def pass_over(self, shape: _Shape, count: int) -> None:
         """Pass over valid records that follow one of this shape, if they can be checked faster."""
-        body, start, length_bytes = self._body, self.position, shape.lengths[0][1]
-        last = start - shape.size_bytes
+        body, start = self._body, self.position
+        # Between a record's length and its timestamp are the attributes: a byte.
+        length_bytes, last = shape.timestamp_at - 1, start - shape.size_bytes
         is_as_long = body[start : start + length_bytes] == body[last : last + length_bytes]
         if is_as_long and self.alike(shape, count):
             return
@@ -286,44 +290,45 @@ class _Walk:
 
     def alike(self, shape: _Shape, count: int) -> bool:
         """Pass over the valid records that follow in the shape of the last one, if any do."""
-        body, start, size = self._body, self.position, shape.size_bytes
+        body, size, first = self._body, shape.size_bytes, self.index - 1
+        begin = self.position - size
+        # The last record, which is valid, is the first one of the run.
         looked = number = min(
-            count - self.index,
-            (len(body) - start) // size,
-            same_width_end(self.index) - self.index,
+            count - first,
+            (len(body) - begin) // size,
+            same_width_end(first) - first,
             self._ahead,
         )
         self._ahead = _AHEAD_MIN
-        run: bytes | memoryview = memoryview(body)[start : start + number * size]
-        if size < _COPIED_BYTES_MAX:
-            run = bytes(run)
-        last = body[start - size : start]
         if (
-            number <= 0
-            or width_of_offset(self.index) != shape.key_at - shape.offset_at
+            number < 2
+            or width_of_offset(first) != shape.key_at - shape.offset_at
             or shape.offset_at - shape.timestamp_at > self._timestamp_width
-            or (self._rules.key_required and last[shape.key_at] == 1)
+            or (self._rules.key_required and body[begin + shape.key_at] == 1)
         ):
             return False
-        for first, end in shape.lengths:
-            for at in range(first, end):
-                same = last[at : at + 1]
-                column = run[at : number * size : size]
-                if column != bytes(same) * number:
-                    column = bytes(column)
-                    number -= len(column.lstrip(same))
+        run: bytes | memoryview = memoryview(body)[begin : begin + number * size]
+        if size < _COPIED_BYTES_MAX:
+            run = bytes(run)
+        for at in shape.lengths_at:
+            column = run[at : number * size : size]
+            same = bytes(column[:1])
+            if column != same * number:
+                number -= len(bytes(column).lstrip(same))
         for at in range(shape.timestamp_at, shape.offset_at):
             column = bytes(run[at : number * size : size])
-            runs = _LAST_BYTES if at == shape.offset_at - 1 else _FIRST_BYTES
-            found = runs.match(column)
-            assert found is not None, "the pattern matches nothing, too"
-            number = found.end()
-        if not number or _offsets_differ(run, shape.offset_at, size, self.index, number):
+            is_last_byte = at == shape.offset_at - 1
+            # The last byte of a varint is below 0x80, and most timestamps have that byte alone.
+            if not (is_last_byte and column.isascii()):
+                found = (_LAST_BYTES if is_last_byte else _FIRST_BYTES).match(column)
+                assert found is not None, "the pattern matches nothing, too"
+                number = found.end()
+        if number < 2 or _offsets_differ(run, shape.offset_at, size, first, number):
             return False
         if number == looked:
             self._ahead = max(_AHEAD_MIN, _AHEAD_GROWTH * looked)
-        self.position += number * size
-        self.index += number
+        self.position = begin + number * size
+        self.index = first + number
         return True
 
     def usual(self, timestamp_bytes: int, count: int) -> None:
@@ -423,14 +428,14 @@ def _past(
     position: int,
     end: int,
     start: int,
-    lengths: list[tuple[int, int]] | None,
+    lengths_at: list[int] | None,
     *,
     is_nullable: bool = True,
 ) -> int:
     """Return the position behind the field at `position`; note the place of its length."""
     length, at = read_varint(body, position)
-    if lengths is not None:
-        lengths.append((position - start, at - start))
+    if lengths_at is not None:
+        lengths_at += range(position - start, at - start)
     if length == -1 and is_nullable:
         return at
     if not 0 <= length <= end - at:
