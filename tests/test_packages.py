@@ -15,11 +15,13 @@ import subprocess
 import sys
 import tarfile
 import venv
+from importlib import metadata
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 from tests.served import served_with
 from tools.packages.write import files
@@ -56,6 +58,21 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel_in(dist: Path) -> Path:
     (wheel,) = dist.glob("*.whl")
     return wheel
+
+
+def test_every_pinned_version_can_be_installed_on_the_oldest_python_that_we_take() -> None:
+    """A distribution's Python 3.11 may be the second release of 3.11."""
+    pinned = [line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().split()]
+    wanted = {name: _wanted_python(name) for name in pinned}
+    assert len(wanted) > 100
+    assert {name: found for name, found in wanted.items() if not found.contains("3.11.0")} == {}
+
+
+def _wanted_python(distribution: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(metadata.metadata(distribution).get("Requires-Python", ""))
+    except metadata.PackageNotFoundError:  # Another system's, or an older Python's.
+        return SpecifierSet()
 
 
 def test_the_wheel_has_the_packages_and_what_shells_and_man_read(built: Path) -> None:
