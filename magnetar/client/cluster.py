@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Self, TypeVar
 
 from magnetar.client.connection import CLIENT_ID, Address, Connection
-from magnetar.client.errors import ClientError, check
+from magnetar.client.errors import ClientError, Unreachable, check
 from magnetar.client.security import PLAINTEXT, Security
 from wire.address import parse_address
 from wire.error_code import ErrorCode
@@ -60,6 +61,8 @@ class Client:
         `timeout_s` bounds the wait for each single response.
         """
         self.timeout_s = timeout_s
+        #: Brokers that are not asked, whatever they lead and coordinate: they do not answer.
+        self.left_out: frozenset[int] = frozenset()
         self._client_id = client_id
         self._security = security
         self._addresses: dict[int, Address] = {}
@@ -91,8 +94,19 @@ class Client:
 
     @property
     def node_ids(self) -> list[int]:
-        """Every broker of the cluster."""
-        return sorted(self._addresses)
+        """Every broker of the cluster, but for those that are left out."""
+        return sorted(self._addresses.keys() - self.left_out)
+
+    def asks(self, node_id: int) -> bool:
+        """Return whether questions go to this broker; -1 stands for none."""
+        return node_id >= 0 and node_id not in self.left_out
+
+    def again(self) -> Self:
+        """Return another client of the cluster, by the first known broker that answers."""
+        other = copy(self)
+        other._connections = {}
+        other._bootstrap = self._connect_to_first(self._known_addresses())
+        return other
 
     def call(
         self,
@@ -104,11 +118,23 @@ class Client:
         at_most: int | None = None,
         extra_wait_s: float = 0.0,
     ) -> R:
-        """Return the response of broker `node_id` (None: any) in a version within the bounds."""
-        connection = self._any() if node_id is None else self._connection(node_id)
-        return connection.call(
-            request, response_class, at_least=at_least, at_most=at_most, extra_wait_s=extra_wait_s
-        )
+        """Return the response of broker `node_id` (None: any) in a version within the bounds.
+
+        Unreachable names the broker, and is raised at once for one that is left out.
+        """
+        try:
+            connection = self._any() if node_id is None else self._connection(node_id)
+            connection.timeout_s = self.timeout_s
+            return connection.call(
+                request,
+                response_class,
+                at_least=at_least,
+                at_most=at_most,
+                extra_wait_s=extra_wait_s,
+            )
+        except Unreachable as failure:
+            failure.node_id = self._node_at(self._bootstrap.address) if node_id is None else node_id
+            raise
 
     def serves(self, request_class: type[Message]) -> bool:
         """Return whether the cluster and this client share a version of this request."""
@@ -140,14 +166,15 @@ class Client:
         # A broker with auto.create.topics.enable creates a missing topic for its metadata's sake,
         # and a misspelt name in a command would leave a topic behind.
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-        response = self._any().call(request, MetadataResponse)
+        response = self.call(request, MetadataResponse)
         self._learn(response)
         return response
 
     def topics(self, names: Iterable[str] | None = None) -> dict[TopicPartition, int]:
         """Return every partition of the topics (None: of all) with its leader's node id.
 
-        Refused for a topic that does not exist. Partitions without a leader are left out.
+        Refused for a topic that does not exist. Partitions without a leader that is asked are left
+        out.
         """
         leaders = {}
         for topic in self.metadata(names).topics:
@@ -155,7 +182,7 @@ class Client:
             # reason to refuse the others.
             check(topic.error_code, f"topic {topic.name}")
             for partition in topic.partitions:
-                if partition.leader_id >= 0:
+                if self.asks(partition.leader_id):
                     leaders[topic.name or "", partition.partition_index] = partition.leader_id
         return leaders
 
@@ -191,7 +218,7 @@ class Client:
             request.key = key
 
         def ask() -> tuple[int, int]:
-            response = self._any().call(request, FindCoordinatorResponse)
+            response = self.call(request, FindCoordinatorResponse)
             if version < _COORDINATOR_KEYS_SINCE:
                 return response.error_code, response.node_id
             return response.coordinators[0].error_code, response.coordinators[0].node_id
@@ -218,13 +245,26 @@ class Client:
 
         To another broker of the cluster where its own is away.
         """
-        if not self._bootstrap.is_usable:
+        is_left_out = self._node_at(self._bootstrap.address) in self.left_out
+        if is_left_out or not self._bootstrap.is_usable:
             self._bootstrap.close()
-            known = [self._bootstrap.address, *self._addresses.values()]
-            self._bootstrap = self._connect_to_first([*dict.fromkeys(known)])
+            self._bootstrap = self._connect_to_first(self._known_addresses())
         return self._bootstrap
 
+    def _known_addresses(self) -> list[Address]:
+        """Return where the cluster may be reached, the own broker's address first."""
+        known = dict.fromkeys([self._bootstrap.address, *self._addresses.values()])
+        asked = [each for each in known if self._node_at(each) not in self.left_out]
+        return asked or list(known)
+
+    def _node_at(self, address: Address) -> int | None:
+        """Return the broker that advertises this address; None: none does."""
+        found = (each for each, there in self._addresses.items() if there == address)
+        return next(found, None)
+
     def _connection(self, node_id: int) -> Connection:
+        if node_id in self.left_out:
+            raise Unreachable(f"node {node_id} does not answer.")
         connection = self._connections.get(node_id)
         # The late response to an abandoned request would be read as the response to the next one.
         if connection is not None and not connection.is_usable:

@@ -14,7 +14,7 @@ import time
 from struct import Struct
 from typing import TypeVar
 
-from magnetar.client.errors import ClientError, NotLetIn, Unreachable, check
+from magnetar.client.errors import ClientError, NotLetIn, Silent, Unreachable, check
 from magnetar.client.login import HASHES, Login, NotTheBroker, oauthbearer, plain, scram
 from magnetar.client.security import PLAINTEXT, Security
 from wire.api import API_NAMES
@@ -65,7 +65,8 @@ class Connection:
         #: connection would be that of an earlier request.
         self._is_in_step = True
         self._name = f"{address[0]}:{address[1]}"
-        self._timeout_s = timeout_s
+        #: Bounds the wait for each single response.
+        self.timeout_s = timeout_s
         self._client_id = client_id
         self._security = security
         self._correlation_id = 0
@@ -157,8 +158,8 @@ class Connection:
                 f"the certificate of {self._name} is not trusted: {error.verify_message}. {advice}"
             ) from None
         except TimeoutError:
-            raise Unreachable(
-                f"{self._name} did not answer within {self._timeout_s:g} s. Does it speak TLS?"
+            raise Silent(
+                f"{self._name} did not answer within {self.timeout_s:g} s. Does it speak TLS?"
             ) from None
         except OSError as error:
             raise NotLetIn(
@@ -214,7 +215,7 @@ class Connection:
     def _exchange(
         self, request: Message, response_class: type[R], version: int, extra_wait_s: float = 0.0
     ) -> R:
-        deadline = time.monotonic() + self._timeout_s + extra_wait_s
+        deadline = time.monotonic() + self.timeout_s + extra_wait_s
         self._correlation_id += 1
         header = RequestHeader(
             request_api_key=request.api_key,
@@ -239,9 +240,9 @@ class Connection:
                 raise WireError(f"an answer to request {answered.correlation_id}")
             response = response_class.decode(memoryview(frame)[start:], version)
         except TimeoutError:
-            raise Unreachable(
+            raise Silent(
                 f"{self._name} did not answer {API_NAMES[request.api_key]} within "
-                f"{self._timeout_s + extra_wait_s:g} s."
+                f"{self.timeout_s + extra_wait_s:g} s."
             ) from None
         except ssl.SSLError as error:
             # TLS 1.3 tells only now that the broker did not like the client's certificate.
@@ -258,7 +259,7 @@ class Connection:
 
     def _exchange_frames(self, body: bytes, deadline: float) -> bytes:
         """Send a request and return the next frame. Raises TimeoutError, OSError, WireError."""
-        self._socket.settimeout(self._timeout_s)
+        self._socket.settimeout(self.timeout_s)
         # One send: two would leave as two packets, and the second would wait for the
         # acknowledgement of the first (Nagle's algorithm).
         self._socket.sendall(_SIZE.pack(len(body)) + body)

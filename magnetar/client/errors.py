@@ -12,6 +12,13 @@ class ClientError(Exception):
 class Unreachable(ClientError):
     """A broker cannot be connected to, or its response did not come. It may be back later."""
 
+    #: The broker, where its id is known.
+    node_id: int | None = None
+
+
+class Silent(Unreachable):
+    """A broker is connected, and its response did not come in time."""
+
 
 class NotLetIn(ClientError):
     """Broker and client did not come to trust each other: TLS or SASL failed."""

@@ -75,7 +75,8 @@ def bounds(
 
 
 def known_leaders(client: Client, names: Collection[str]) -> dict[TopicPartition, int]:
-    """Return the leaders of the topics that exist and may be described; the others are left out."""
+    """Return the leaders of the topics that exist and may be described; the others are left out,
+    and so are leaders that are not asked."""
     if not names:
         return {}
     return {
@@ -83,7 +84,7 @@ def known_leaders(client: Client, names: Collection[str]) -> dict[TopicPartition
         for topic in client.metadata(names).topics
         if topic.error_code == ErrorCode.NONE
         for partition in topic.partitions
-        if partition.leader_id >= 0
+        if client.asks(partition.leader_id)
     }
 
 

@@ -241,7 +241,7 @@ def fill_open_partitions(client: Client, transactions: Sequence[Transaction]) ->
     if not wanted:
         return
     leaders = client.topics({topic for topic, _ in wanted})
-    found = describe_open(client, leaders, wanted)
+    found = describe_open(client, leaders, wanted & leaders.keys())
     for each in held_back(client, leaders, [one for one in found if one.producer_id in ongoing]):
         ongoing[each.producer_id].open_in.append(each)
 

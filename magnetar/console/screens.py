@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from magnetar.client import ClientError, NotLetIn, Refused, Unreachable
+from magnetar.client import Client, ClientError, NotLetIn, Refused, Unreachable
 from magnetar.console.refusals import explained
 from magnetar.console.registry import Registry
 from magnetar.console.sessions import Access, Session, Sessions
@@ -38,6 +38,7 @@ SESSION_COOKIE = "magnetar-console"
 THEME_COOKIE = "magnetar-theme"
 _THEMES = ("light", "dark")
 _FORM_FIELDS_MAX = 50
+T = TypeVar("T")
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Screen:
     title: str
     is_live: bool = False
     status: int = 200
+    silent: Sequence[int] = ()
+    """Nodes that did not answer, and whose part is missing."""
 
 
 @dataclass
@@ -83,6 +86,17 @@ class Visit:
     path: Mapping[str, str]
     query: Mapping[str, str]
     form: Mapping[str, str] = field(default_factory=dict)
+    silent: frozenset[int] = frozenset()
+    """Nodes that `look` has left out."""
+
+    def look(self, question: Callable[[Client], T]) -> T:
+        """Return what a question finds, without the nodes that do not answer."""
+
+        def ask(client: Client) -> T:
+            self.silent |= client.left_out
+            return question(client)
+
+        return self.access.look(ask)
 
     def number(self, name: str, default: int, *, lowest: int = 0, highest: int = 2**62) -> int:
         """Return a number of the query within bounds; the default for what is no number."""
@@ -204,7 +218,12 @@ class Screens:
         return RedirectResponse(self._settings.root + address, 303)
 
     def failure(
-        self, request: Request, session: Session, failure: ClientError, status: int | None = None
+        self,
+        request: Request,
+        session: Session,
+        failure: ClientError,
+        status: int | None = None,
+        silent: Collection[int] = (),
     ) -> HTMLResponse:
         """Return a failure as a page; one that may pass by itself is live."""
         known = next((code for kind, code in _STATUSES.items() if isinstance(failure, kind)), 400)
@@ -213,12 +232,14 @@ class Screens:
         title = "Not done" if request.method == "POST" else "Not shown"
         if isinstance(failure, OutcomeUnknown):
             title = "Perhaps done"
+        elif is_passing:
+            title = "A node does not answer" if silent else "The cluster does not answer"
         values = {
             "message": explained(failure, username),
             "is_passing": is_passing,
-            "heading": "The cluster does not answer" if is_passing else title,
+            "heading": title,
         }
-        screen = Screen("failure.html", values, title, is_passing, status or known)
+        screen = Screen("failure.html", values, title, is_passing, status or known, sorted(silent))
         return self.show(request, session, screen)
 
     def session(self, request: Request) -> Session:
@@ -231,9 +252,12 @@ class Screens:
         try:
             found = await run_in_threadpool(handler, visit)
         except ClientError as failure:
-            return await run_in_threadpool(self.failure, request, session, failure)
+            return await run_in_threadpool(
+                self.failure, request, session, failure, None, visit.silent
+            )
         if isinstance(found, Elsewhere):
             return self.to(found.address)
+        found.silent = sorted(visit.silent)
         return await run_in_threadpool(self.show, request, session, found)
 
     def _stream(
@@ -250,8 +274,10 @@ class Screens:
         self, request: Request, handler: Handler, visit: Visit, session: Session
     ) -> AsyncIterator[str]:
         def look() -> str:
+            visit.silent = frozenset()
             screen = handler(visit)
             assert isinstance(screen, Screen), "only pages are live"
+            screen.silent = sorted(visit.silent)
             values = self._values(request, session, screen, "fragment.html")
             return self._render(screen, values)
 
@@ -313,6 +339,7 @@ class Screens:
             "layout": layout,
             "title": screen.title,
             "is_live": screen.is_live,
+            "silent": screen.silent,
             "address": path + (f"?{request.url.query}" if request.url.query else ""),
             "section": self.own(path).partition("/")[2].partition("/")[0],
             "cluster": self._settings.cluster,

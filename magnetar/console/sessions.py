@@ -20,10 +20,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from magnetar.client import Client, NotLetIn, TopicPartition, Unreachable
+from magnetar.client.errors import Silent
 from magnetar.client.security import Security
 from magnetar.client.true_lag import TrueLag
 from magnetar.console.lag_history import LagHistory
 
+#: How long a page waits for a node, where others can answer. After that the node is left out.
+LOOK_S = 3.0
+#: So long later a node that did not answer is asked again.
+_SILENT_S = 15.0
 _ID_BYTES = 24
 #: Connections kept for the next request, by access.
 _IDLE_MAX = 4
@@ -57,6 +62,12 @@ class Access:
         self._connect = connect
         self._lock = threading.Lock()
         self._idle: list[Client] = []
+        #: The client that was made last: it knows other addresses of the cluster.
+        self._last: Client | None = None
+        #: The wait for each response, where nothing is left out.
+        self._timeout_s = LOOK_S
+        #: Nodes that do not answer, and when they are asked again.
+        self._silent: dict[int, float] = {}
         self._is_closed = False
 
     def ask(self, question: Callable[[Client], T]) -> T:
@@ -74,6 +85,49 @@ class Access:
                 pass
         return self.act(question)
 
+    def look(self, question: Callable[[Client], T]) -> T:
+        """Return what a question finds without the nodes that do not answer: `client.left_out`.
+
+        The question is asked again without each such node. For pages, which show what the other
+        nodes say. Not for what a change rests on.
+        """
+        with self._lock:
+            client = self._idle.pop() if self._idle else None
+        if client is None:
+            client = self._another()
+        with self._kept(client):
+            try:
+                return self._look(client, question)
+            finally:
+                client.left_out, client.timeout_s = frozenset(), self._timeout_s
+
+    def _look(self, client: Client, question: Callable[[Client], T]) -> T:
+        failed: set[int | None] = set()
+        now_s = time.monotonic()
+        # A copy: other threads look too.
+        silent = list(self._silent.items())
+        client.left_out = frozenset(node_id for node_id, until_s in silent if now_s < until_s)
+        while True:
+            # A single node may as well take its time: nothing is shown without it.
+            has_others = len(client.node_ids) > 1
+            client.timeout_s = min(self._timeout_s, LOOK_S) if has_others else self._timeout_s
+            try:
+                return question(client)
+            except Unreachable as failure:
+                node_id = failure.node_id
+                if node_id in client.left_out:
+                    raise
+                is_first = node_id not in failed
+                failed.add(node_id)
+                # A connection that broke while it was idle is replaced, and so is one to an
+                # address that is no node's own.
+                if is_first and (node_id is None or not isinstance(failure, Silent)):
+                    continue
+                if node_id is None or not has_others:
+                    raise
+                self._silent[node_id] = time.monotonic() + _SILENT_S
+                client.left_out |= {node_id}
+
     @property
     def is_closed(self) -> bool:
         """Whether its login has ended."""
@@ -84,7 +138,7 @@ class Access:
         # A live page may go on to ask for a user who has logged out.
         if self._is_closed:
             raise NotLetIn("The session has ended: log in again.")
-        with self._kept(self._connect()) as client:
+        with self._kept(self._new()) as client:
             return deed(client)
 
     def close(self) -> None:
@@ -95,6 +149,17 @@ class Access:
             idle, self._idle = self._idle, []
         for client in idle:
             client.close()
+
+    def _new(self) -> Client:
+        client = self._last = self._connect()
+        self._timeout_s = client.timeout_s
+        return client
+
+    def _another(self) -> Client:
+        """Return one more client: by any node that is known, if the cluster has answered before."""
+        if self._is_closed:
+            raise NotLetIn("The session has ended: log in again.")
+        return self._new() if self._last is None else self._last.again()
 
     @contextmanager
     def _kept(self, client: Client) -> Iterator[Client]:

@@ -42,7 +42,7 @@ def overview(visit: Visit) -> Screen:
             ),
         }
 
-    parts = visit.access.ask(ask)
+    parts = visit.look(ask)
     values = {
         **parts,
         "filter": wanted,

@@ -39,7 +39,7 @@ def overview(visit: Visit) -> Screen:
         (found,) = describe_configs(client, [wanted])
         return nodes + _others(client), *found
 
-    resources, chosen, entries = visit.access.ask(ask)
+    resources, chosen, entries = visit.look(ask)
     values = {
         "resources": resources,
         "chosen": chosen,
@@ -63,7 +63,7 @@ def of_topic(visit: Visit) -> Screen:
         "name": name,
         "tab": "configs",
         "chosen": resource,
-        "settings": settings_of(visit, visit.access.ask(ask)),
+        "settings": settings_of(visit, visit.look(ask)),
         "filter": visit.query.get("filter", "").strip(),
         "all": visit.query.get("all") == "1",
     }

@@ -103,7 +103,7 @@ def overview(visit: Visit) -> Screen:
             rows.append(Row(group, members.get(group.group_id, -1), lag, sorted(topics), trend))
         return rows
 
-    rows = visit.access.ask(ask)
+    rows = visit.look(ask)
     if order == "lag":
         rows.sort(key=lambda row: -(row.lag.records if row.lag else -1))
     elif order == "held":
@@ -140,7 +140,7 @@ def one(visit: Visit) -> Screen:
             return _share_values(client, share)
         return _group_values(visit, client, group_id)
 
-    values = visit.access.ask(ask)
+    values = visit.look(ask)
     page = max(visit.number("members", 1), 1)
     group: Group = values["group"]
     first = (page - 1) * MEMBERS_MAX

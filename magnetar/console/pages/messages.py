@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 
 from magnetar.client import Client, ClientError, TopicPartition
 from magnetar.client.batches import Judged, Outcome, PartitionView, view_partitions
-from magnetar.client.group_lags import known_leaders
 from magnetar.client.partitions import list_offsets
 from magnetar.client.readable import count, parse_time, printable
 from magnetar.console.decoding import Decoder
-from magnetar.console.pages.topics import partition_of, topic_of
+from magnetar.console.pages.topics import leaders_of, partition_of, topic_of
 from magnetar.console.payload import Payload
 from magnetar.console.screens import NotFound, Screen, Visit
 from wire.errors import WireError
@@ -101,9 +100,7 @@ def overview(visit: Visit) -> Screen:
     keeps = _keeps(kind, wanted)
 
     def ask(client: Client) -> tuple[list[Looked], int]:
-        leaders = known_leaders(client, [name])
-        if not leaders:
-            raise NotFound(f"There is no topic {name!r} that you may look at.")
+        leaders = leaders_of(client, name)
         chosen = partition_of(visit, leaders)
         places = [chosen] if chosen is not None else sorted(leaders)
         views = view_partitions(client, leaders, places[:PARTITIONS_MAX])
@@ -116,7 +113,7 @@ def overview(visit: Visit) -> Screen:
             found = [forwards(view, begins[view.place], limit, keeps, budget) for view in views]
         return found, len(leaders)
 
-    looked, partitions = visit.access.ask(ask)
+    looked, partitions = visit.look(ask)
     is_newest_first = where in ("newest", "before")
     values = {
         "name": name,
@@ -349,9 +346,9 @@ def _message(visit: Visit) -> Message:
     offset = visit.number("offset", -1, lowest=-1)
 
     def ask(client: Client) -> Message:
-        leaders = known_leaders(client, [name])
+        leaders = leaders_of(client, name)
         if place not in leaders:
-            raise NotFound(f"There is no partition {place[1]} of {name!r} that you may look at.")
+            raise NotFound(f"{name} has no partition {place[1]} with a leader that answers.")
         (view,) = view_partitions(client, leaders, [place])
         if not view.log_start_offset <= offset < view.high_watermark:
             raise NotFound(
@@ -366,4 +363,4 @@ def _message(visit: Visit) -> Message:
             f"{name}-{place[1]} has nothing at offset {offset} any more: compaction removed it."
         )
 
-    return visit.access.ask(ask)
+    return visit.look(ask)

@@ -36,6 +36,8 @@ class Row:
     directories: Sequence[LogDir]
     rate: float | None
     """Offsets written a second in the partitions it leads; None before a second look."""
+    is_silent: bool
+    """Whether it does not answer: what it coordinates and stores is not known."""
 
     @property
     def size_bytes(self) -> int:
@@ -54,8 +56,13 @@ def overview(visit: Visit) -> Screen:
             for each in topic.partitions
             if each.leader >= 0
         }
-        now = Ends(time.monotonic(), list_offsets(client, leaders, leaders, LATEST))
-        before, visit.access.ends = visit.access.ends, now
+        before = visit.access.ends
+        asked = {place: leader for place, leader in leaders.items() if client.asks(leader)}
+        # Of a node that does not answer the ends as they were: it counts on from there.
+        kept = {} if before is None else before.offsets
+        ends = {place: kept[place] for place in leaders.keys() - asked if place in kept}
+        ends |= list_offsets(client, asked, asked, LATEST)
+        now = visit.access.ends = Ends(time.monotonic(), ends)
         rates = rates_by_node(before, now, leaders)
         groups = Counter(each.coordinator for each in list_groups(client))
         found = queries.list_transactions(client, states=sorted(OPEN_STATES))
@@ -70,12 +77,13 @@ def overview(visit: Visit) -> Screen:
                 open_ones,
                 directories,
                 None if rates is None else rates.get(node.node_id, 0.0),
+                is_silent=not client.asks(node.node_id),
             )
             for node in cluster.nodes
         ]
         return cluster, rows, [*problems(topics), *([refusal] if refusal else [])]
 
-    cluster, rows, wrong = visit.access.ask(ask)
+    cluster, rows, wrong = visit.look(ask)
     values = {
         "cluster_": cluster,
         "rows": rows,
@@ -128,6 +136,8 @@ def _row(
     open_transactions: Mapping[int, int],
     directories: Sequence[LogDir],
     rate: float | None,
+    *,
+    is_silent: bool,
 ) -> Row:
     every = [each for topic in topics for each in topic.partitions]
     here = [each for each in every if node.node_id in each.replicas]
@@ -141,6 +151,7 @@ def _row(
         open_transactions.get(node.node_id, 0),
         [each for each in directories if each.node_id == node.node_id],
         rate,
+        is_silent,
     )
 
 

@@ -77,8 +77,18 @@ def partition_of(visit: Visit, leaders: Mapping[TopicPartition, int]) -> TopicPa
         return None
     place = topic_of(visit), visit.number("partition", -1, lowest=-1)
     if place not in leaders:
-        raise NotFound(f"{place[0]} has no partition {text!r} with a leader.")
+        raise NotFound(f"{place[0]} has no partition {text!r} with a leader that answers.")
     return place
+
+
+def leaders_of(client: Client, name: str) -> dict[TopicPartition, int]:
+    """Return the leaders of a topic that are asked. NotFound: there is none."""
+    leaders = known_leaders(client, [name])
+    if not leaders and client.left_out:
+        raise NotFound(f"No leader of {name!r} answers, if there is such a topic.")
+    if not leaders:
+        raise NotFound(f"There is no topic {name!r} that you may look at.")
+    return leaders
 
 
 def overview(visit: Visit) -> Screen:
@@ -98,14 +108,14 @@ def overview(visit: Visit) -> Screen:
             (topic.name, each.partition): each.leader
             for topic in shown
             for each in topic.partitions
-            if each.leader >= 0
+            if client.asks(each.leader)
         }
         starts = list_offsets(client, leaders, leaders, EARLIEST) if leaders else {}
         stable, ends = bounds(client, leaders, leaders.keys())
         rows = [_row(each, starts, stable, ends) for each in shown]
         return rows, len(every), sum(len(each.partitions) for each in every)
 
-    rows, total, partitions = visit.access.ask(ask)
+    rows, total, partitions = visit.look(ask)
     values = {
         "rows": rows,
         "total": total,
@@ -134,7 +144,7 @@ def one(visit: Visit) -> Screen:
         now_ms = queries.now_ms()
         return topic, [_held(name, each, firsts, known, now_ms) for each in topic.partitions]
 
-    topic, rows = visit.access.ask(ask)
+    topic, rows = visit.look(ask)
     # What holds readers back comes first: it is what one looks for among many partitions.
     rows.sort(key=lambda each: (-each.waits, each.partition.partition))
     values = {
@@ -169,7 +179,7 @@ def groups(visit: Visit) -> Screen:
                 rows.append((group_id, listed[group_id], lag))
         return rows
 
-    values = {"name": name, "tab": "groups", "rows": visit.access.ask(ask)}
+    values = {"name": name, "tab": "groups", "rows": visit.look(ask)}
     return Screen("topic_groups.html", values, f"{name}: groups", is_live=True)
 
 
@@ -178,9 +188,7 @@ def outcomes(visit: Visit) -> Screen:
     name = topic_of(visit)
 
     def ask(client: Client) -> tuple[int, int, int, int, list[Range], int]:
-        leaders = known_leaders(client, [name])
-        if not leaders:
-            raise NotFound(f"There is no topic {name!r} that you may look at.")
+        leaders = leaders_of(client, name)
         place = partition_of(visit, leaders) or min(leaders)
         (view,) = view_partitions(client, leaders, [place])
         end = visit.number("end", view.high_watermark, highest=view.high_watermark)
@@ -203,7 +211,7 @@ def outcomes(visit: Visit) -> Screen:
         bounds_found = view.log_start_offset, view.high_watermark, first, looked_end
         return *bounds_found, joined(ranges), place[1]
 
-    start, high_watermark, first, end, found, partition = visit.access.ask(ask)
+    start, high_watermark, first, end, found, partition = visit.look(ask)
     span = max(end - first, 1)
     bars = [
         {
@@ -280,7 +288,9 @@ def _row(
 def _described(client: Client, name: str) -> Topic:
     """Return a topic with what its visitor may know: offsets, and sizes if the cluster tells."""
     (topic,) = list_topics(client, [name])
-    leaders = {(name, each.partition): each.leader for each in topic.partitions if each.leader >= 0}
+    leaders = {
+        (name, each.partition): each.leader for each in topic.partitions if client.asks(each.leader)
+    }
     starts = list_offsets(client, leaders, leaders, EARLIEST) if leaders else {}
     stable, ends = bounds(client, leaders, leaders.keys())
     sizes: dict[TopicPartition, int] = {}

@@ -63,7 +63,7 @@ def overview(visit: Visit) -> Screen:
         refusal = fill(client, shown)
         return shown, queries.describe_children(client, shown), refusal
 
-    found, children, refusal = visit.access.ask(ask)
+    found, children, refusal = visit.look(ask)
     now_ms = queries.now_ms()
     rows = sorted(
         (row(each, now_ms, children.get(each.transactional_id, ())) for each in found),
@@ -119,7 +119,7 @@ def ids(visit: Visit) -> Screen:
     def ask(client: Client) -> list[Transaction]:
         return queries.list_transactions(client)
 
-    found = [each for each in visit.access.ask(ask) if wanted in each.transactional_id]
+    found = [each for each in visit.look(ask) if wanted in each.transactional_id]
     values = {
         "rows": found[:ROWS_MAX],
         "total": len(found),
@@ -135,7 +135,7 @@ def hanging(visit: Visit) -> Screen:
     def ask(client: Client) -> list[OpenProducer]:
         return queries.find_hanging(client, None, _HANGING_AFTER_MS)
 
-    found = visit.access.ask(ask)
+    found = visit.look(ask)
     values = {"rows": found[:ROWS_MAX], "total": len(found), "now_ms": queries.now_ms()}
     return Screen("transactions_hanging.html", values, "Hanging transactions")
 
@@ -149,7 +149,7 @@ def one(visit: Visit) -> Screen:
         fill(client, [found])
         return found, queries.describe_children(client, [found]).get(transactional_id, [])
 
-    found, children = visit.access.ask(ask)
+    found, children = visit.look(ask)
     now_ms = queries.now_ms()
     values = {
         "row": row(found, now_ms, children),

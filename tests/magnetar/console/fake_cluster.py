@@ -1,6 +1,7 @@
-"""A cluster of one node that answers the console's questions from values, without a socket.
+"""A cluster that answers the console's questions from values, without a socket.
 
-It speaks messages, not functions: the client between it and the pages is the real one.
+It speaks messages, not functions: the client between it and the pages is the real one. There is one
+node, which coordinates everything, unless a test has others beside it: these lead partitions.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magnetar.client import Client, ClientError, Refused, Unreachable
+from magnetar.client.errors import Silent
 from magnetar.client.security import PLAINTEXT, Security
 from tests.magnetar.console import fake_changes
+from tests.magnetar.console.fake_partition import Partition
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages import (
@@ -34,56 +37,13 @@ from wire.messages import (
     offset_fetch,
     produce,
 )
-from wire.records import SimpleRecord, build_batch, build_marker, iterate_batches, place
+from wire.records import iterate_batches, place
 
 NODE = 1
+_PORT = 9092
+_OF_COORDINATORS = (list_groups.ListGroupsRequest, list_transactions.ListTransactionsRequest)
 _COMMITTED = 1
 LATEST, EARLIEST = -1, -2
-
-
-@dataclass
-class Partition:
-    """A log of batches; `open` are the producers with an open transaction, by first offset."""
-
-    log: bytearray = field(default_factory=bytearray)
-    end: int = 0
-    open: dict[int, int] = field(default_factory=dict)
-    aborted: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def stable(self) -> int:
-        return min(self.open.values(), default=self.end)
-
-    def write(self, *values: bytes | None, producer_id: int = -1, **fields: Any) -> None:
-        """Append a batch; with a producer id it belongs to its transaction."""
-        if producer_id >= 0:
-            self.open.setdefault(producer_id, self.end)
-        self.log += build_batch(
-            [
-                SimpleRecord(fields.get("key"), value, 60_000, fields.get("headers", ()))
-                for value in values
-            ],
-            base_offset=self.end,
-            producer_id=producer_id,
-            producer_epoch=0 if producer_id >= 0 else -1,
-            base_sequence=0 if producer_id >= 0 else -1,
-            is_transactional=producer_id >= 0,
-        )
-        self.end += len(values)
-
-    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        first = self.open.pop(producer_id)
-        if not commit:
-            self.aborted.append((producer_id, first))
-        self.log += build_marker(
-            base_offset=self.end,
-            producer_id=producer_id,
-            producer_epoch=0,
-            coordinator_epoch=0,
-            commit=commit,
-            timestamp_ms=60_000,
-        )
-        self.end += 1
 
 
 @dataclass
@@ -117,6 +77,11 @@ class World:
     #: User and password, where the cluster wants them.
     users: dict[str, str] = field(default_factory=dict)
     is_down: bool = False
+    nodes: tuple[int, ...] = (NODE,)
+    #: Nodes that are connected to and do not answer.
+    silent: set[int] = field(default_factory=set)
+    #: How often one of these was waited for.
+    waits: int = 0
     #: Requests that the visitor's ACLs do not allow.
     forbidden: set[type[Message]] = field(default_factory=set)
     asked: list[Message] = field(default_factory=list)
@@ -137,11 +102,12 @@ class World:
 class FakeConnection:
     """Stands in for `magnetar.client.connection.Connection`."""
 
-    address = ("127.0.0.1", 9092)
     is_usable = True
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, address: tuple[str, int]) -> None:
         self._world = world
+        self.address = address
+        self.timeout_s = 10.0
 
     def serves(self, request_class: type[Message]) -> bool:
         return request_class in _ANSWERS
@@ -152,7 +118,13 @@ class FakeConnection:
     def call(self, request: Message, response_class: type[Message], **_: object) -> Message:
         if self._world.is_down:
             raise Unreachable("cannot reach a broker at 127.0.0.1:9092: Connection refused.")
+        node_id = self.address[1] - _PORT + NODE
+        if node_id in self._world.silent:
+            self._world.waits += 1
+            raise Silent(f"{self.address} did not answer within {self.timeout_s:g} s.")
         self._world.asked.append(request)
+        if node_id != NODE and type(request) in _OF_COORDINATORS:
+            return response_class()
         if type(request) in self._world.fatal:
             raise Unreachable("the broker at 127.0.0.1:9092 closed the connection.")
         if type(request) in self._world.forbidden:
@@ -174,21 +146,31 @@ class FakeClient(Client):
             raise Unreachable("cannot reach a broker at 127.0.0.1:9092: Connection refused.")
         super().__init__("127.0.0.1:9092", security=security)
 
-    def _connect(self, address: object) -> Any:
-        return FakeConnection(self._world)
+    def _connect(self, address: Any) -> Any:
+        return FakeConnection(self._world, address)
+
+
+def _port(node_id: int) -> int:
+    return _PORT + node_id - NODE
 
 
 def _metadata(world: World, request: metadata.MetadataRequest) -> Message:
     names = list(world.topics) if request.topics is None else [t.name for t in request.topics]
     return metadata.MetadataResponse(
-        brokers=[metadata.MetadataResponseBroker(node_id=NODE, host="127.0.0.1", port=9092)],
+        brokers=[
+            metadata.MetadataResponseBroker(node_id=each, host="127.0.0.1", port=_port(each))
+            for each in world.nodes
+        ],
         topics=[
             metadata.MetadataResponseTopic(
                 name=name,
                 error_code=0 if name in world.topics else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 partitions=[
                     metadata.MetadataResponsePartition(
-                        partition_index=index, leader_id=NODE, replica_nodes=[1], isr_nodes=[1]
+                        partition_index=index,
+                        leader_id=world.nodes[index % len(world.nodes)],
+                        replica_nodes=[1],
+                        isr_nodes=[1],
                     )
                     for index in range(len(world.topics.get(name or "", ())))
                 ],
@@ -428,9 +410,12 @@ def _describe_configs(world: World, request: describe_configs.DescribeConfigsReq
 
 
 def _describe_cluster(world: World, request: Message) -> Message:
-    broker = describe_cluster.DescribeClusterBroker(broker_id=NODE, host="127.0.0.1", port=9092)
+    brokers = [
+        describe_cluster.DescribeClusterBroker(broker_id=each, host="127.0.0.1", port=_port(each))
+        for each in world.nodes
+    ]
     return describe_cluster.DescribeClusterResponse(
-        cluster_id="the-cluster", controller_id=NODE, brokers=[broker]
+        cluster_id="the-cluster", controller_id=NODE, brokers=brokers
     )
 
 

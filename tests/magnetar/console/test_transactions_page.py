@@ -6,7 +6,8 @@ import re
 from importlib.resources import files
 
 from tests.magnetar.console.browser import Browser
-from tests.magnetar.console.fake_cluster import Partition, Transaction, World
+from tests.magnetar.console.fake_cluster import Transaction, World
+from tests.magnetar.console.fake_partition import Partition
 from wire.transaction_tags import CLIENT_TAG, encode_client
 
 
