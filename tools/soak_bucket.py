@@ -36,6 +36,7 @@ from compat_tests.clusters import Node
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.faulty_bucket import BUCKET, FaultyBucket, faulty_bucket
 from logstore.remote.bucket import Bucket
+from logstore.remote.commit_store import LogKey
 from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import PREFIX, Sweep
 from logstore.remote.postgres_store import PostgresStore
@@ -245,7 +246,8 @@ class Soak:
             sweep = Sweep(store, objects, PREFIX, _settled)
             deleted = [await sweep.sweep(), await sweep.sweep()]
             there = {each.key async for page in objects.list_keys(PREFIX) for each in page}
-            named = {decode(data).object_key for data in await store.references()}
+            references = store.references(self._logs())
+            named = {decode(data).object_key async for some in references for data in some}
         except ObjectsUnavailable as failure:
             return [f"the bucket did not answer: {failure.detail}"]
         finally:
@@ -253,6 +255,12 @@ class Soak:
         print(f"{len(there)} objects; the sweeps deleted {deleted[1]} that nothing named")
         faults += [f"lost: {key}" for key in sorted(named - there)]
         return faults + [f"left behind: {key}" for key in sorted(there - named)]
+
+    def _logs(self) -> list[LogKey]:
+        """Return every log of which the database has a chunk."""
+        with psycopg.connect(self.server.url) as connection:
+            found = connection.execute("SELECT DISTINCT topic_id, partition FROM magnetar.chunks")
+            return [LogKey(*row) for row in found]
 
 
 async def _settled() -> None:

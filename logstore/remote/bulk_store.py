@@ -7,7 +7,7 @@ ever waits for an object store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from uuid import UUID
 
 from logstore.remote.commit_store import (
@@ -146,9 +146,9 @@ class BulkStore:
         """As `CommitStore.remains`."""
         return await self._rows.remains(topic_ids)
 
-    async def references(self) -> Sequence[bytes]:
+    def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
         """As `CommitStore.references`."""
-        return await self._rows.references()
+        return self._rows.references(logs)
 
     async def close(self) -> None:
         """As `CommitStore.close`."""

@@ -19,7 +19,7 @@ calls come from the event loop's thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -279,11 +279,11 @@ class CommitStore(Protocol):
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""
 
-    async def references(self) -> Sequence[bytes]:
-        """Return the data of every chunk, of any log, that is a reference to an object.
-
-        Raises StoreUnavailable.
+    def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
+        """Yield the data of each chunk of these logs that is a reference to an object, some at a
+        time. Raises StoreUnavailable.
         """
+        ...
 
     async def close(self) -> None:
         """Let go of all connections."""

@@ -11,19 +11,22 @@ The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNAT
 STORE is the database's own. A node may end between the write of an object and the commit, so a
 sweep lists the objects of its database, and deletes those that no reference names: at once what an
 incarnation wrote that was replaced, as no commit of its can name it any more; else what none named
-at the sweep before either. It deletes once what it has read is proven: the database may show a
-commit that its standby does not have yet, and after a fail-over the reference would be back, and
-its object gone. What another cluster has in the same bucket is never listed.
+at the sweep before either. Only references of its own log name an object, so a sweep takes some
+objects at a time, and reads the references of their logs alone. It deletes once what it has read is
+proven: the database may show a commit that its standby does not have yet, and after a fail-over the
+reference would be back, and its object gone. What another cluster has in the same bucket is never
+listed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import count
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import count, islice
 from typing import NamedTuple
+from uuid import UUID
 
-from logstore.remote.commit_store import Chunk, CommitStore, Move, StoreUnavailable
+from logstore.remote.commit_store import Chunk, CommitStore, LogKey, Move, StoreUnavailable
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
@@ -38,6 +41,9 @@ REFERENCE_BYTES = 1 << 20
 RECLAIM_BYTES = 64 << 20
 #: The least time between two sweeps: a node writes an object and commits its references in less.
 SWEEP_INTERVAL_MS = 600_000
+#: So many keys of objects, of about 200 bytes each, a sweep has in memory at once, and so many it
+#: remembers until the next one.
+SWEPT_KEYS = 100_000
 #: What the keys of all stores' objects begin with.
 PREFIX = "logs"
 
@@ -205,24 +211,53 @@ class Sweep:
     async def sweep(self) -> int:
         """Delete what nothing names, now or ever again; return how many objects.
 
-        Call it every `SWEEP_INTERVAL_MS` at most. Raises StoreUnavailable, ObjectsUnavailable,
-        StorageFailure.
+        Let `SWEEP_INTERVAL_MS` at least pass from its end to the next one. Raises StoreUnavailable,
+        ObjectsUnavailable, StorageFailure.
         """
-        # Objects first: what is written and named in between is not listed.
-        keys = {each.key async for page in self._objects.list_keys(self._prefix) for each in page}
-        # What an earlier incarnation has committed is among the references, which are read later.
+        swept = 0
+        keys, logs, unnamed = set[str](), set[LogKey](), set[str]()
+        async for page in self._objects.list_keys(self._prefix):
+            # Page by page: for all keys at once it takes half a second.
+            keys.update(each.key for each in page)
+            logs.update(log for each in page if (log := _log(each.key)) is not None)
+            if len(keys) >= SWEPT_KEYS:
+                swept += await self._sweep(keys, logs, unnamed)
+                keys, logs = set(), set()
+        swept += await self._sweep(keys, logs, unnamed)
+        self._unnamed = unnamed
+        return swept
+
+    async def _sweep(self, keys: set[str], logs: Collection[LogKey], unnamed: set[str]) -> int:
+        """Delete what nothing names of some objects; return how many. `unnamed` gets those that
+        are to go with the next sweep. `logs`: whose chunks the objects hold.
+        """
+        if not keys:
+            return 0
+        # What an earlier incarnation has committed is among the references, which are read later
+        # than the objects were listed: what is written and named in between is not among `keys`.
         current = {None, *await self._store.incarnations()}
-        try:
-            named = {decode(data).object_key for data in await self._store.references()}
-        except ValueError as newer:
-            raise StoreUnavailable(str(newer)) from newer
-        unnamed = keys - named
-        replaced = {key for key in unnamed if _writer(key) not in current}
+        async for references in self._store.references(logs):
+            try:
+                keys.difference_update(decode(data).object_key for data in references)
+            except ValueError as newer:
+                raise StoreUnavailable(str(newer)) from newer
+        replaced = {key for key in keys if _writer(key) not in current}
         await self._settle()
-        gone = sorted(replaced | (unnamed & self._unnamed))
+        gone = sorted(replaced | (keys & self._unnamed))
         await self._objects.delete(gone)
-        self._unnamed = unnamed.difference(gone)
+        unnamed.update(islice(keys.difference(gone), SWEPT_KEYS - len(unnamed)))
         return len(gone)
+
+
+def _log(object_key: str) -> LogKey | None:
+    """Return the log whose chunks an object holds; None: those of no log."""
+    match object_key.split("/")[-3:]:
+        case [topic_id, partition, _] if partition.isdigit():
+            try:
+                return LogKey(UUID(topic_id), int(partition))
+            except ValueError:
+                return None
+    return None
 
 
 def _writer(object_key: str) -> int | None:

@@ -157,8 +157,11 @@ RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
 
 INCARNATIONS = "SELECT incarnation FROM nodes"
 
-#: Reads all rows, but of each only the first bytes.
-REFERENCES = "SELECT data FROM chunks WHERE get_byte(substr(data, 1, 1), 0) = $1"
+#: Reads all rows of these logs, but of each only the first bytes.
+REFERENCES = """
+SELECT data FROM chunks
+JOIN unnest($1::uuid[], $2::int[]) w(t, p) ON topic_id = w.t AND partition = w.p
+WHERE get_byte(substr(data, 1, 1), 0) = $3"""
 
 #: Where so many of a log's chunks end, from an offset on: the base offset of the last; NULL: none.
 #: All of a large one take longer than any call may.

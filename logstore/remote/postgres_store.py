@@ -11,7 +11,7 @@ of psycopg: docs/decisions/0060-commit-store.md.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +46,8 @@ _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
 #: A load asks for about so many bytes at once, each time with the limit of a read.
 _LOADED_BYTES = 4 << 20
+#: References that are read at once: those of a large log are many.
+_REFERENCES = 1_000
 #: What goes through a whole table.
 _WHOLE_TABLE_S = 600.0
 #: The server stores a value that is larger than this in parts of this size.
@@ -310,10 +312,12 @@ class PostgresStore:
             rows = await reader.fetch(sql.REMAINS, [*topic_ids])
         return [LogKey(*row) for row in rows]
 
-    async def references(self) -> Sequence[bytes]:
-        async with self._reading() as reader:
-            rows = await reader.fetch(sql.REFERENCES, REFERENCE, timeout=_WHOLE_TABLE_S)
-        return [data for (data,) in rows]
+    async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
+        async with self._reading() as reader, reader.transaction(readonly=True):
+            arguments = (*_key_columns([*logs]), REFERENCE)
+            cursor = await reader.cursor(sql.REFERENCES, *arguments, timeout=_WHOLE_TABLE_S)
+            while rows := await cursor.fetch(_REFERENCES, timeout=_WHOLE_TABLE_S):
+                yield [data for (data,) in rows]
 
     async def fill(self, changes: Changes) -> None:
         """Write what an import brings, without a fence: no node lives. Raises StoreUnavailable."""

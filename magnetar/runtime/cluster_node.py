@@ -38,6 +38,7 @@ from magnetar.storage.topics import Topics
 if TYPE_CHECKING:
     from magnetar.runtime.late_openings import LateOpenings
     from magnetar.runtime.offloading import Offloading
+    from magnetar.runtime.sweeping import Sweeping
 
 #: How long the catalog must have answered before a lease that has ended counts: all that live have
 #: renewed theirs by then.
@@ -69,6 +70,7 @@ class ClusterNode:
         self._giving = asyncio.Lock()
         self._tasks: Tasks | None = None
         self._offloading: Offloading | None = None
+        self._sweeping: Sweeping | None = None
         self._late_openings: LateOpenings | None = None
         self._remains: Remains | None = None
         self._lease_watch: LeaseWatch | None = None
@@ -136,9 +138,13 @@ class ClusterNode:
         if logs.bulk is not None:
             # Imported where a cluster has a bucket: the others start faster without.
             from magnetar.runtime.offloading import Offloading
+            from magnetar.runtime.sweeping import Sweeping
 
-            self._offloading = Offloading(topics, logs.bulk, clock, is_controller, fail)
+            bulk = logs.bulk
+            self._offloading = Offloading(topics, bulk, clock, fail)
             self._offloading.start()
+            self._sweeping = Sweeping(bulk.sweep, bulk.pace, clock, is_controller, fail)
+            self._sweeping.start()
         if logs.bulk_store is not None:
             from magnetar.runtime.late_openings import LateOpenings
 
@@ -157,6 +163,8 @@ class ClusterNode:
             await self._remains.stop()
         if self._offloading is not None:
             await self._offloading.stop()
+        if self._sweeping is not None:
+            await self._sweeping.stop()
         if self._late_openings is not None:
             await self._late_openings.stop()
         if self._leadership is None or self._tasks is None:

@@ -1,8 +1,8 @@
 """Older batches move to objects, in a cluster that has a bucket, beside all requests.
 
 Each second every log that this node leads is looked at, by the rule of `logstore.remote.offload`.
-The coordinators' logs stay in the database. The controller sweeps the bucket. A bucket that does
-not answer is told of once, and asked again later; the batches stay where they are meanwhile.
+The coordinators' logs stay in the database. A bucket that does not answer is told of once, and
+asked again later; the batches stay where they are meanwhile. Not here: the sweep (`sweeping`).
 
 Logs take turns, one object each, in rounds of a second, of which each begins where the one before
 has ended: a log that gets more than the bucket takes, or whose objects are refused, keeps no other
@@ -30,28 +30,24 @@ _log = get_logger("objects")
 
 
 class Offloading:
-    """What one node moves, and the sweep."""
+    """What one node moves."""
 
     def __init__(
         self,
         topics: Topics,
         bulk: Bulk,
         clock: Clock,
-        is_controller: Callable[[], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._topics = topics
-        self._offload, self._sweep, self._pace = bulk
+        self._offload, self._pace = bulk.offload, bulk.pace
         self._clock = clock
-        self._is_controller = is_controller
         self._background = Background(fail)
         #: Whether the last attempt has failed.
         self.is_failing = False
         self._retry_s = self._pace.retry_s[0]
         #: The last log of a round that failed, or whose time was up: the next one begins behind it.
         self._last: PartitionLog | None = None
-        until_first_ms = self._pace.first_sweep_ms - self._pace.sweep_interval_ms
-        self._swept_ms = clock.steady_ms() + until_first_ms
 
     def start(self) -> None:
         """Move from here on."""
@@ -79,8 +75,8 @@ class Offloading:
                 self._tell_success()
 
     async def move(self) -> bool:
-        """Move what is due, and sweep if it is time. Return whether the time of a round was up
-        before: others may be due by then, or led here.
+        """Move what is due. Return whether the time of a round was up before: others may be due by
+        then, or led here.
 
         Raises ObjectsUnavailable, StoreUnavailable, StorageFailure.
         """
@@ -89,7 +85,6 @@ class Offloading:
         self._offload.forget({_ledger(log) for log in led}.__contains__)
         turns = self._in_turn(led)
         while turns and self._clock.steady_ms() <= end_ms:
-            await self._sweep_in_time()
             log = turns.popleft()
             self._last = log
             if not log.is_gone and await self._offload.offload(
@@ -101,20 +96,12 @@ class Offloading:
             self._last = None
         # Also where nothing moved: compaction and deletions remove rows too.
         await self._offload.reclaim()
-        await self._sweep_in_time()
         return bool(turns)
 
     def _in_turn(self, led: list[PartitionLog]) -> deque[PartitionLog]:
         """Return the logs that are led here, with the last one of the round before at the end."""
         first = led.index(self._last) + 1 if self._last in led else 0
         return deque(led[first:] + led[:first])
-
-    async def _sweep_in_time(self) -> None:
-        now_ms = self._clock.steady_ms()
-        if self._is_controller() and now_ms - self._swept_ms >= self._pace.sweep_interval_ms:
-            self._swept_ms = now_ms
-            if count := await self._sweep.sweep():
-                _log.info("objects deleted that nothing names any more", objects=count)
 
     def _led(self) -> list[PartitionLog]:
         return [log for topic in self._topics.all() if not topic.is_internal for log in topic.local]

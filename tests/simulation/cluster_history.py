@@ -143,7 +143,8 @@ class ClusterNemesis:
 class _Cluster(SeveralNodes):
     """The parts of one history."""
 
-    rest_s = 12
+    # A restart, then two sweeps: each begins 4 s after the end of the one before.
+    rest_s = 16
     is_spreading = True
     topics = TOPICS | _FADING
     kept: ClassVar[dict[str, str]] = {"compact": "compact", "short": "retained"}

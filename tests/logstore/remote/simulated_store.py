@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -248,13 +248,13 @@ class SimulatedDatabase:
             found.append(chunk)
         return found
 
-    def references(self) -> list[bytes]:
-        """Return the references of all logs."""
+    def references(self, logs: Collection[LogKey] | None = None) -> list[bytes]:
+        """Return the references of some logs; None: of all."""
         return [
             chunk.data
-            for log in self._logs.values()
+            for key, log in self._logs.items()
             for chunk in log.chunks
-            if is_reference(chunk.data)
+            if is_reference(chunk.data) and (logs is None or key in logs)
         ]
 
     def reclaim(self, bytes_min: int) -> None:
@@ -419,9 +419,10 @@ class SimulatedStore:
         await self._ask()
         return [key for key in sorted(self._database.keys()) if key.topic_id in topic_ids]
 
-    async def references(self) -> Sequence[bytes]:
+    async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
         await self._ask()
-        return self._database.references()
+        for data in self._database.references(logs):
+            yield [data]
 
     async def close(self) -> None:
         self._is_connected = False

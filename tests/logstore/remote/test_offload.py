@@ -19,7 +19,7 @@ from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_reads import StoreReads
 from tests.logstore.ledgers import open_now
-from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from tests.logstore.remote.simulated_store import SimulatedStore
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from wire.records import BatchHeader, SimpleRecord, build_batch
@@ -173,33 +173,6 @@ async def test_few_chunks_wait_ten_minutes(world: World) -> None:
     assert await world.carried_out(1_000 + AGE_MS)
     assert len(world.objects.objects) == 1
     assert not await world.carried_out(1_000 + 2 * AGE_MS)
-    await world.check()
-
-
-async def test_a_sweep_leaves_the_objects_of_other_stores_in_the_bucket_alone(
-    world: World,
-) -> None:
-    world.append(12)
-    assert await world.carried_out()
-    empty = SimulatedStore(SimulatedDatabase())
-    await empty.connect()
-    other = Sweep(empty, world.objects, "logs/other", _nothing)
-    assert [await other.sweep(), await other.sweep()] == [0, 0]
-    assert all(key.startswith(f"{PREFIX}/") for key in world.objects.objects)
-    await world.check()
-
-
-async def test_what_a_replaced_incarnation_left_goes_with_the_first_sweep(world: World) -> None:
-    world.append(24)
-    assert await world.carried_out()
-    named = set(world.objects.objects)
-    for incarnation in (0, 1):
-        world.objects.objects[f"{PREFIX}/topic/0/0-1-{incarnation}-7"] = b"x"
-    world.stepped.database.start_node(NODE, 1)
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
-    assert await sweep.sweep() == 1
-    assert world.objects.objects.keys() - named == {f"{PREFIX}/topic/0/0-1-1-7"}
-    assert await sweep.sweep() == 1
     await world.check()
 
 
@@ -467,20 +440,6 @@ def test_a_reference_of_a_later_version_is_refused() -> None:
     data[1] = 2
     with pytest.raises(ValueError, match="version 2"):
         decode(bytes(data))
-
-
-async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World) -> None:
-    world.append(12)
-    assert await world.carried_out()
-    log = world.stepped.database._logs[KEY]
-    data = bytearray(log.chunks[0].data)
-    data[1] = 9
-    log.chunks[0] = log.chunks[0]._replace(data=bytes(data))
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
-    for _ in range(3):
-        with pytest.raises(StoreUnavailable, match="later release"):
-            await sweep.sweep()
-    assert len(world.objects.objects) == 1
 
 
 async def test_what_the_cleaner_brings_back_is_told_apart_from_what_never_moved(

@@ -249,7 +249,7 @@ class Node:
         assert found.keys() >= kept, f"lost: {kept - found.keys()}"
         await self._sweep.sweep()
         await self._sweep.sweep()
-        named = {decode(data).object_key for data in await self.store.references()}
+        named = {decode(data).object_key for data in world.database.references()}
         assert named == world.objects.objects.keys(), "lost or left behind"
         return found
 

@@ -86,7 +86,7 @@ class World:
             await self.append(topics.partition(name, 0), 6 if name in moved else 1)
         ((_, logs),) = self._node
         assert logs.bulk is not None
-        await Offloading(topics, logs.bulk, self.clock, lambda: False, self.failures.append).move()
+        await Offloading(topics, logs.bulk, self.clock, self.failures.append).move()
         assert len(self.objects.objects) == len(moved)
 
     async def append(self, log: PartitionLog, count: int) -> None:

@@ -1,4 +1,4 @@
-"""The moves of a node to a bucket: by time, failures told once, and the sweep by one node."""
+"""The moves of a node to a bucket: by time, failures told once; the sweep beside them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class World:
         self.clock = HandClock()
         self.objects = SimulatedObjects()
         self.failures: list[BaseException] = []
-        self.is_controller = True
         config = load(settings).config
         database = SimulatedDatabase()
         database.start_node(1, 0)
@@ -54,7 +53,6 @@ class World:
             self.topics,
             bulk._replace(pace=pace),
             self.clock,
-            lambda: self.is_controller,
             self.failures.append,
         )
 
@@ -88,27 +86,6 @@ async def test_clients_topics_move_and_coordinators_do_not() -> None:
     assert topics == {str(a.topic_id), str(b.topic_id)}
     await world.stop()
     assert world.failures == []
-
-
-async def test_the_controller_alone_sweeps_and_only_every_ten_minutes() -> None:
-    world = World()
-    offloading = await world.start()
-    world.objects.objects["logs/left-behind"] = b"x"
-
-    async def later(count: int = 1) -> bool:
-        for _ in range(count):
-            world.clock.ms += SWEEP_INTERVAL_MS
-            await offloading.move()
-        return bool(world.objects.objects)
-
-    world.is_controller = False
-    assert await later(5)
-    world.is_controller = True
-    assert await later()
-    await offloading.move()
-    assert world.objects.objects
-    assert not await later()
-    await world.stop()
 
 
 async def test_a_bucket_that_fails_is_told_once_and_costs_nothing(
@@ -163,8 +140,6 @@ async def test_a_topic_whose_objects_are_refused_keeps_no_other_from_moving() ->
     for refused in names:
         objects.objects.clear()
         objects.refused = str(logs[refused].topic_id)
-        # Left behind by a node that died: found though the rounds fail.
-        objects.objects["logs/left-behind"] = b"x"
         for log in logs.values():
             await world.append(log, 6)
         for _ in range(4):
@@ -189,7 +164,6 @@ async def test_a_topic_that_gets_more_than_the_bucket_takes_keeps_no_other_from_
     busy, other = (world.topics.partition(each, 0) for each in ("busy", "other"))
     for log in (busy, other):
         await world.append(log, 6)
-    world.objects.objects["logs/left-behind"] = b"x"
     put = world.objects.put
 
     async def put_slowly(key: str, data: Buffer) -> None:
@@ -200,7 +174,6 @@ async def test_a_topic_that_gets_more_than_the_bucket_takes_keeps_no_other_from_
             await world.append(busy, 6)
         else:
             assert any(str(other.topic_id) in each for each in world.objects.objects)
-            assert "logs/left-behind" not in world.objects.objects
 
     monkeypatch.setattr(world.objects, "put", put_slowly)
     async with asyncio.timeout(10):

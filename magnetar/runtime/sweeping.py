@@ -1,0 +1,69 @@
+"""The sweep of a cluster's bucket, by its controller, beside all that moves to the bucket.
+
+A sweep of many objects takes minutes: batches move meanwhile. `logstore.remote.offload` says what
+it deletes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from logstore.disk.files import StorageFailure
+from logstore.remote.commit_store import StoreUnavailable
+from logstore.remote.object_store import ObjectsUnavailable
+from logstore.remote.offload import Pace, Sweep
+from magnetar.clock import Clock
+from magnetar.logging import get_logger
+from magnetar.runtime.background import Background
+
+_log = get_logger("objects")
+
+
+class Sweeping:
+    """The sweeps of one node, for as long as it is the controller."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        pace: Pace,
+        clock: Clock,
+        is_controller: Callable[[], bool],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._sweep, self._pace = sweep, pace
+        self._clock = clock
+        self._is_controller = is_controller
+        self._background = Background(fail)
+        until_first_ms = pace.first_sweep_ms - pace.sweep_interval_ms
+        #: When the last sweep has ended.
+        self._swept_ms = clock.steady_ms() + until_first_ms
+
+    def start(self) -> None:
+        """Sweep from here on."""
+        self._background.start(self._sweep_periodically())
+
+    async def stop(self) -> None:
+        """Sweep no more. What is under way is left to the next sweep."""
+        await self._background.stop()
+
+    async def sweep_in_time(self) -> None:
+        """Sweep if it is time. Raises StorageFailure."""
+        now_ms = self._clock.steady_ms()
+        if not self._is_controller() or now_ms - self._swept_ms < self._pace.sweep_interval_ms:
+            return
+        try:
+            if count := await self._sweep.sweep():
+                _log.info("objects deleted that nothing names any more", objects=count)
+        except (ObjectsUnavailable, StoreUnavailable) as failure:
+            _log.warning("objects that nothing names are left for now", reason=str(failure))
+        finally:
+            self._swept_ms = self._clock.steady_ms()
+
+    async def _sweep_periodically(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.interval_s)
+            try:
+                await self.sweep_in_time()
+            except StorageFailure:
+                return  # The node ends because of it.

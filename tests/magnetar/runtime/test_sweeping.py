@@ -1,0 +1,92 @@
+"""The sweep of a bucket: by one node, in time, and beside whatever goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from logstore.remote.offload import SWEEP_INTERVAL_MS, Pace, Sweep
+from magnetar.runtime.sweeping import Sweeping
+from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
+from tests.logstore.simulated_objects import SimulatedObjects
+from tests.magnetar.clocks import HandClock
+
+
+async def _at_once() -> None:
+    """What was read is for good."""
+
+
+class World:
+    """A node, a database without logs, and an object that nothing names."""
+
+    def __init__(self, pace: Pace = Pace()) -> None:  # noqa: B008  # never changed
+        self.clock = HandClock()
+        self.objects = SimulatedObjects()
+        self.is_controller = True
+        self.failures: list[BaseException] = []
+        self.store = SimulatedStore(SimulatedDatabase())
+        sweep = Sweep(self.store, self.objects, "logs", _at_once)
+        self.sweeping = Sweeping(
+            sweep, pace, self.clock, lambda: self.is_controller, self.failures.append
+        )
+        self.objects.objects["logs/left-behind"] = b"x"
+
+    async def later(self, count: int = 1) -> bool:
+        """Return whether the object is still there after so many intervals."""
+        for _ in range(count):
+            self.clock.ms += SWEEP_INTERVAL_MS
+            await self.sweeping.sweep_in_time()
+        return bool(self.objects.objects)
+
+
+@pytest.fixture
+async def world() -> World:
+    made = World()
+    await made.store.connect()
+    return made
+
+
+async def test_the_controller_alone_sweeps_and_only_every_ten_minutes(world: World) -> None:
+    world.is_controller = False
+    assert await world.later(5)
+    world.is_controller = True
+    assert await world.later()
+    await world.sweeping.sweep_in_time()
+    assert world.objects.objects
+    assert not await world.later()
+
+
+async def test_ten_minutes_pass_from_the_end_of_a_sweep_however_long_it_took(world: World) -> None:
+    async def slowly() -> None:
+        world.clock.ms += SWEEP_INTERVAL_MS
+
+    # What a node has written just before the first one looks may be named just after it.
+    world.objects.on_way = slowly
+    assert await world.later()
+    await world.sweeping.sweep_in_time()
+    assert world.objects.objects
+    assert not await world.later()
+
+
+async def test_a_sweep_that_fails_is_told_and_tried_again_in_time(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.objects.loses_request = lambda: True
+    assert await world.later(2)
+    told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert told == 2 * ["objects that nothing names are left for now"]
+    world.objects.loses_request = bool
+    assert not await world.later(2)
+
+
+async def test_it_sweeps_beside_whatever_goes_on() -> None:
+    world = World(Pace(interval_s=0, first_sweep_ms=0, sweep_interval_ms=0))
+    await world.store.connect()
+    world.sweeping.start()
+    async with asyncio.timeout(10):
+        while world.objects.objects:
+            await asyncio.sleep(0)
+    await world.sweeping.stop()
+    assert world.failures == []
