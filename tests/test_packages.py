@@ -70,9 +70,10 @@ def test_every_pinned_version_can_be_installed_on_the_oldest_python_that_we_take
 
 def _wanted_python(distribution: str) -> SpecifierSet:
     try:
-        return SpecifierSet(metadata.metadata(distribution).get("Requires-Python", ""))
+        wanted = metadata.metadata(distribution).get_all("Requires-Python") or []
     except metadata.PackageNotFoundError:  # Another system's, or an older Python's.
         return SpecifierSet()
+    return SpecifierSet(",".join(wanted))
 
 
 def test_the_wheel_has_the_packages_and_what_shells_and_man_read(built: Path) -> None:
