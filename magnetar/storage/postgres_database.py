@@ -266,6 +266,8 @@ class PostgresDatabase:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}".encode())
             connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version int NOT NULL)")
             done = self._version(connection)
+            if done == len(MIGRATIONS):
+                return  # Another node was first, and may live already.
             # A newer schema may mean anything: a start that guessed would damage it.
             if done > len(MIGRATIONS):
                 raise CatalogFailure(self._unusable(done))

@@ -145,6 +145,19 @@ def test_tables_wait_for_nodes_of_the_older_version(postgres_url: str) -> None:
     open_catalog(postgres_url).close()
 
 
+@pytest.mark.parametrize("done", [0, len(MIGRATIONS) - 1])
+def test_a_node_that_finds_the_tables_made_meanwhile_starts_beside_the_one_that_made_them(
+    done: int, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_catalog(postgres_url)) as catalog:
+        catalog.start_node(3)
+    database = PostgresDatabase(postgres_url)
+    found = [done, len(MIGRATIONS)]
+    monkeypatch.setattr(database, "_version", lambda _: found.pop(0))
+    Catalog(None, is_shared=True, database=database).close()
+    assert not found
+
+
 def test_what_no_text_can_hold_refuses_the_request_alone(postgres_url: str) -> None:
     with closing(open_catalog(postgres_url)) as catalog:
         with pytest.raises(KafkaError, match="NUL") as refused:
