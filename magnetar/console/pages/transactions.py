@@ -130,12 +130,15 @@ def ids(visit: Visit) -> Screen:
 
 
 def hanging(visit: Visit) -> Screen:
-    """Transactions that no coordinator knows. Looks into every partition, so it is asked for."""
+    """Transactions that no coordinator knows. Looks into every partition, so it is asked for.
+
+    Of all nodes: without one, all that it coordinates would seem to hang.
+    """
 
     def ask(client: Client) -> list[OpenProducer]:
         return queries.find_hanging(client, None, _HANGING_AFTER_MS)
 
-    found = visit.look(ask)
+    found = visit.access.ask(ask)
     values = {"rows": found[:ROWS_MAX], "total": len(found), "now_ms": queries.now_ms()}
     return Screen("transactions_hanging.html", values, "Hanging transactions")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magnetar.console import sessions
+from magnetar.console.lag_history import Earlier, LagHistory
 from tests.magnetar.console.browser import Browser
 from tests.magnetar.console.fake_cluster import World
 from tests.magnetar.console.test_groups_page import world_with_group
@@ -96,3 +97,31 @@ def test_a_single_node_is_waited_for_as_long_as_the_command_says() -> None:
     world.silent = {1}
     answer = browser.get("/topics")
     assert answer.status_code == 502 and "did not answer within 10 s" in answer.text
+
+
+def test_what_the_node_may_coordinate_is_not_taken_for_what_no_coordinator_knows() -> None:
+    world = of_two_nodes(world_with_two())
+    # The silent one coordinates, the other one leads orders-0.
+    world.nodes, world.silent = (2, 1), set()
+    browser = Browser(world)
+    assert browser.get("/topics").status_code == 200
+    world.silent = {1}
+    page = browser.text("/topics/one", name="orders")
+    assert "producer 7, which no coordinator that answers knows" in page
+    page = browser.text("/transactions")
+    assert "No transaction is open, as far as the nodes that answer know." in page
+    assert "see everything" not in page
+    # An abort rests on what this page lists.
+    answer = browser.get("/transactions/hanging")
+    assert answer.status_code == 502 and "Drop its records" not in answer.text
+
+
+def test_a_group_has_not_read_everything_where_a_leader_may_have_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LagHistory, "earlier", lambda *_: Earlier(0.0, {}))
+    world = of_two_nodes(world_with_group(2))
+    (group,) = world.groups.values()
+    group.committed = {("orders", 1): 0}
+    page = Browser(world).text("/groups/one", id="shop")
+    assert "It has read everything that it may read from the nodes that answer." in page
