@@ -10,7 +10,7 @@ then large requests wait for minutes, and no others do.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from typing import NamedTuple, Protocol
 
 from magnetar.server.memory import RequestMemory
@@ -28,7 +28,6 @@ class _Undecoded(NamedTuple):
     holder: Holder
     size_bytes: int
     """What it takes once it is decoded."""
-    ready: asyncio.Future[None]
 
 
 class LargeRequests:
@@ -37,7 +36,8 @@ class LargeRequests:
     def __init__(self, memory: RequestMemory) -> None:
         self._memory = memory
         memory.on_room = self._go_on
-        self._waiting: deque[_Undecoded] = deque()
+        #: In the order in which they came, by what is done once they may be decoded.
+        self._waiting: OrderedDict[asyncio.Future[None], _Undecoded] = OrderedDict()
 
     async def admit(self, holder: Holder, frame_bytes: int, size_bytes: int) -> None:
         """Return when a request may be decoded, and has `size_bytes` in the account of waiting
@@ -46,25 +46,29 @@ class LargeRequests:
         Raises WireError where it never may, or where those that wait so hold half of the limit.
         """
         memory = self._memory
-        undecoded_bytes = memory.undecoded_bytes + frame_bytes
-        if size_bytes > memory.limit_bytes or undecoded_bytes > memory.limit_bytes // 2:
-            raise WireError("a large request may not wait: others hold queued.max.request.bytes")
+        if size_bytes > memory.limit_bytes:
+            raise WireError("a request is too large for queued.max.request.bytes")
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Undecoded(holder, size_bytes, ready))
-        memory.undecoded_bytes = undecoded_bytes
-        self._go_on()
+        self._waiting[ready] = _Undecoded(holder, size_bytes)
+        memory.undecoded_bytes += frame_bytes
         try:
+            self._go_on()
+            # One that has room at once does not wait.
+            if not ready.done() and memory.undecoded_bytes > memory.limit_bytes // 2:
+                detail = "a large request may not wait: others hold queued.max.request.bytes"
+                raise WireError(detail)
             await ready
         finally:
             memory.undecoded_bytes -= frame_bytes
-            # Where the client has gone: the next request may need less.
+            # Where the client has gone: nothing of it stays, and the next request may need less.
+            self._waiting.pop(ready, None)
             self._go_on()
 
     def _go_on(self) -> None:
         """Let those go on for which there is room by now."""
         memory, waiting = self._memory, self._waiting
         while waiting:
-            holder, size_bytes, ready = waiting[0]
+            ready, (holder, size_bytes) = next(iter(waiting.items()))
             # The client of one that is done has gone.
             if not ready.done():
                 if memory.waiting_bytes + size_bytes > memory.limit_bytes:
@@ -73,4 +77,4 @@ class LargeRequests:
                 holder.size_bytes = size_bytes
                 memory.waiting_bytes += size_bytes
                 ready.set_result(None)
-            waiting.popleft()
+            del waiting[ready]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,9 +12,12 @@ from magnetar.broker import Broker
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.server.large_requests import LargeRequests
+from magnetar.server.memory import RequestMemory
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.server.test_connection import replace_handler
 from tests.magnetar.server.test_turns import unknown_topics, until_empty
+from wire.errors import WireError
 from wire.messages.metadata import MetadataRequest, MetadataResponse
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -128,3 +132,46 @@ async def test_large_requests_that_wait_hold_half_of_the_limit(
     assert closed == 9
     await until_undecoded(narrow, 19)
     assert narrow.server.memory.undecoded_bytes <= LIMIT_BYTES // 2
+
+
+class Request:
+    """A request that waits until it may be decoded."""
+
+    size_bytes = 0
+
+    def begin(self, requests: LargeRequests, frame_bytes: int, size_bytes: int) -> bool:
+        """Return whether it may be decoded at once."""
+        self.admission = requests.admit(self, frame_bytes, size_bytes)
+        try:
+            self.admission.send(None)
+        except StopIteration:
+            return True
+        return False
+
+
+async def test_a_request_whose_client_goes_at_once_never_has_memory() -> None:
+    memory = RequestMemory(100)
+    requests = LargeRequests(memory)
+    first, gone, last = Request(), Request(), Request()
+    assert first.begin(requests, 5, 80)
+    assert not gone.begin(requests, 5, 80)
+    # Before any task waits for it.
+    with pytest.raises(asyncio.CancelledError):
+        gone.admission.throw(asyncio.CancelledError())
+    # Nor does anything of it stay until there is room.
+    gone_for_good = weakref.ref(gone)
+    del gone
+    assert gone_for_good() is None
+    assert not last.begin(requests, 5, 90)
+    memory.give_back_waiting(first.size_bytes)
+    assert (last.size_bytes, memory.waiting_bytes) == (90, 90)
+    last.admission.close()
+
+
+async def test_a_request_larger_than_half_of_the_limit_is_decoded_where_there_is_room() -> None:
+    memory = RequestMemory(100)
+    requests = LargeRequests(memory)
+    assert Request().begin(requests, 60, 90)
+    with pytest.raises(WireError):
+        Request().begin(requests, 60, 90)
+    assert (memory.undecoded_bytes, memory.waiting_bytes) == (0, 90)
