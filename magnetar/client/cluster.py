@@ -101,12 +101,24 @@ class Client:
         """Return whether questions go to this broker; -1 stands for none."""
         return node_id >= 0 and node_id not in self.left_out
 
-    def again(self) -> Self:
-        """Return another client of the cluster, by the first known broker that answers."""
+    def again(self, left_out: frozenset[int], timeout_s: float) -> Self:
+        """Return another client of the cluster, by the first known broker that answers.
+
+        It leaves out these, and those that have not answered. Unreachable: none has.
+        """
         other = copy(self)
-        other._connections = {}
-        other._bootstrap = self._connect_to_first(self._known_addresses())
-        return other
+        other.left_out, other.timeout_s, other._connections = left_out, timeout_s, {}
+        failures = []
+        for address in other._known_addresses():
+            try:
+                other._bootstrap = other._connect(address)
+                return other
+            except ClientError as failure:
+                failures.append(failure)
+                node_id = other._node_at(address)
+                if node_id is not None and isinstance(failure, Unreachable):
+                    other.left_out |= {node_id}
+        raise failures[0]
 
     def call(
         self,

@@ -14,7 +14,7 @@ import hmac
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -103,14 +103,10 @@ class Access:
 
     def _look(self, client: Client, question: Callable[[Client], T]) -> T:
         failed: set[int | None] = set()
-        now_s = time.monotonic()
-        # A copy: other threads look too.
-        silent = list(self._silent.items())
-        client.left_out = frozenset(node_id for node_id, until_s in silent if now_s < until_s)
+        client.left_out = self._left_out()
         while True:
-            # A single node may as well take its time: nothing is shown without it.
             has_others = len(client.node_ids) > 1
-            client.timeout_s = min(self._timeout_s, LOOK_S) if has_others else self._timeout_s
+            client.timeout_s = self._wait_s(has_others=has_others)
             try:
                 return question(client)
             except Unreachable as failure:
@@ -125,8 +121,23 @@ class Access:
                     continue
                 if node_id is None or not has_others:
                     raise
-                self._silent[node_id] = time.monotonic() + _SILENT_S
+                self._leave_out({node_id})
                 client.left_out |= {node_id}
+
+    def _wait_s(self, *, has_others: bool) -> float:
+        # A single node may as well take its time: nothing is shown without it.
+        return min(self._timeout_s, LOOK_S) if has_others else self._timeout_s
+
+    def _left_out(self) -> frozenset[int]:
+        """Return the nodes that are not asked now."""
+        now_s = time.monotonic()
+        # A copy: other threads look too.
+        silent = list(self._silent.items())
+        return frozenset(node_id for node_id, until_s in silent if now_s < until_s)
+
+    def _leave_out(self, silent: Iterable[int]) -> None:
+        until_s = time.monotonic() + _SILENT_S
+        self._silent.update(dict.fromkeys(silent, until_s))
 
     @property
     def is_closed(self) -> bool:
@@ -159,7 +170,13 @@ class Access:
         """Return one more client: by any node that is known, if the cluster has answered before."""
         if self._is_closed:
             raise NotLetIn("The session has ended: log in again.")
-        return self._new() if self._last is None else self._last.again()
+        if self._last is None:
+            return self._new()
+        left_out = self._left_out()
+        has_others = len({*self._last.node_ids} - left_out) > 1
+        client = self._last.again(left_out, self._wait_s(has_others=has_others))
+        self._leave_out(client.left_out - left_out)
+        return client
 
     @contextmanager
     def _kept(self, client: Client) -> Iterator[Client]:

@@ -109,6 +109,14 @@ class FakeConnection:
         self.address = address
         self.timeout_s = 10.0
 
+    def await_answer(self) -> int:
+        """Return which node this is. Raises Silent."""
+        node_id = self.address[1] - _PORT + NODE
+        if node_id in self._world.silent:
+            self._world.waits += 1
+            raise Silent(f"{self.address} did not answer within {self.timeout_s:g} s.")
+        return node_id
+
     def serves(self, request_class: type[Message]) -> bool:
         return request_class in _ANSWERS
 
@@ -118,10 +126,7 @@ class FakeConnection:
     def call(self, request: Message, response_class: type[Message], **_: object) -> Message:
         if self._world.is_down:
             raise Unreachable("cannot reach a broker at 127.0.0.1:9092: Connection refused.")
-        node_id = self.address[1] - _PORT + NODE
-        if node_id in self._world.silent:
-            self._world.waits += 1
-            raise Silent(f"{self.address} did not answer within {self.timeout_s:g} s.")
+        node_id = self.await_answer()
         self._world.asked.append(request)
         if node_id != NODE and type(request) in _OF_COORDINATORS:
             return response_class()
@@ -147,7 +152,9 @@ class FakeClient(Client):
         super().__init__("127.0.0.1:9092", security=security)
 
     def _connect(self, address: Any) -> Any:
-        return FakeConnection(self._world, address)
+        made = FakeConnection(self._world, address)
+        made.await_answer()
+        return made
 
 
 def _port(node_id: int) -> int:

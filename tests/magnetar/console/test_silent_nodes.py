@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar.client import Client
+from magnetar.client.security import PLAINTEXT
 from magnetar.console import sessions
 from magnetar.console.lag_history import Earlier, LagHistory
+from magnetar.console.sessions import Access
 from tests.magnetar.console.browser import Browser
-from tests.magnetar.console.fake_cluster import World
+from tests.magnetar.console.fake_cluster import FakeClient, World
 from tests.magnetar.console.test_groups_page import world_with_group
 from tests.magnetar.console.test_transactions_page import rows, world_with_two
 
@@ -88,6 +91,21 @@ def test_the_console_goes_on_where_the_node_that_it_began_with_stands_still() ->
     world.silent = {1}
     page = browser.text("/topics")
     assert "Node 1 does not answer" in page and "orders" in page
+
+
+def test_no_new_connection_waits_for_the_node_that_the_console_began_with() -> None:
+    world = world_with_two()
+    world.nodes, world.silent = (1, 2), set()
+    access = Access(lambda: FakeClient(world, PLAINTEXT))
+
+    def wait_for_one(_: Client) -> frozenset[int]:
+        world.silent = {1}
+        # Two at once, so that neither has the other one's connection.
+        return access.look(lambda _: access.look(lambda client: client.left_out))
+
+    assert access.act(wait_for_one) == {1}
+    assert world.waits == 1
+    access.close()
 
 
 def test_a_single_node_is_waited_for_as_long_as_the_command_says() -> None:
