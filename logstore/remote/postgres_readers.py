@@ -51,6 +51,23 @@ def told(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+@asynccontextmanager
+async def snapshot(reader: Any) -> AsyncIterator[None]:
+    """Let a lent connection read what was there at one moment.
+
+    Whatever goes wrong ends the connection, and its transaction so: a rollback would wait for a
+    server that has vanished, and a node's stop for the rollback.
+    """
+    transaction = reader.transaction(isolation="repeatable_read", readonly=True)
+    await transaction.start()
+    try:
+        yield
+    except BaseException:
+        reader.terminate()
+        raise
+    await transaction.commit()
+
+
 class _Reader(NamedTuple):
     """A connection for reads."""
 

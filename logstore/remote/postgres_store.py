@@ -36,7 +36,14 @@ from logstore.remote.commit_store import (
     Wanted,
     all_are_there,
 )
-from logstore.remote.postgres_readers import CONNECT_S, TROUBLE, PostgresReaders, setting, told
+from logstore.remote.postgres_readers import (
+    CONNECT_S,
+    TROUBLE,
+    PostgresReaders,
+    setting,
+    snapshot,
+    told,
+)
 from logstore.remote.postgres_url import KEPT_ALIVE, address_for_asyncpg
 from logstore.remote.references import REFERENCE
 
@@ -256,10 +263,7 @@ class PostgresStore:
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         keys = _key_columns([one.key for one in wanted])
-        async with (
-            self._reading() as reader,
-            reader.transaction(isolation="repeatable_read", readonly=True),
-        ):
+        async with self._reading() as reader, snapshot(reader):
             rows = {row[0]: row for row in await reader.fetch(sql.LOAD_LOGS, *keys)}
             logs = [rows[number] for number in range(1, len(wanted) + 1)]
             from_offsets = [
@@ -313,7 +317,7 @@ class PostgresStore:
         return [LogKey(*row) for row in rows]
 
     async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
-        async with self._reading() as reader, reader.transaction(readonly=True):
+        async with self._reading() as reader, snapshot(reader):
             arguments = (*_key_columns([*logs]), REFERENCE)
             cursor = await reader.cursor(sql.REFERENCES, *arguments, timeout=_WHOLE_TABLE_S)
             while rows := await cursor.fetch(_REFERENCES, timeout=_WHOLE_TABLE_S):

@@ -16,7 +16,7 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.remote import postgres_readers
 from logstore.remote import postgres_statements as sql
-from logstore.remote.commit_store import PROOFS_MAX, Changes, Chunk, Commit, LogKey, Move
+from logstore.remote.commit_store import PROOFS_MAX, Changes, Chunk, Commit, LogKey, Move, Wanted
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits
@@ -24,6 +24,7 @@ from logstore.sync.group_commit import GroupCommit, LedgerClosed
 from tests.logstore.partitions import batch_of
 from tests.logstore.remote.stored_nodes import make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
+from tools.postgresql import PostgresServer
 from wire.records import iterate_records
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -301,6 +302,39 @@ async def test_a_sweep_reads_a_large_table_to_its_end(
     await asyncio.sleep(1)
     await lock.commit()
     assert await reading == []
+    await admin.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("is_sweep", [True, False])
+async def test_what_reads_ends_at_once_with_its_node_though_the_server_has_vanished(
+    is_sweep: bool, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    store = await store_over(postgres_url)
+    assert await store.last_commit() == 0
+    admin = await asyncpg.connect(postgres_url)
+    await admin.execute("BEGIN; LOCK TABLE magnetar.chunks")
+    key = LogKey(UUID(int=1), 0)
+
+    async def read() -> None:
+        if not is_sweep:
+            await store.load([Wanted(key)])
+        async for _ in store.references([key]):
+            pass
+
+    reading = asyncio.ensure_future(read())
+    waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    while not await admin.fetchval(waits):
+        await asyncio.sleep(0.01)
+    postgres_server.pause()
+    try:
+        reading.cancel()
+        done, _ = await asyncio.wait([reading], timeout=5)
+    finally:
+        postgres_server.resume()
+    assert done and reading.cancelled()
+    await admin.execute("ROLLBACK")
+    assert [some async for some in store.references([key])] == []
     await admin.close()
     await store.close()
 
