@@ -71,10 +71,21 @@ class LargeRequests:
             ready, (holder, size_bytes) = next(iter(waiting.items()))
             # The client of one that is done has gone.
             if not ready.done():
-                if memory.waiting_bytes + size_bytes > memory.limit_bytes:
+                if memory.waiting_bytes + size_bytes > self._limit_bytes(size_bytes):
                     return
                 # The connection gives it back with the answer, or when the client has gone.
                 holder.size_bytes = size_bytes
                 memory.waiting_bytes += size_bytes
                 ready.set_result(None)
             del waiting[ready]
+
+    def _limit_bytes(self, size_bytes: int) -> int:
+        """Return up to where a request of that size may fill the account.
+
+        An eighth is left to requests that are not large: else those that queue here would keep the
+        account full, and others that may not wait then would be closed for as long. A request that
+        fits in no other way may take all.
+        """
+        limit_bytes = self._memory.limit_bytes
+        left_bytes = limit_bytes - limit_bytes // 8
+        return left_bytes if size_bytes <= left_bytes else limit_bytes

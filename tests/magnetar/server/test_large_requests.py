@@ -175,3 +175,13 @@ async def test_a_request_larger_than_half_of_the_limit_is_decoded_where_there_is
     with pytest.raises(WireError):
         Request().begin(requests, 60, 90)
     assert (memory.undecoded_bytes, memory.waiting_bytes) == (0, 90)
+
+
+async def test_large_requests_leave_room_for_others_that_wait() -> None:
+    memory = RequestMemory(80_000)
+    requests = LargeRequests(memory)
+    assert Request().begin(requests, 100, 60_000)
+    waiting = Request()
+    assert not waiting.begin(requests, 100, 15_000)
+    assert memory.hold_waiting(10_000)
+    waiting.admission.close()
