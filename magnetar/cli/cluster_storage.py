@@ -64,12 +64,13 @@ def reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
     return reports_errors(run)
 
 
-def _open(url: str) -> Catalog:
-    """Return the catalog of a cluster, whose tables are there already."""
+def _open(url: str, *, makes_tables: bool = False) -> Catalog:
+    """Return the catalog of a cluster, whose tables are there already unless this makes them."""
     from magnetar.storage.catalog import Catalog
     from magnetar.storage.postgres_database import PostgresDatabase, Tables
 
-    return Catalog(None, is_shared=True, database=PostgresDatabase(url, tables=Tables.LEFT))
+    database = PostgresDatabase(url, tables=Tables.MADE if makes_tables else Tables.LEFT)
+    return Catalog(None, is_shared=True, database=database)
 
 
 @click.command("init", short_help="Make the tables of a cluster.")
@@ -81,11 +82,7 @@ def init(url: str) -> None:
     up to date while nodes of the older version live. This command does: these nodes run on, and
     cannot start again.
     """
-    from magnetar.storage.catalog import Catalog
-    from magnetar.storage.postgres_database import PostgresDatabase, Tables
-
-    database = PostgresDatabase(url, tables=Tables.MADE)
-    with closing(Catalog(None, is_shared=True, database=database)) as catalog:
+    with closing(_open(url, makes_tables=True)) as catalog:
         print(f"cluster {catalog.cluster_id()} is ready")
 
 

@@ -75,8 +75,7 @@ class Access:
 
         For questions that change nothing: one may be asked twice.
         """
-        with self._lock:
-            client = self._idle.pop() if self._idle else None
+        client = self._idle_one()
         if client is not None:
             try:
                 with self._kept(client):
@@ -91,10 +90,7 @@ class Access:
         The question is asked again without each such node. For pages, which show what the other
         nodes say. Not for what a change rests on.
         """
-        with self._lock:
-            client = self._idle.pop() if self._idle else None
-        if client is None:
-            client = self._another()
+        client = self._idle_one() or self._another()
         with self._kept(client):
             try:
                 return self._look(client, question)
@@ -146,9 +142,7 @@ class Access:
 
     def act(self, deed: Callable[[Client], T]) -> T:
         """Return what a deed answers. It is done over a new connection, and once."""
-        # A live page may go on to ask for a user who has logged out.
-        if self._is_closed:
-            raise NotLetIn("The session has ended: log in again.")
+        self._refuse_closed()
         with self._kept(self._new()) as client:
             return deed(client)
 
@@ -161,6 +155,16 @@ class Access:
         for client in idle:
             client.close()
 
+    def _refuse_closed(self) -> None:
+        """Raise NotLetIn where its login has ended: a live page may go on to ask."""
+        if self._is_closed:
+            raise NotLetIn("The session has ended: log in again.")
+
+    def _idle_one(self) -> Client | None:
+        """Take a client that waits for the next request, if one does."""
+        with self._lock:
+            return self._idle.pop() if self._idle else None
+
     def _new(self) -> Client:
         client = self._last = self._connect()
         self._timeout_s = client.timeout_s
@@ -168,8 +172,7 @@ class Access:
 
     def _another(self) -> Client:
         """Return one more client: by any node that is known, if the cluster has answered before."""
-        if self._is_closed:
-            raise NotLetIn("The session has ended: log in again.")
+        self._refuse_closed()
         if self._last is None:
             return self._new()
         left_out = self._left_out()
