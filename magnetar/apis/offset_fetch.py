@@ -4,21 +4,24 @@ Versions 1-10.  2: null topics ask for all of them; an error of the whole group.
 epoch.  6: flexible.  7: `require_stable`.  8: many groups in one request.  9: member id and epoch,
 which consumer groups check.  10: topic ids instead of names.
 
-Offset -1 where nothing is committed. With `require_stable` a partition that an open transaction
-may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
+What is asked of a group is looked up in one step, so a commit of several topics is seen whole or
+not at all. Offset -1 where nothing is committed. With `require_stable` a partition that an open
+transaction may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.apis.authorization import may, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
+from magnetar.runtime.group_offsets import Asked
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -100,19 +103,15 @@ async def _fetched(
             for name, offsets in everything.items()
             if may(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
         )
-    async for asked in services.turns.each(request.topics or ()):
-        if (
-            refused := _refused(services, context, asked.name, asked.partition_indexes)
-        ) is not None:
-            found.append((asked.name, refused))
-            continue
-        offsets = await services.groups.offsets.fetch(
-            request.group_id,
-            asked.name,
-            asked.partition_indexes,
-            require_stable=request.require_stable,
+    else:
+        named = [
+            _named(services, context, Asked(asked.name, asked.partition_indexes))
+            async for asked in services.turns.each(request.topics)
+        ]
+        offsets_of = await _offsets(services, request.group_id, named, request.require_stable)
+        found.extend(
+            (asked.name, offsets) for asked, offsets in zip(request.topics, offsets_of, strict=True)
         )
-        found.append((asked.name, offsets))
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -124,15 +123,47 @@ async def _fetched(
     )
 
 
-def _refused(
-    services: Services, context: RequestContext, topic: str, partitions: Sequence[int]
-) -> list[FetchedOffset] | None:
-    """Return the refusal of each partition of a topic that the client may not know of."""
+class _Named(NamedTuple):
+    """Partitions of a topic, as named by the client. Unless NONE, `code` refuses all of them."""
+
+    asked: Asked
+    code: ErrorCode = ErrorCode.NONE
+
+
+def _named(services: Services, context: RequestContext, asked: Asked) -> _Named:
+    """Refuse a topic that the client may not know of."""
     try:
-        require(services, context, Operation.DESCRIBE, Resource.TOPIC, topic)
+        require(services, context, Operation.DESCRIBE, Resource.TOPIC, asked.topic)
     except KafkaError as refusal:
-        return [FetchedOffset(index, error_code=refusal.code) for index in partitions]
-    return None
+        return _Named(asked, refusal.code)
+    return _Named(asked)
+
+
+def _named_by_id(
+    services: Services, context: RequestContext, topic_id: UUID, partitions: Sequence[int]
+) -> _Named:
+    topic = services.topics.by_id(topic_id)
+    if topic is None:
+        return _Named(Asked("", partitions, topic_id), ErrorCode.UNKNOWN_TOPIC_ID)
+    # Offsets are stored by name; the id is passed on, so that those of an earlier topic are left
+    # out.
+    return _named(services, context, Asked(topic.name, partitions, topic_id))
+
+
+async def _offsets(
+    services: Services, group_id: str, named: Sequence[_Named], require_stable: bool
+) -> list[list[FetchedOffset]]:
+    """Return the answers for each topic. What is not refused was committed at one moment."""
+    allowed = [each.asked for each in named if not each.code]
+    fetched = iter(
+        await services.groups.offsets.fetch(group_id, allowed, require_stable=require_stable)
+    )
+    return [
+        [FetchedOffset(index, error_code=code) for index in asked.partitions]
+        if code
+        else next(fetched)
+        async for asked, code in services.turns.each(named)
+    ]
 
 
 async def _group(
@@ -153,10 +184,9 @@ async def _group(
     if group.topics is None:
         topics = await _all_topics(services, context, group.group_id, require_stable, by_id)
     else:
-        topics = [
-            await _topic(services, context, group.group_id, asked, require_stable, by_id)
-            async for asked in services.turns.each(group.topics)
-        ]
+        topics = await _topics(
+            services, context, group.group_id, group.topics, require_stable, by_id
+        )
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
@@ -188,45 +218,29 @@ async def _all_topics(
     return topics
 
 
-async def _topic(
+async def _topics(
     services: Services,
     context: RequestContext,
     group_id: str,
-    asked: OffsetFetchRequestTopics,
+    topics: Sequence[OffsetFetchRequestTopics],
     require_stable: bool,
     by_id: bool,
-) -> OffsetFetchResponseTopics:
-    name = asked.name
-    if by_id:
-        topic = services.topics.by_id(asked.topic_id)
-        if topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_ID
-            unknown = [FetchedOffset(index, error_code=code) for index in asked.partition_indexes]
-            return OffsetFetchResponseTopics(
-                topic_id=asked.topic_id,
-                partitions=await _partitions(services, OffsetFetchResponsePartitions, unknown),
-            )
-        # Offsets are stored by name; the id is passed on, so that those of an earlier topic are
-        # left out.
-        name = topic.name
-    if (refused := _refused(services, context, name, asked.partition_indexes)) is not None:
-        return OffsetFetchResponseTopics(
-            name="" if by_id else name,
+) -> list[OffsetFetchResponseTopics]:
+    named = [
+        _named_by_id(services, context, asked.topic_id, asked.partition_indexes)
+        if by_id
+        else _named(services, context, Asked(asked.name, asked.partition_indexes))
+        async for asked in services.turns.each(topics)
+    ]
+    found = await _offsets(services, group_id, named, require_stable)
+    return [
+        OffsetFetchResponseTopics(
+            name=asked.name,
             topic_id=asked.topic_id,
-            partitions=await _partitions(services, OffsetFetchResponsePartitions, refused),
+            partitions=await _partitions(services, OffsetFetchResponsePartitions, offsets),
         )
-    offsets = await services.groups.offsets.fetch(
-        group_id,
-        name,
-        asked.partition_indexes,
-        require_stable=require_stable,
-        topic_id=asked.topic_id if by_id else NO_TOPIC_ID,
-    )
-    return OffsetFetchResponseTopics(
-        name="" if by_id else name,
-        topic_id=asked.topic_id,
-        partitions=await _partitions(services, OffsetFetchResponsePartitions, offsets),
-    )
+        async for asked, offsets in services.turns.each(list(zip(topics, found, strict=True)))
+    ]
 
 
 async def _partitions(

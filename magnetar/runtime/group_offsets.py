@@ -72,6 +72,15 @@ class Prepared(NamedTuple):
     """The bytes of the acceptable records; None: they are not made yet, or there are none."""
 
 
+class Asked(NamedTuple):
+    """Partitions of a topic, of which the offsets are asked for."""
+
+    topic: str
+    partitions: Sequence[int]
+    topic_id: UUID = NO_TOPIC_ID
+    """NO_TOPIC_ID: the topic that has this name now."""
+
+
 class GroupOffsets:
     """What groups commit and read."""
 
@@ -205,51 +214,49 @@ class GroupOffsets:
         check_fetch(self._shards.of(group_id).state, group_id, member_id, member_epoch)
 
     async def fetch(
-        self,
-        group_id: str,
-        topic: str,
-        partitions: Sequence[int],
-        *,
-        require_stable: bool,
-        topic_id: UUID = NO_TOPIC_ID,
-    ) -> list[FetchedOffset]:
-        """Return what the group has committed for these partitions of a topic.
+        self, group_id: str, asked: Sequence[Asked], *, require_stable: bool
+    ) -> list[list[FetchedOffset]]:
+        """Return what the group has committed for the partitions of each topic, at one moment.
 
         UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. An
         offset that was committed for a topic of that name but another id is left out.
         """
-        if len(partitions) > _FETCHED_AT_ONCE:
+        if sum(len(each.partitions) for each in asked) > _FETCHED_AT_ONCE:
             await self._turns.begin()
-        # Clients before OffsetFetch v10 name topics, not ids (KIP-848).
-        if topic_id == NO_TOPIC_ID:
-            topic_id = self._id_of(topic)
-        shard = self._shards.of(group_id)
-        found = shard.state.offsets.fetched(
-            group_id, topic, partitions, topic_id, require_stable=require_stable
-        )
-        # The end of now, not of the offsets' own records: a deletion may be the newest record.
-        await shard.durable(shard.log.log_end_offset)
-        return found
+        return await self._fetched(group_id, asked, require_stable)
 
     async def fetch_all(
         self, group_id: str, *, require_stable: bool
     ) -> dict[str, list[FetchedOffset]]:
         """Return everything the group has committed, by topic; as `fetch`."""
         await self._turns.begin()
-        shard = self._shards.of(group_id)
-        # All in one step: a transaction's offsets are committed together.
-        offsets = shard.state.offsets
-        found: dict[str, list[FetchedOffset]] = {}
+        offsets = self._shards.of(group_id).state.offsets
+        asked = []
         for topic in offsets.topics_of(group_id):
             topic_id = self._id_of(topic)
             # Else this was left by a deleted topic, whose name another topic has now.
-            partitions = offsets.partitions_of(group_id, topic, topic_id)
-            if partitions:
-                found[topic] = offsets.fetched(
-                    group_id, topic, partitions, topic_id, require_stable=require_stable
-                )
+            if partitions := offsets.partitions_of(group_id, topic, topic_id):
+                asked.append(Asked(topic, partitions, topic_id))
+        found = await self._fetched(group_id, asked, require_stable)
+        return {each.topic: offsets for each, offsets in zip(asked, found, strict=True)}
+
+    async def _fetched(
+        self, group_id: str, asked: Sequence[Asked], require_stable: bool
+    ) -> list[list[FetchedOffset]]:
+        shard = self._shards.of(group_id)
+        look_up = shard.state.offsets.look_up
+        # One step for all topics: one commit, or one transaction, may be for several.
+        found = [
+            (
+                look_up(group_id, topic, partitions, require_stable=require_stable),
+                # Clients before OffsetFetch v10 name topics, not ids (KIP-848).
+                self._id_of(topic) if topic_id == NO_TOPIC_ID else topic_id,
+            )
+            for topic, partitions, topic_id in asked
+        ]
+        # The end of now, not of the offsets' own records: a deletion may be the newest record.
         await shard.durable(shard.log.log_end_offset)
-        return found
+        return [looked_up.fetched(id_) async for looked_up, id_ in self._turns.each(found)]
 
     async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Return a code for each (topic, partition), once what was committed for it is gone, and

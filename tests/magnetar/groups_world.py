@@ -11,6 +11,7 @@ from coordinator.groups.offsets.store import FetchedOffset
 from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.config.broker import BrokerConfig
+from magnetar.runtime.group_offsets import Asked
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import PendingAcks
 from magnetar.runtime.turns import Turns
@@ -85,9 +86,11 @@ class GroupsWorld(World):
         return identity
 
     async def fetched(self, *, require_stable: bool = True) -> Sequence[FetchedOffset]:
-        return await self.until(
-            self.groups.offsets.fetch(GROUP, "a", PARTITIONS, require_stable=require_stable)
+        asked = [Asked("a", PARTITIONS)]
+        (found,) = await self.until(
+            self.groups.offsets.fetch(GROUP, asked, require_stable=require_stable)
         )
+        return found
 
     async def offset(self) -> int:
         """The committed offset, which is the same in both partitions, and stable."""

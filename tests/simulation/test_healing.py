@@ -14,6 +14,7 @@ from coordinator.transactions.healing import Remedy
 from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
 from logstore.partition.transaction_buffer import TransactionMarker
+from magnetar.runtime.group_offsets import Asked
 from tests.logstore.partitions import batch_of
 from tests.magnetar.committing import durably
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
@@ -141,7 +142,8 @@ def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> 
         assert await swept(world) == {Remedy.ABORT: 1}
         pending = world.broker.groups.shards.of("group").state.offsets.pending
         assert not pending.holds(OffsetKey("group", "in", 0))
-        (found,) = await world.broker.groups.offsets.fetch("group", "in", [0], require_stable=True)
+        asked = [Asked("in", [0])]
+        ((found,),) = await world.broker.groups.offsets.fetch("group", asked, require_stable=True)
         assert found.offset == -1
 
     tell(story)

@@ -11,6 +11,7 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
+from magnetar.runtime.group_offsets import Asked
 from tests.magnetar.committing import durably
 from tests.simulation.simulated_broker import World
 from tests.simulation.story import A0, A1, B0, begin, end, init, tell, values, write
@@ -36,8 +37,8 @@ async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> 
 
 
 async def stable_offset(world: World) -> int | ErrorCode:
-    (found,) = await world.broker.groups.offsets.fetch(
-        OFFSET.group_id, "in", [0], require_stable=True
+    ((found,),) = await world.broker.groups.offsets.fetch(
+        OFFSET.group_id, [Asked("in", [0])], require_stable=True
     )
     return found.error_code or found.offset
 

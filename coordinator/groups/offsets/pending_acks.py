@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 from uuid import UUID
 
@@ -100,6 +101,12 @@ class PendingAcks:
     def holds(self, key: OffsetKey) -> bool:
         """Return whether a transaction that has not ended may change this offset."""
         return key in self._holders
+
+    def holds_each(self, group_id: str, topic: str, partitions: Iterable[int]) -> list[bool]:
+        """Return `holds` for each of these partitions of a topic."""
+        # A key equals the tuple of its fields, and to make one runs as Python code.
+        keys = zip(repeat(group_id), repeat(topic), partitions, strict=False)
+        return list(map(self._holders.__contains__, keys))
 
     def held_by_another(
         self, key: OffsetKey, producer_id: int, producer_epoch: int

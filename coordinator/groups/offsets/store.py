@@ -6,8 +6,9 @@ until the log's end, as it was at the time of the read, is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 from uuid import UUID
 
@@ -31,6 +32,37 @@ class FetchedOffset(NamedTuple):
 
 
 _NOTHING = FetchedOffset(0)[1:]
+
+
+class LookedUp(NamedTuple):
+    """What a group had committed for partitions of a topic at one moment."""
+
+    partitions: Sequence[int]
+    stored: Sequence[Stored | None]
+    held: Sequence[bool] | None
+    """Whether an open transaction might change each of them; None: of no interest, or none."""
+
+    def fetched(self, topic_id: UUID) -> list[FetchedOffset]:
+        """Return OffsetFetch's answers. `topic_id` NO_TOPIC_ID: of any id.
+
+        An offset that an open transaction may change is answered with UNSTABLE_OFFSET_COMMIT
+        (KIP-447).
+        """
+        held = repeat(False) if self.held is None else self.held
+        found = []
+        for partition, stored, is_held in zip(self.partitions, self.stored, held, strict=False):
+            if is_held:
+                unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                found.append(FetchedOffset(partition, error_code=unstable))
+            elif stored is None or not stored.committed.is_of(topic_id):
+                # The constructor runs as Python code, which is slow: a request may ask for tens of
+                # thousands of partitions.
+                found.append(tuple.__new__(FetchedOffset, (partition, *_NOTHING)))
+            else:
+                found.append(
+                    tuple.__new__(FetchedOffset, (partition, *stored.committed[:3], ErrorCode.NONE))
+                )
+        return found
 
 
 @dataclass(slots=True)
@@ -78,38 +110,19 @@ class GroupOffsets:
         stored = self._stored(key)
         return None if stored is None else stored.committed
 
-    def fetched(
-        self,
-        group_id: str,
-        topic: str,
-        partitions: Iterable[int],
-        topic_id: UUID,
-        *,
-        require_stable: bool,
-    ) -> list[FetchedOffset]:
-        """Return OffsetFetch's answers for these partitions. `topic_id` NO_TOPIC_ID: of any id.
+    def look_up(
+        self, group_id: str, topic: str, partitions: Sequence[int], *, require_stable: bool
+    ) -> LookedUp:
+        """Return what is committed for these partitions of a topic now.
 
-        With `require_stable`, an offset that an open transaction may change is answered with
-        UNSTABLE_OFFSET_COMMIT (KIP-447).
+        Takes 20 ns a partition, and 0.3 us where `require_stable` and the group has pending acks:
+        so much can be looked up in one step, and answered later.
         """
         offsets = self._committed.get(group_id, {}).get(topic, {})
-        pending = self.pending
-        may_be_held = require_stable and pending.holds_any(group_id)
-        found = []
-        for partition in partitions:
-            stored = offsets.get(partition)
-            if may_be_held and pending.holds(OffsetKey(group_id, topic, partition)):
-                unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
-                found.append(FetchedOffset(partition, error_code=unstable))
-            elif stored is None or not stored.committed.is_of(topic_id):
-                # The constructor runs as Python code, which is slow: a request may ask for tens of
-                # thousands of partitions.
-                found.append(tuple.__new__(FetchedOffset, (partition, *_NOTHING)))
-            else:
-                found.append(
-                    tuple.__new__(FetchedOffset, (partition, *stored.committed[:3], ErrorCode.NONE))
-                )
-        return found
+        held = None
+        if require_stable and self.pending.holds_any(group_id):
+            held = self.pending.holds_each(group_id, topic, partitions)
+        return LookedUp(partitions, list(map(offsets.get, partitions)), held)
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Yield the group's committed offsets, sorted by topic and partition."""

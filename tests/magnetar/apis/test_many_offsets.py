@@ -11,6 +11,7 @@ import pytest
 from coordinator.groups.records import ShardRecord, encode
 from coordinator.groups.shard import GroupShard
 from magnetar.broker import Broker
+from magnetar.runtime.group_offsets import Asked
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
@@ -44,7 +45,8 @@ def codes(answer: OffsetCommitResponse) -> list[int]:
 
 async def committed(broker: Broker, count: int = COUNT) -> set[int]:
     """Return the offsets that the first partitions of "many" have."""
-    found = await broker.groups.offsets.fetch("g", "many", range(count), require_stable=False)
+    asked = [Asked("many", range(count))]
+    (found,) = await broker.groups.offsets.fetch("g", asked, require_stable=False)
     return {each.offset for each in found}
 
 

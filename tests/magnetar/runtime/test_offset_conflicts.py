@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from magnetar.broker import Broker
+from magnetar.runtime.group_offsets import Asked
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
@@ -50,7 +51,8 @@ async def test_the_same_offset_in_two_transactions(
     assert await first.end(commit=True) == ErrorCode.NONE
     assert await second.send_offset("group", 8, version) == ErrorCode.NONE
     assert await second.end(commit=True) == ErrorCode.NONE
-    (found,) = await broker.groups.offsets.fetch("group", "a", [0], require_stable=True)
+    asked = [Asked("a", [0])]
+    ((found,),) = await broker.groups.offsets.fetch("group", asked, require_stable=True)
     assert found.offset == 8
 
 

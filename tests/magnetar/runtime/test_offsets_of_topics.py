@@ -12,6 +12,7 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.broker import Broker
+from magnetar.runtime.group_offsets import Asked
 from tests.magnetar.committing import durably
 
 GROUP = "group"
@@ -26,7 +27,8 @@ async def commit(broker: Broker, topic_id: UUID, offset: int) -> None:
 
 
 async def fetched(broker: Broker) -> list[int]:
-    found = await broker.groups.offsets.fetch(GROUP, "orders", (0, 1), require_stable=False)
+    asked = [Asked("orders", (0, 1))]
+    (found,) = await broker.groups.offsets.fetch(GROUP, asked, require_stable=False)
     return [each.offset for each in found]
 
 
