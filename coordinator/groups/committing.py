@@ -90,30 +90,28 @@ def decide_commit(
 def decide_commit_in_transaction(
     shard: GroupShard,
     committer: Committer,
-    commits: Sequence[Commit],
-    metadata_units_max: int,
+    acceptable: CommitDecision,
     producer: tuple[int, int],
     *,
     knows_group_not_found: bool,
     detects_conflicts: bool,
 ) -> CommitDecision:
-    """Return the records that become pending acks of `producer`, (producer id, producer epoch).
+    """Return the `acceptable` commits, to be pending acks of `producer`, (producer id, epoch).
 
     Refuses as `decide_commit` does, and with `detects_conflicts` also as `check_conflicts` does.
     """
     # In a transaction too a zombie is fenced by its generation (KIP-447).
-    decision = acceptable(committer.group_id, commits, metadata_units_max)
     _check_committer(
         shard,
         committer,
-        decision.records,
+        acceptable.records,
         transactional=True,
         knows_group_not_found=knows_group_not_found,
     )
     if detects_conflicts:
-        keys = [record.key for record in decision.records]
+        keys = [record.key for record in acceptable.records]
         check_conflicts(shard.offsets.pending, *producer, keys)
-    return decision
+    return acceptable
 
 
 def keep_alive(shard: GroupShard, committer: Committer, now_ms: int) -> int | None:

@@ -5,6 +5,7 @@ consumer that is no member any more (KIP-447).  4: may answer TRANSACTION_ABORTA
 partition is added to the transaction here, no AddOffsetsToTxn before (KIP-890).  6: topic ids
 instead of names, GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (before: ILLEGAL_GENERATION; KIP-1319).
 
+A large commit is prepared in a thread, as that of OffsetCommit.
 Refused unless the coordinator holds this producer's ongoing transaction with the group's partition
 of `__consumer_offsets` in it. Answers when the offsets are pending, durably; they are visible when
 the transaction's marker is; COORDINATOR_NOT_AVAILABLE after `offsets.commit.timeout.ms`.
@@ -14,8 +15,9 @@ refused: TRANSACTION_ABORTABLE, up to version 3 ILLEGAL_GENERATION.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from coordinator.groups.classic.requests import check_group_id
 from coordinator.groups.committing import Commit, Committer
@@ -24,7 +26,7 @@ from coordinator.groups.offsets.pending_acks import conflict_code
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Each, Whole
-from magnetar.apis.committed_topics import find_topic, joined
+from magnetar.apis.committed_topics import Found, find_topic, joined
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import (
@@ -33,8 +35,9 @@ from magnetar.apis.transaction_versions import (
 )
 from magnetar.runtime.batch_checks import Steps
 from magnetar.runtime.delayed_response import DelayedResponse, when_durable
-from magnetar.runtime.group_offsets import Committed
+from magnetar.runtime.group_offsets import Committed, Prepared
 from magnetar.runtime.holds_elsewhere import HoldsElsewhere
+from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -64,11 +67,65 @@ _GROUP_NOT_FOUND_SINCE = _TOPIC_IDS_SINCE = 6
 def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Handled:
-    services.groups.offsets.check_size(request.group_id, request.topics)
+    count = services.groups.offsets.check_size(request.group_id, request.topics)
+    # The dispatcher runs no other request of a connection beside one so large: their order stays.
+    if count > ELEMENTS_AT_ONCE:
+        return _commit_large(services, request, context)
+    return _hold_and_commit(services, request, context, None)
+
+
+class _Read(NamedTuple):
+    """A request, as far as no group is asked."""
+
+    found: Sequence[Found]
+    """The topics that it names."""
+    commits: list[Commit]
+    accepted: list[TxnOffsetCommitResponsePartition]
+    """Where the code of each commit goes, by position."""
+    response: TxnOffsetCommitResponse
+    prepared: Prepared | None = None
+
+    def answer(self, codes: Sequence[ErrorCode]) -> None:
+        """Answer with a code for each commit."""
+        for result, code in zip(self.accepted, codes, strict=True):
+            result.error_code = code
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer each commit with `code`. Partitions that do not exist keep theirs."""
+        self.answer([code] * len(self.commits))
+
+
+async def _commit_large(
+    services: Services, request: TxnOffsetCommitRequest, context: RequestContext
+) -> Message | DelayedResponse | None:
+    """Commit many offsets at once, in a step that does only what has to be one step."""
+    by_id = context.version >= _TOPIC_IDS_SINCE
+    found = [
+        find_topic(services, asked, by_id=by_id)
+        async for asked in services.turns.each(request.topics)
+    ]
+
+    def prepare() -> _Read:
+        read = _read(request, found, context.now_ms)
+        prepared = services.groups.offsets.prepare(request.group_id, read.commits)
+        return read._replace(prepared=prepared)
+
+    read = await LARGE_MESSAGES.run(prepare)
+    await services.turns.begin()
+    handled = _hold_and_commit(services, request, context, read)
+    return await handled if isinstance(handled, Coroutine) else handled
+
+
+def _hold_and_commit(
+    services: Services,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    read: _Read | None,
+) -> Handled:
     elsewhere = services.holds_elsewhere
     if elsewhere is None or not elsewhere.is_elsewhere(request.transactional_id):
-        return _commit(services, request, context, None)
-    asking = _Asking(services, request, context, elsewhere)
+        return _commit(services, request, context, read, None)
+    asking = _Asking(services, request, context, read, elsewhere)
     steps, checks, connection = asking.steps(), services.batch_checks, context.connection
     wait = None
     if connection not in checks.queues:
@@ -89,11 +146,13 @@ class _Asking:
         services: Services,
         request: TxnOffsetCommitRequest,
         context: RequestContext,
+        read: _Read | None,
         elsewhere: HoldsElsewhere,
     ) -> None:
         self._services = services
         self._request = request
         self._context = context
+        self._read = read
         self._elsewhere = elsewhere
         self._refusal: KafkaError | None = None
 
@@ -122,25 +181,15 @@ class _Asking:
 
     def respond(self) -> Message | DelayedResponse:
         """Make the offsets pending. In the step in which `steps` ends."""
-        return _commit(self._services, self._request, self._context, self._refusal)
+        return _commit(self._services, self._request, self._context, self._read, self._refusal)
 
 
-def _commit(
-    services: Services,
-    request: TxnOffsetCommitRequest,
-    context: RequestContext,
-    refusal_before: KafkaError | None,
-) -> Message | DelayedResponse:
-    """Make the offsets pending; the answer is for when that is durable.
-
-    `refusal_before`: what every offset is refused with, if anything.
-    """
+def _read(request: TxnOffsetCommitRequest, found: Sequence[Found], now_ms: int) -> _Read:
+    """Return the commits for partitions that exist. For any thread."""
     commits: list[Commit] = []
     accepted: list[TxnOffsetCommitResponsePartition] = []
     topics = []
-    by_id = context.version >= _TOPIC_IDS_SINCE
-    for asked in request.topics:
-        topic, missing = find_topic(services, asked, by_id=by_id)
+    for asked, (topic, missing) in zip(request.topics, found, strict=True):
         results = []
         for partition in asked.partitions:
             index = partition.partition_index
@@ -149,13 +198,12 @@ def _commit(
             if topic is None or not 0 <= index < len(topic.partitions):
                 result.error_code = missing
                 continue
-            # In the order of `commits`: the codes come back by position.
             accepted.append(result)
             offset = CommittedOffset(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
                 partition.committed_metadata or "",
-                context.now_ms,
+                now_ms,
                 topic_id=topic.id,
             )
             commits.append((topic.name, index, offset))
@@ -164,36 +212,52 @@ def _commit(
                 name=asked.name, topic_id=asked.topic_id, partitions=results
             )
         )
-    response = TxnOffsetCommitResponse(topics=joined(topics))
-    if not commits:
-        return response
+    return _Read(found, commits, accepted, TxnOffsetCommitResponse(topics=joined(topics)))
 
-    def answer(codes: Sequence[ErrorCode]) -> None:
-        for result, code in zip(accepted, codes, strict=True):
-            result.error_code = code
 
+def _commit(
+    services: Services,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
+    read_before: _Read | None,
+    refusal_before: KafkaError | None,
+) -> Message | DelayedResponse:
+    """Make the offsets pending in this step; the answer is for when that is durable.
+
+    `read_before`: the request, where it was read in a thread. `refusal_before`: what every offset
+    is refused with, if anything.
+    """
+    by_id = context.version >= _TOPIC_IDS_SINCE
+    found = [find_topic(services, asked, by_id=by_id) for asked in request.topics]
+    read = read_before
+    # A topic that has gone meanwhile has no offsets any more: its own went with it.
+    if read is None or any(
+        topic is not before for (topic, _), (before, _) in zip(found, read.found, strict=True)
+    ):
+        read = _read(request, found, context.now_ms)
+    if not read.commits:
+        return read.response
     is_abortable_known = context.version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
     try:
-        committed, held = _commit_all(services, request, commits, context.version, refusal_before)
+        committed, held = _commit_all(services, request, read, context.version, refusal_before)
     except KafkaError as refusal:
         log_refused_request(services, context, request, refusal)
-        code = conflict_code(refusal.code, is_abortable_known=is_abortable_known)
-        answer([code] * len(commits))
-        return response
-    answer(committed.codes)
+        read.refuse(conflict_code(refusal.code, is_abortable_known=is_abortable_known))
+        return read.response
+    read.answer(committed.codes)
     return when_durable(
-        response,
+        read.response,
         # The add was appended in the step of the offsets: mostly one sync makes both durable.
         [(committed.log, committed.end_offset), *held],
         services.groups.offsets.commit_timeout_s,
-        lambda: answer([ErrorCode.COORDINATOR_NOT_AVAILABLE] * len(commits)),
+        partial(read.refuse, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     )
 
 
 def _commit_all(
     services: Services,
     request: TxnOffsetCommitRequest,
-    commits: list[Commit],
+    read: _Read,
     version: int,
     refusal_before: KafkaError | None,
 ) -> tuple[Committed, list[tuple[PartitionLog, int]]]:
@@ -210,13 +274,16 @@ def _commit_all(
     check_group_id(request.group_id)
     held = _hold(services, request, version)
     # No await between the two: the transaction is ongoing when its offsets become pending.
-    committed = services.groups.offsets.commit_in_transaction(
-        committer,
-        request.producer_id,
-        request.producer_epoch,
-        commits,
-        knows_group_not_found=version >= _GROUP_NOT_FOUND_SINCE,
-    )
+    offsets, producer = services.groups.offsets, (request.producer_id, request.producer_epoch)
+    knows = version >= _GROUP_NOT_FOUND_SINCE
+    if read.prepared is None:
+        committed = offsets.commit_in_transaction(
+            committer, *producer, read.commits, knows_group_not_found=knows
+        )
+    else:
+        committed = offsets.commit_prepared_in_transaction(
+            committer, *producer, read.prepared, knows_group_not_found=knows
+        )
     return committed, held
 
 

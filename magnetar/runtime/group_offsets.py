@@ -187,21 +187,45 @@ class GroupOffsets:
         decide what becomes of them. Refuses as `commit`, with INVALID_PRODUCER_EPOCH, and, where
         that is switched on, as `check_conflicts`.
         """
+        units_max = self._config.offset_metadata_max_bytes
+        prepared = Prepared(acceptable(committer.group_id, commits, units_max))
+        return self.commit_prepared_in_transaction(
+            committer,
+            producer_id,
+            producer_epoch,
+            prepared,
+            knows_group_not_found=knows_group_not_found,
+        )
+
+    def commit_prepared_in_transaction(
+        self,
+        committer: Committer,
+        producer_id: int,
+        producer_epoch: int,
+        prepared: Prepared,
+        *,
+        knows_group_not_found: bool,
+    ) -> Committed:
+        """As `commit_in_transaction`, of commits that were prepared before this step."""
         check_group_id(committer.group_id)
         shard = self._shards.of(committer.group_id)
         self._shards.check_count(committer.group_id, shard.state)
-        now_ms = self._clock.steady_ms()
         decision = decide_commit_in_transaction(
             shard.state,
             committer,
-            commits,
-            self._config.offset_metadata_max_bytes,
+            prepared.acceptable,
             (producer_id, producer_epoch),
             knows_group_not_found=knows_group_not_found,
             detects_conflicts=self._config.transaction_offset_conflict_detection_enable,
         )
         try:
-            end_offset = shard.append_pending(decision.records, producer_id, producer_epoch, now_ms)
+            end_offset = shard.append_pending(
+                decision.records,
+                producer_id,
+                producer_epoch,
+                self._clock.steady_ms(),
+                encoded=prepared.encoded,
+            )
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
         return Committed(decision.answer, shard.log, end_offset)

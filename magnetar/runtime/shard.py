@@ -167,18 +167,27 @@ class RunningShard(Generic[StateT, RecordT]):
         return self.append(records[first:], now_ms, encoded=encoded[first:])
 
     def append_pending(
-        self, records: Sequence[RecordT], producer_id: int, producer_epoch: int, now_ms: int
+        self,
+        records: Sequence[RecordT],
+        producer_id: int,
+        producer_epoch: int,
+        now_ms: int,
+        *,
+        encoded: Sequence[SimpleRecord] | EncodedRecords | None = None,
     ) -> int:
         """Append records as a batch of the producer's transaction; return the end offset to await.
 
-        Raises INVALID_PRODUCER_EPOCH, MESSAGE_TOO_LARGE, and nothing has happened.
+        Raises INVALID_PRODUCER_EPOCH, MESSAGE_TOO_LARGE, and nothing has happened. `encoded` is as
+        in `append`.
         """
         base_offset = self.log.log_end_offset
         if not records:
             return base_offset
         encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
+        if encoded is None:
+            encoded = [encode(record, now_ms, bytes_max) for record in records]
         appended = self.log.append_records(
-            [encode(record, now_ms, bytes_max) for record in records],
+            encoded,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_transactional=True,

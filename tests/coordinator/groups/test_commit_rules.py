@@ -138,20 +138,18 @@ def test_a_group_that_does_not_exist_has_no_generations(
 ) -> None:
     shard = GroupShard(driver.limits)
     committer = Committer(group_id="group", member_id="m", generation_id=generation_id)
-    commits = [("topic", 0, CommittedOffset(1))]
+    accepted = acceptable("group", [("topic", 0, CommittedOffset(1))], 100)
     try:
         if transactional:
             decide_commit_in_transaction(
                 shard,
                 committer,
-                commits,
-                100,
+                accepted,
                 (1, 0),
                 knows_group_not_found=knows,
                 detects_conflicts=False,
             )
         else:
-            accepted = acceptable("group", commits, 100)
             decide_commit(shard, committer, accepted, knows_group_not_found=knows)
     except KafkaError as refusal:
         assert refusal.code is code

@@ -1,4 +1,4 @@
-"""OffsetCommit of thousands of offsets: one batch, in its order, and no long step of the loop."""
+"""Commits of thousands of offsets: one batch, in its order, and no long step of the loop."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ from magnetar.broker import Broker
 from magnetar.runtime.group_offsets import Asked
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from tests.magnetar.conftest import RawClient
+from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
 from wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+)
+from wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -38,7 +45,32 @@ def commit(offset: int, count: int = COUNT, metadata: str = "") -> OffsetCommitR
     return OffsetCommitRequest(group_id="g", topics=[topic])
 
 
-def codes(answer: OffsetCommitResponse) -> list[int]:
+def pending(producer: RawProducer, offset: int) -> TxnOffsetCommitRequest:
+    """Return `commit` in the producer's transaction, with too much metadata for the last one."""
+    topics = [
+        TxnOffsetCommitRequestTopic(
+            name=topic.name,
+            partitions=[
+                TxnOffsetCommitRequestPartition(
+                    partition_index=each.partition_index,
+                    committed_offset=each.committed_offset,
+                    committed_metadata=each.committed_metadata,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in commit(offset, metadata="x" * 5000).topics
+    ]
+    return TxnOffsetCommitRequest(
+        transactional_id=producer.transactional_id,
+        group_id="g",
+        producer_id=producer.identity.producer_id,
+        producer_epoch=producer.identity.producer_epoch,
+        topics=topics,
+    )
+
+
+def codes(answer: OffsetCommitResponse | TxnOffsetCommitResponse) -> list[int]:
     (topic,) = answer.topics
     return [partition.error_code for partition in topic.partitions]
 
@@ -50,10 +82,9 @@ async def committed(broker: Broker, count: int = COUNT) -> set[int]:
     return {each.offset for each in found}
 
 
-async def test_the_event_loop_makes_no_record_of_a_large_commit(
-    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 9,000 offsets one step of the loop took 53 ms."""
+@pytest.fixture
+def makers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The threads that make records of groups."""
     makers: set[int] = set()
 
     def watched(record: ShardRecord) -> Any:
@@ -61,12 +92,40 @@ async def test_the_event_loop_makes_no_record_of_a_large_commit(
         return encode(record)
 
     monkeypatch.setattr("magnetar.runtime.group_shards.encode", watched)
+    return makers
+
+
+async def test_the_event_loop_makes_no_record_of_a_large_commit(
+    broker: Broker, client: RawClient, makers: set[int]
+) -> None:
+    """Of 9,000 offsets one step of the loop took 53 ms."""
     broker.topics.create("many", COUNT)
     answer = await client.ask(commit(5), VERSION, OffsetCommitResponse)
     assert codes(answer) == [0] * COUNT
     assert makers
     assert threading.get_ident() not in makers
     assert await committed(broker) == {5}
+
+
+async def test_the_event_loop_makes_no_record_of_a_large_commit_in_a_transaction(
+    broker: Broker, client: RawClient, makers: set[int]
+) -> None:
+    """Of 9,000 offsets one step of the loop took 35 ms."""
+    broker.topics.create("many", COUNT)
+    producer = RawProducer(client, "producer")
+    assert await producer.init() == ErrorCode.NONE
+    makers.clear()
+    answer = await client.ask(pending(producer, 5), 5, TxnOffsetCommitResponse)
+    assert codes(answer) == [0] * (COUNT - 1) + [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert makers
+    assert threading.get_ident() not in makers
+    assert await committed(broker) == {-1}
+    assert await producer.end(commit=True) == ErrorCode.NONE
+    assert await committed(broker) == {5, -1}
+    log = broker.groups.shards.of("g").log
+    data, marker = sorted({header for header, _ in log.reader.iterate_records_from(0)})
+    assert (data.record_count, data.is_transactional) == (COUNT - 1, True)
+    assert marker.is_control
 
 
 async def test_a_large_commit_is_one_batch(broker: Broker, client: RawClient) -> None:
@@ -94,10 +153,9 @@ async def test_commits_of_a_connection_stay_in_order_around_a_large_one(
 ORDER = [(1, 1), (2, COUNT), (3, COUNT), (4, 1)]
 
 
-async def test_a_topic_that_goes_while_its_commit_is_prepared_gets_no_offsets(
-    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker.topics.create("many", COUNT)
+@pytest.fixture
+def deleted_meanwhile(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topic "many" goes while a commit is prepared."""
     run = LARGE_MESSAGES.run
 
     async def deleted_meanwhile(work: Callable[[], Any]) -> Any:
@@ -108,7 +166,27 @@ async def test_a_topic_that_goes_while_its_commit_is_prepared_gets_no_offsets(
         return done
 
     monkeypatch.setattr(LARGE_MESSAGES, "run", deleted_meanwhile)
+
+
+@pytest.mark.usefixtures("deleted_meanwhile")
+async def test_a_topic_that_goes_while_its_commit_is_prepared_gets_no_offsets(
+    broker: Broker, client: RawClient
+) -> None:
+    broker.topics.create("many", COUNT)
     answer = await client.ask(commit(5), VERSION, OffsetCommitResponse)
+    assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * COUNT
+    state: GroupShard = broker.groups.shards.of("g").state
+    assert not state.exists("g")
+
+
+@pytest.mark.usefixtures("deleted_meanwhile")
+async def test_a_topic_that_goes_meanwhile_gets_no_offsets_of_a_transaction(
+    broker: Broker, client: RawClient
+) -> None:
+    broker.topics.create("many", COUNT)
+    producer = RawProducer(client, "producer")
+    assert await producer.init() == ErrorCode.NONE
+    answer = await client.ask(pending(producer, 5), 5, TxnOffsetCommitResponse)
     assert codes(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * COUNT
     state: GroupShard = broker.groups.shards.of("g").state
     assert not state.exists("g")

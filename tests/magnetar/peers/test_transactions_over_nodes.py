@@ -99,6 +99,22 @@ async def test_a_commit_that_has_returned_is_visible_on_every_node(
 
 
 @pytest.mark.parametrize("version", [V1, V2])
+async def test_many_offsets_wait_for_the_answer_of_another_node(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """They are prepared in a thread before."""
+    monkeypatch.setattr("magnetar.apis.txn_offset_commit.ELEMENTS_AT_ONCE", 0)
+    client = Client(nodes, 0, version)
+    await client.init()
+    assert await client.send_offset(1, 17) == ErrorCode.NONE
+    assert await client.send_offset(1, 18) == ErrorCode.NONE
+    assert await client.end(commit=True) == ErrorCode.NONE
+    assert await committed_offset(nodes, 1) == 18
+    code = await client.send_offset(1, 99, adds=False)
+    assert code == (ErrorCode.INVALID_TXN_STATE if version == V1 else ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
 async def test_an_abort_takes_back_what_every_node_got(nodes: NodesInOne, version: int) -> None:
     client = Client(nodes, 0, version)
     await client.init()
