@@ -5,7 +5,10 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
@@ -24,7 +27,6 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs Kafka's command line tools one after another in one JVM, whose start costs more than a tool.
@@ -80,22 +82,20 @@ public final class ToolBox {
     private static final List<Thread> HOOKS = new ArrayList<>();
     private static final long HOOK_PATIENCE_MS = 30_000;
     private static final String SOURCE = ".java";
+    /** What Kafka's classes end the process with, before 4.4 and since. */
+    private static final List<String> EXITS = List.of(
+        "org.apache.kafka.common.utils.Exit", "org.apache.kafka.common.utils.internals.Exit");
     private static Path programs;
     private static Integer status;
 
-    public static void main(String[] args) throws IOException {
+    public static void main(String[] args) throws IOException, ReflectiveOperationException {
         programs = Path.of(args[0]);
         BufferedReader calls =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         PrintStream answers = System.out;
-        Exit.Procedure end = (code, message) -> {
-            // The first one counts: a tool may take it for a failure, and end once more.
-            status = status == null ? code : status;
-            throw new Ended();
-        };
-        Exit.setExitProcedure(end);
-        Exit.setHaltProcedure(end);
-        Exit.setShutdownHookAdder((name, runnable) -> HOOKS.add(new Thread(runnable, name)));
+        for (String exit : EXITS) {
+            takeOver(exit);
+        }
         for (String line = calls.readLine(); line != null; line = calls.readLine()) {
             String[] call = Arrays.stream(line.split(" ", -1)).map(ToolBox::decode)
                 .toArray(String[]::new);
@@ -112,6 +112,32 @@ public final class ToolBox {
             answers.println((status == null ? 0 : status) + " " + encode(output) + " "
                 + encode(errors));
             answers.flush();
+        }
+    }
+
+    /** Let what ends the process end the tool, if these Kafkas have the class. */
+    private static void takeOver(String name) throws ReflectiveOperationException {
+        Class<?> exit;
+        try {
+            exit = Class.forName(name);
+        } catch (ClassNotFoundException absent) {
+            return;
+        }
+        InvocationHandler end = (proxy, method, arguments) -> {
+            // The first one counts: a tool may take it for a failure, and end once more.
+            status = status == null ? (Integer) arguments[0] : status;
+            throw new Ended();
+        };
+        InvocationHandler keep = (proxy, method, arguments) ->
+            HOOKS.add(new Thread((Runnable) arguments[1], (String) arguments[0]));
+        Map<String, InvocationHandler> handlers = Map.of(
+            "setExitProcedure", end, "setHaltProcedure", end, "setShutdownHookAdder", keep);
+        for (Method method : exit.getMethods()) {
+            InvocationHandler handler = handlers.get(method.getName());
+            if (handler != null) {
+                method.invoke(null, Proxy.newProxyInstance(
+                    exit.getClassLoader(), method.getParameterTypes(), handler));
+            }
         }
     }
 

@@ -20,7 +20,6 @@ from compat_tests.brokers import Broker, make_broker
 from compat_tests.raw import Closed, Connection, batch
 from compat_tests.waiting import eventually
 
-CONFIGS = "kafka.admin.ConfigCommand"
 TIMEOUT_S = 60.0
 THROTTLING_QUOTA_EXCEEDED = 89
 #: Raw connections call themselves so.
@@ -60,7 +59,7 @@ class Quota:
         self._alter("--delete-config", self._key)
 
     def _alter(self, *change: str) -> None:
-        ended = tool_box.call(CONFIGS, *self._arguments, *change)
+        ended = tool_box.call(tool_box.CONFIGS, *self._arguments, *change)
         assert ended.status == 0, ended.errors
         # Kafka's broker hears of it milliseconds after the answer, and no request shows whether it
         # has: the quota that counts is seen only by being throttled.

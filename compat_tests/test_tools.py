@@ -20,9 +20,7 @@ from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.confluent_client import producer, send
 from compat_tests.conftest import MakeName, MakeTopic
-from compat_tests.tool_box import Ended
-
-CONFIGS = "kafka.admin.ConfigCommand"
+from compat_tests.tool_box import CONFIGS, Ended
 
 
 class Tools:

@@ -28,6 +28,8 @@ _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
 _OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 #: The box's own: bootstrap servers, topic, isolation level.
 READ_TO_END = "ReadToEnd"
+#: The tool behind kafka-configs: of the broker's jar before Kafka 4.4, one of Kafka's tools since.
+CONFIGS = "kafka.admin.ConfigCommand"
 _TOOLS = "org.apache.kafka.tools."
 
 
