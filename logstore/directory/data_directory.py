@@ -32,7 +32,8 @@ from wire.types import uuid_text
 #: A partition: its topic and its number.
 Key = tuple[str, int]
 
-_LOCK = ".lock"
+#: The file that is locked while a process has a data directory, as in Kafka.
+LOCK = ".lock"
 #: The directory of KRaft's own log, which lies among the topics' in a directory of Kafka's.
 _KRAFT_LOG = "__cluster_metadata"
 
@@ -94,7 +95,7 @@ class DataDirectory:
         for directory in unsynced:
             self._files.sync_directory(directory or ".")
         try:
-            self._unlock = self._files.lock(f"{self.path}/{_LOCK}")
+            self._unlock = self._files.lock(f"{self.path}/{LOCK}")
         except BlockingIOError:
             raise DirectoryInUse(f"{self.path} is in use by another process") from None
 

@@ -18,7 +18,7 @@ from logstore.segments.findings import Finding, Severity
 from magnetar.checking.directory_check import DirectoryCheck, Shared
 from magnetar.checking.repair import Repair
 from magnetar.storage.open_files import logs_max
-from magnetar.storage.placing import NODES, node_directories, whole_of
+from magnetar.storage.placing import NODES, node_directories, refusal_of_part
 from magnetar.storage.sqlite_database import FILE_NAME
 
 Watch = Callable[[int], None]
@@ -89,9 +89,8 @@ def _held(path: Path) -> Iterator[tuple[DiskFiles, list[str]]]:
         for each in path.iterdir()
     ):
         raise NotCheckable(f"{path} is no data directory: it has no catalog and no partition.")
-    if (whole := whole_of(path)) is not None:
-        # What is open on one node, another may coordinate: no directory tells of it alone.
-        raise NotCheckable(f"{path} is the directory of one of several nodes. Name {whole}.")
+    if (refusal := refusal_of_part(path)) is not None:
+        raise NotCheckable(refusal)
     directories = ["", *(f"{NODES}/{each.name}/" for each in node_directories(path))]
     files = DiskFiles(str(path), open_max=logs_max())
     with ExitStack() as held:

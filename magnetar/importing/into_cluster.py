@@ -21,7 +21,7 @@ from magnetar.importing.still_logs import StillLog, parts, size_bytes, still_log
 from magnetar.storage import catalog_contents
 from magnetar.storage.catalog_contents import Contents
 from magnetar.storage.database import Queries
-from magnetar.storage.placing import node_directories, whole_of
+from magnetar.storage.placing import node_directories, refusal_of_part
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.sqlite_database import FILE_NAME, SqliteDatabase
 
@@ -51,8 +51,8 @@ def import_into_cluster(data_dir: Path, url: str, node_id: int, progress: Progre
 
     Raises ImportRefused, CatalogFailure, CatalogUnavailable, OSError.
     """
-    if (whole := whole_of(data_dir)) is not None:
-        raise ImportRefused(f"{data_dir} is the directory of one of several nodes. Name {whole}.")
+    if (refusal := refusal_of_part(data_dir)) is not None:
+        raise ImportRefused(refusal)
     if not (data_dir / FILE_NAME).exists():
         raise ImportRefused(
             f"{data_dir} has no catalog: it is no data directory of magnetar. A directory of Kafka"

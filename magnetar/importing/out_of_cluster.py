@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from logstore.directory.data_directory import partition_name
+from logstore.directory.data_directory import LOCK, partition_name
 from logstore.disk.checkpoints import (
     CLEANER_OFFSETS,
     LOG_START_OFFSETS,
@@ -35,7 +35,7 @@ from logstore.remote.remote_ledger import MOVED_ONCE, MOVED_TO
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from magnetar.config.load import ConfigError
 from magnetar.importing.into_cluster import Copied, Progress, run_with_store
-from magnetar.importing.source import LOCK, ImportRefused
+from magnetar.importing.source import ImportRefused
 from magnetar.importing.staging import sync
 from magnetar.importing.still_logs import EXPORTED, encode_exported
 from magnetar.storage import catalog_contents

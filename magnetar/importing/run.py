@@ -12,7 +12,7 @@ from magnetar.importing.source import ImportRefused, Source, held, read_sources
 from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.placing import node_directories, whole_of
+from magnetar.storage.placing import node_directories, refusal_of_part
 from magnetar.storage.segment_files import segments
 from magnetar.storage.sqlite_database import FILE_NAME
 
@@ -51,8 +51,8 @@ def import_directories(
             f"{data_dir} is both source and target. To go on in Kafka's own directory,"
             " `magnetar serve` adopts its topics."
         )
-    if (whole := whole_of(data_dir)) is not None:
-        raise ImportRefused(f"{data_dir} is the directory of one of several nodes. Name {whole}.")
+    if (refusal := refusal_of_part(data_dir)) is not None:
+        raise ImportRefused(refusal)
     # The sources first, and for the whole import: a broker that starts meanwhile would write to the
     # logs that are read.
     with ExitStack() as locks:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from logstore.directory.data_directory import split_partition_name
+from logstore.directory.data_directory import LOCK, split_partition_name
 from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
@@ -31,7 +31,6 @@ from magnetar.importing.metadata_log import ClusterMetadata, read_cluster_metada
 from magnetar.storage.topic_names import METADATA_DIRECTORY
 from wire.errors import WireError
 
-LOCK = ".lock"
 #: The suffix of files of an interrupted compaction, which a start of Kafka completes.
 _SWAP = ".swap"
 

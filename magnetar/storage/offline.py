@@ -10,13 +10,13 @@ import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
+from logstore.directory.data_directory import LOCK
 from logstore.disk.files import lock_file
 from magnetar.security.scram import credential, salted_password
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.placing import whole_of
+from magnetar.storage.placing import refusal_of_part
 from magnetar.storage.scram_credentials import ScramCredentials
 
-_LOCK = ".lock"
 _SALT_BYTES = 20
 
 
@@ -31,11 +31,11 @@ def set_password(
 
     Raises InUse, CatalogFailure, and KafkaError for one user too many.
     """
-    if (whole := whole_of(directory)) is not None:
-        raise InUse(f"{directory} is the directory of one of several nodes. Name {whole}.")
+    if (refusal := refusal_of_part(directory)) is not None:
+        raise InUse(refusal)
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        release = lock_file(str(directory / _LOCK), create=True)
+        release = lock_file(str(directory / LOCK), create=True)
     except BlockingIOError:
         raise InUse(
             f"{directory} is in use by another process. `magnetar users add` without --data-dir"

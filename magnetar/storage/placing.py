@@ -20,11 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import UUID
 
-from logstore.directory.data_directory import (
-    DataDirectory,
-    FoundPartition,
-    Key,
-)
+from logstore.directory.data_directory import LOCK, DataDirectory, FoundPartition, Key
 from logstore.directory.deleted_partitions import DELETE_SUFFIX
 from logstore.directory.moving import StillDirectory
 from logstore.disk.checkpoints import (
@@ -76,16 +72,22 @@ def has_nodes(data_dir: Path) -> bool:
 
 
 def refuse_part(path: Path) -> None:
-    """Raise ConfigError for the directory of one of several nodes: it is a part of another."""
-    if (whole := whole_of(path)) is not None:
-        raise ConfigError(f"{path} is the directory of one of several nodes. Name {whole}.")
+    """Raise ConfigError for the directory of one of several nodes."""
+    if (refusal := refusal_of_part(path)) is not None:
+        raise ConfigError(refusal)
 
 
-def whole_of(path: Path) -> Path | None:
-    """Return the data directory that this one belongs to as a node's; None: it is none."""
+def refusal_of_part(path: Path) -> str | None:
+    """Return why no command works on the directory of one of several nodes; None for any other.
+
+    Such a directory is no whole: the catalog lies outside it, and other nodes may coordinate the
+    transactions that are open in it.
+    """
     nodes = path.absolute().parent
-    is_node = path.name.isdecimal() and nodes.name == NODES
-    return nodes.parent if is_node and (nodes.parent / FILE_NAME).exists() else None
+    whole = nodes.parent
+    if path.name.isdecimal() and nodes.name == NODES and (whole / FILE_NAME).exists():
+        return f"{path} is the directory of one of several nodes. Name {whole}."
+    return None
 
 
 def await_former_nodes(data_dir: Path) -> None:
@@ -93,7 +95,7 @@ def await_former_nodes(data_dir: Path) -> None:
     deadline_s = time.monotonic() + _FORMER_S
     while has_nodes(data_dir) and time.monotonic() < deadline_s:
         try:
-            release = lock_file(str(data_dir / ".lock"), create=False)
+            release = lock_file(str(data_dir / LOCK), create=False)
         except BlockingIOError:
             time.sleep(0.01)
         except FileNotFoundError:
