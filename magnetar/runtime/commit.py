@@ -1,21 +1,23 @@
 """Commits: from the decision over a transaction to the moment when nothing of it is open.
 
-`coordinator.transactions.commit_plan` says what is appended in which step; this module appends,
-waits for the disk, and wakes the waiters. A commit may be an abort: it is one decision, and no
-client's disconnect can stop it. What a plan appends in its first step becomes durable together: the
-sync that makes it so shows the outcome in its own step. Only a commit that has more to do before
-its outcome is visible goes on in a task.
+`coordinator.transactions.commit_plan` says what is appended in which step. This module appends,
+waits for the disk, and wakes the waiters. A commit here may be an abort. It carries out one
+decision, and no client's disconnect can stop it. One sync makes everything durable that a plan
+appends in its first step. If nothing else is due, the step of that sync shows the outcome. Only a
+commit that has more to do before its outcome is visible goes on in a task.
 
 A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
-then. COMPLETE_* is *owed* after that, where it was not the decision itself. Under version 2 it is
-appended at the next request for the id or after a short delay, and costs no sync of its own. Under
-version 1 it is appended at once, and data of the next transaction waits until it is durable: the
-epoch stays, so that data looks like the data of the transaction that ended. Were it on the disk,
-and PREPARE_* the last record of the log, a restart would give it the earlier transaction's marker.
-See docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
-Where markers went to other nodes COMPLETE_* of version 1 is appended at the next request for the
-id, too: one sync makes it and that request's add durable, and the add of another node's data would
-be waited for anyway.
+then. From then on the id *owes* COMPLETE_*, unless COMPLETE_* was the decision itself:
+
+- Under version 2 it is appended at the next request for the id, or after a short delay, and costs
+  no sync of its own.
+- Under version 1 it is appended at once, and data of the next transaction waits until it is
+  durable. The epoch stays, so that data looks like data of the transaction that ended. Were that
+  data on the disk, with PREPARE_* as the coordinator's last record, a restart would give it the
+  earlier transaction's marker. See
+  docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
+- Under version 1 with markers on other nodes it is appended at the next request for the id. Data on
+  another node waits until that request's add is durable anyway, and one sync makes both durable.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from itertools import chain, islice
 
 from coordinator.decision import Urgency
 from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
-from coordinator.transactions.metadata import TRANSACTION_VERSION_1, TopicPartition
+from coordinator.transactions.metadata import TRANSACTION_VERSION_1
 from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import Waiter
 from magnetar.clock import Clock
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere, Round
-from magnetar.runtime.participants import AppendedMarker, Participants, owed_of
+from magnetar.runtime.participants import AppendedMarker, LeftMarker, Participants, owed_of
 from magnetar.storage.leaders import shard_missing
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -63,47 +65,47 @@ class _Commit:
 
     __slots__ = (
         "after",
-        "asked",
+        "early_round",
         "ended",
         "is_abandoned",
         "left",
         "log",
         "markers",
-        "owed",
         "plan",
         "task",
         "work",
         "works",
+        "works_elsewhere",
     )
 
     def __init__(
         self, work: MarkerWork, plan: Plan, log: PartitionLog, after: Sequence[_Commit]
     ) -> None:
         self.work = work
-        #: Its work, and that of each vote that it decides: the part for this node's partitions.
+        #: Its work, and that of each vote that it decides: the part for partitions of this node.
         self.works: Sequence[MarkerWork] = (work, *work.votes)
         #: The part for partitions that other nodes lead.
-        self.owed: Sequence[MarkerWork] = ()
-        #: What other nodes are asked in the step in which the decision is ordered.
-        self.asked: Round | None = None
+        self.works_elsewhere: Sequence[MarkerWork] = ()
+        #: Asks other nodes once the decision is ordered; None: they are asked later, if at all.
+        self.early_round: Round | None = None
         self.plan = plan
         self.log = log
-        #: Commits whose markers go before this one's COMPLETE_*.
+        #: Commits that are visible before this one is.
         self.after = after
         for one in after:
             one.until_ended()
-        #: Those appended that may not be durable yet.
+        #: Markers that were appended, and may not be durable yet.
         self.markers: list[AppendedMarker] = []
-        #: Of partitions that have moved away before their marker was appended.
-        self.left: list[tuple[MarkerWork, TopicPartition]] = []
-        #: What goes on with the commit after its first step, where there is more to do.
+        #: Markers due in partitions that moved away before the marker was appended.
+        self.left: list[LeftMarker] = []
+        #: Goes on with the commit after its first step, where there is more to do.
         self.task: asyncio.Task[None] | None = None
         self.is_abandoned = False
-        #: Resolves when the outcome is visible. Made where this commit is waited for, not its id.
+        #: Resolves when the outcome is visible. Made by `until_ended`.
         self.ended: asyncio.Future[None] | None = None
 
     def until_ended(self) -> asyncio.Future[None]:
-        """Return `ended`; it fails, or is cancelled, with the commit."""
+        """Return `ended`. It fails if the commit fails, and is cancelled if that is abandoned."""
         if self.ended is None:
             self.ended = asyncio.get_running_loop().create_future()
         return self.ended
@@ -113,16 +115,16 @@ class _Commit:
         ended = self.until_ended()
         if not ended.done():
             ended.set_exception(failure)
-            ended.exception()  # Marked as seen: no other commit may be waiting for this one.
+            ended.exception()  # Marks it as seen: perhaps nothing waits for this commit.
 
     def abandon(self) -> None:
-        """Do nothing more about the decision, nor about those that go before it: another node, or
-        the next start, goes on from them."""
+        """Do nothing more about the decision, nor about those before it: another node, or the next
+        start, goes on from them."""
         for one in self.after:
             one.abandon()
         self.is_abandoned = True
-        if self.asked is not None:
-            self.asked.is_given_up = True
+        if self.early_round is not None:
+            self.early_round.is_given_up = True
         if self.task is not None:
             self.task.cancel()
         self.until_ended().cancel()
@@ -140,24 +142,25 @@ class Commits:
         stop: Callable[[BaseException], None],
         elsewhere: MarkersElsewhere | None = None,
     ) -> None:
-        """`complete` is called with an id that is in `owed`. `stop` ends the broker, and lets
+        """`complete` appends the COMPLETE_* of an id in `owed`. `stop` ends the broker, and lets
         nothing that is not durable yet become so. `elsewhere`: None for a node that is alone."""
         self._participants = participants
         self._elsewhere = elsewhere
         self._clock = clock
         self._complete = complete
         self._stop = stop
-        #: By transactional id: its decision, or one of its markers, may not be durable yet.
+        #: By transactional id: commits whose decision, or a marker, may not be durable yet.
         self.under_way: dict[str, _Commit] = {}
+        #: By transactional id: what is told once the id's last commit is visible, or has failed.
         self._waiters: dict[str, list[Waiter]] = {}
-        #: By transactional id: what is visible, and has its COMPLETE_* still to be appended.
+        #: By transactional id: commits that are visible, and whose COMPLETE_* is to be appended.
         self.owed: dict[str, MarkerWork] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: Held by the commit whose slice of markers the turn of the event loop has.
+        #: Held by the commit that appends a slice of markers in this turn of the event loop.
         self._slicing = asyncio.Lock()
-        #: By transactional id: the end offset of a COMPLETE_* of version 1, until it is known to be
-        #: durable. In memory only: what a restart finds in the log is durable. Data for an id in
-        #: here needs `check_data_may_follow`.
+        #: By transactional id: the end offset (exclusive) of a COMPLETE_* of version 1, until it is
+        #: known to be durable. Data of an id in here needs `check_data_may_follow`. Not restored by
+        #: a restart: what that finds in the log is durable.
         self.completed: dict[str, int] = {}
 
     # --- a decision is carried out
@@ -170,10 +173,11 @@ class Commits:
         end_offset: int,
         now_ms: int,
     ) -> None:
-        """Carry out a decision that `log` holds before `end_offset`, in the step that appended it.
+        """Carry out a decision that `log` holds before `end_offset` (exclusive).
 
-        The last of `works` is visible only when the others are. Whatever is raised here ends the
-        broker: what was appended must not become durable without all that it stands for.
+        Call it in the step that appended the decision. The last of `works` is visible only when the
+        others are. Any exception here ends the broker: what was appended must not become durable
+        without its markers.
         """
         earlier: list[_Commit] = []
         for work in works:
@@ -183,22 +187,23 @@ class Commits:
                 after.append(known)
             commit = _Commit(work, plan, log, after)
             if self._elsewhere is not None and plan is not Plan.ONE_RECORD:
-                commit.works, commit.owed = self._elsewhere.divided(commit.works)
+                commit.works, commit.works_elsewhere = self._elsewhere.divided(commit.works)
             if Part.MARKERS in plan.first:
                 # In this step, so that no crash leaves a marker without the decision.
                 for markers in self._participants.append(
                     commit.works, Part.MARKERS, log.leader_epoch, now_ms, commit.left
                 ):
                     commit.markers += markers
-            if self._elsewhere is not None and plan is Plan.OWN_WITH_DECISION and commit.owed:
-                # Now, while the disk is at the decision: the requests leave the sooner.
-                asked = self._elsewhere.round_of(commit.owed, Part.MARKERS, log.leader_epoch)
-                commit.asked = asked if asked.is_for_others and not commit.left else None
+            asked = commit.works_elsewhere
+            if self._elsewhere is not None and plan is Plan.OWN_WITH_DECISION and asked:
+                # Made while the disk writes the decision, so that the requests leave sooner.
+                made = self._elsewhere.round_of(asked, Part.MARKERS, log.leader_epoch)
+                commit.early_round = made if made.is_for_others and not commit.left else None
             self.under_way[transactional_id] = commit
             earlier.append(commit)
             if plan is Plan.ONE_RECORD:
                 self.note_completed(work, end_offset)
-            on_decided = self._go_on if commit.asked is None else self._ask
+            on_decided = self._go_on if commit.early_round is None else self._ask
             go_on = partial(on_decided, commit, end_offset)
             # Other nodes may append their markers once the decision is ordered: no crash leaves
             # them without it.
@@ -208,31 +213,30 @@ class Commits:
                 go_on(None)
 
     def _ask(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
-        """Let other nodes append their markers of a decision that is ordered: no crash can undo
-        what these say, and leave them. Called in the step of the sync."""
+        """Ask other nodes to append their markers, in the step of the sync: the decision is
+        ordered, so no crash can undo it and leave the markers."""
         if failure is not None or commit.is_abandoned:
             self._go_on(commit, end_offset, failure)
             return
-        assert self._elsewhere is not None and commit.asked is not None
-        self._elsewhere.ask(commit.asked, partial(self._go_on, commit, end_offset, None))
+        assert self._elsewhere is not None and commit.early_round is not None
+        self._elsewhere.ask(commit.early_round, partial(self._go_on, commit, end_offset, None))
 
     def _go_on(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
-        """Go on with a commit whose decision is durable; of one that other nodes were asked for,
-        when they have answered.
+        """Go on with a commit, in the step of the sync that has made its decision durable.
 
-        Called in the step of the sync, or of the last answer. A failure is raised later: told so,
-        as waiters are, the rest of that step is not over.
+        A commit that has asked other nodes goes on in the step of their last answer. A failure is
+        raised in a task: raised here, it would end a step that has other waiters to tell.
         """
         if commit.is_abandoned:
             return
-        if commit.asked is not None and failure is None and commit.asked.is_done:
-            # The round holds the call that has come here, and so the commit.
-            commit.owed, commit.asked = (), None
+        if commit.early_round is not None and failure is None and commit.early_round.is_done:
+            # None, which ends a circle: the round holds this call, and the call the commit.
+            commit.works_elsewhere, commit.early_round = (), None
         has_more = (
             failure is not None
             or commit.after
             or Part.MARKERS not in commit.plan.first
-            or commit.owed
+            or commit.works_elsewhere
             or commit.left
         )
         is_durable = commit.log.high_watermark >= end_offset
@@ -259,7 +263,7 @@ class Commits:
             commit.ended.set_result(None)
         transactional_id = commit.work.transactional_id
         if self.under_way.get(transactional_id) is not commit:
-            return  # The id has gone on. All wait for its later commit, which waits for this one.
+            return  # A later commit of the id waits for this one, and the waiters wait for that.
         del self.under_way[transactional_id]
         for waiter in self._waiters.pop(transactional_id, ()):
             waiter(None)
@@ -274,21 +278,22 @@ class Commits:
             # At once, however many: a redrive is over before the first client is served.
             for markers in self._appending(commit, _MARKED_LATER[commit.plan]):
                 commit.markers += markers
+        # Under OWN_WITH_DECISION the markers of this node and of the others are synced together.
         if commit.plan is not Plan.OWN_WITH_DECISION:
             await self._participants.durable(commit.markers)
-        if self._elsewhere is not None and (commit.owed or commit.left):
-            if commit.asked is not None:
-                await self._elsewhere.bring_rest(commit.asked)
+        if self._elsewhere is not None and (commit.works_elsewhere or commit.left):
+            if commit.early_round is not None:
+                await self._elsewhere.bring_rest(commit.early_round)
             else:
                 part = Part.MISSING_MARKERS if commit.plan is Plan.REDRIVE else Part.MARKERS
-                owed = [*commit.owed, *owed_of(commit.left)]
+                owed = [*commit.works_elsewhere, *owed_of(commit.left)]
                 await self._elsewhere.bring(owed, part, commit.log.leader_epoch)
         await self._participants.durable(commit.markers)
 
     async def _mark_in_slices(self, commit: _Commit) -> None:
         """Append the markers of a commit slice by slice, one slice in a turn of the event loop.
 
-        Some slices at most wait for the disk, so that no sync has more to tell than theirs.
+        At most SLICES_WAITING_MAX of them wait for the disk: the step of a sync stays short.
         """
         appending = self._appending(commit, Part.SLICES)
         waiting: deque[Sequence[AppendedMarker]] = deque()
@@ -310,7 +315,7 @@ class Commits:
         )
 
     def _on_ended(self, commit: _Commit, task: asyncio.Task[None]) -> None:
-        """Stop where a commit failed: its transaction is decided and due, which a restart finds.
+        """Stop the broker if the commit failed. A restart finds the decision, and what it owes.
 
         No client is told that a failed commit is visible.
         """
@@ -322,10 +327,10 @@ class Commits:
                 waiter(failure)
             self._stop(failure)
 
-    # --- who waits
+    # --- waiting for an outcome
 
     async def visible(self, transactional_id: str) -> bool:
-        """Return whether all markers of the id are durable, after waiting up to the bound."""
+        """Return whether all markers of the id are durable, at most VISIBLE_TIMEOUT_MS later."""
         if transactional_id not in self.under_way:
             return True
         loop = asyncio.get_running_loop()
@@ -346,12 +351,12 @@ class Commits:
         *,
         on_late: Callable[[str], None],
     ) -> Message | DelayedResponse:
-        """Return `outcome`, or raise it, for when all markers of the id are durable, and so is
-        `log` before `end_offset` (exclusive). `on_late` is called with the id where the markers
-        take longer than the bound.
+        """Return the response to a client that waits for the outcome of an id.
 
-        Raises what failed the commit. COORDINATOR_NOT_AVAILABLE, on which a client asks again:
-        `log` takes longer than the bound.
+        It is `outcome`, raised if it is an error, once all markers of the id are durable, and so is
+        `log` before `end_offset` (exclusive). If the markers take longer than VISIBLE_TIMEOUT_MS,
+        it is given then, and `on_late` is called with the id. If `log` takes longer, the response
+        is COORDINATOR_NOT_AVAILABLE, on which a client asks again. Raises what failed the commit.
         """
 
         def respond(is_late: bool) -> Message:
@@ -373,27 +378,28 @@ class Commits:
 
         delayed = DelayedResponse(VISIBLE_TIMEOUT_MS / 1000, respond)
         if transactional_id in self.under_way:
-            # What is visible is durable.
+            # Once the commit is visible, `log` is durable as far as its decision.
             self._waiters.setdefault(transactional_id, []).append(delayed.on_durable)
             delayed.waits = 1
         else:
-            # A vote, and what a retry rests on, may not be durable yet.
+            # A vote, or the end that a retry asks for again, may not be durable yet.
             delayed.wait_for(log.ledger, end_offset)
         return delayed if delayed.waits else respond(False)
 
     async def all_own_visible(self, timeout_ms: int | None = None) -> None:
-        """Return when all that is under way now is visible, or after the bound, if there is one.
+        """Return when all commits that are under way now are visible, or after `timeout_ms`.
 
-        What other nodes owe a marker is not waited for: they may be starting, or stopping, too.
+        It leaves out those that need markers of other nodes, which may be starting or stopping too.
         """
-        ends = [commit.until_ended() for commit in self.under_way.values() if not commit.owed]
+        waited_for = (one for one in self.under_way.values() if not one.works_elsewhere)
+        ends = [commit.until_ended() for commit in waited_for]
         if ends:
             await asyncio.wait(ends, timeout=None if timeout_ms is None else timeout_ms / 1000)
 
     async def until_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
         """Return when data of the id's next transaction may be appended.
 
-        Once COMPLETE_* is ordered: no crash leaves that data without it then.
+        That is once COMPLETE_* is ordered: then no crash leaves that data without it.
         """
         end_offset = self.completed.get(transactional_id)
         if end_offset is None:
@@ -406,8 +412,8 @@ class Commits:
     def check_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
         """Raise CONCURRENT_TRANSACTIONS where data of the next transaction may not be appended yet.
 
-        Ask it of ids that are in `completed`. A client that waits for the answer to its
-        AddPartitionsToTxn never meets the refusal.
+        The id must be in `completed`. A client that waits for the answer to its AddPartitionsToTxn
+        never meets the refusal.
         """
         if not log.ledger.is_ordered(self.completed[transactional_id]):
             raise KafkaError(
@@ -425,13 +431,13 @@ class Commits:
                 self.completed[one.transactional_id] = end_offset
 
     def forget(self, transactional_id: str) -> None:
-        """The id has expired: nothing of it is waited for."""
+        """Forget an id that has expired: its data need not wait for COMPLETE_* any more."""
         self.completed.pop(transactional_id, None)
 
     def abandon(self, transactional_id: str) -> None:
-        """Another node coordinates the id, and goes on from its log. Waiters get NOT_COORDINATOR.
+        """Do nothing more about an id that another node coordinates. Waiters get NOT_COORDINATOR.
 
-        What was decided becomes durable before that node reads it.
+        That node goes on from the log: what was decided becomes durable before it reads the log.
         """
         self.forget(transactional_id)
         self.owed.pop(transactional_id, None)
@@ -445,10 +451,10 @@ class Commits:
         work = commit.work
         self.owed[work.transactional_id] = work
         loop = asyncio.get_running_loop()
-        # Over nodes another node's data waits until the next add is durable, and so can COMPLETE_*:
-        # one sync makes both durable.
+        # With OWN_WITH_DECISION, data of the next transaction on another node waits until its add
+        # is durable. COMPLETE_* can wait for that add: one sync makes both durable.
         if work.completion is Urgency.AWAITED and commit.plan is not Plan.OWN_WITH_DECISION:
-            # After the answers: those who wait for the markers have just been woken.
+            # In the next turn, after the answers to the clients that have just been woken.
             loop.call_soon(self._complete, work.transactional_id)
         elif self._timer is None:
             self._timer = loop.call_later(COMPLETION_DELAY_MS / 1000, self._complete_some)
@@ -461,17 +467,17 @@ class Commits:
             self._timer = asyncio.get_running_loop().call_later(0, self._complete_some)
 
     def complete_all(self) -> None:
-        """Append every COMPLETE_* that is owed, waiting for no company.
+        """Append every COMPLETE_* that is owed, at once.
 
-        At a start before healing, which leaves alone what is PREPARE_*. Data of the transaction
-        after that, whose add was lost, has to be adopted before its producer can be fenced: a
-        marker of a later epoch would end it with the earlier transaction's outcome.
+        A start does so before healing, which leaves ids in PREPARE_* alone. Such an id may have
+        data of its next transaction, whose add was lost in a crash. Healing has to adopt that data
+        before a fence: a marker of a later epoch would end it with the earlier outcome.
         """
         for transactional_id in tuple(self.owed):
             self._complete(transactional_id)
 
     async def stop(self) -> None:
-        """End what is under way. What is left undone the next start finds due."""
+        """End what is under way. The next start finds what is left undone, and does it."""
         await self.all_own_visible(VISIBLE_TIMEOUT_MS)
         for commit in self.under_way.values():
             commit.abandon()
