@@ -15,7 +15,7 @@ shard of its parent, and its commit is a *vote* (VOTED), which waits for the par
 - Without a decision of the parent only two things end a vote: InitProducerId of the same child, and
   the time of votes, which each begin and vote of a sibling renews (`expire`).
 
-`joined` applies these rules to the decision about one id, and leaves one without a family alone.
+`joined` applies these rules to a decision about one id. An id without a family has no such rules.
 Sources: Pulsar's transactions (PIP-31) for the idea; presumed abort (Mohan, Lindsay, Obermarck
 1986) for a decision that is one record.
 """
@@ -65,13 +65,13 @@ class Kin(Protocol):
 def parent_of(transactional_id: str, separator: str) -> str | None:
     """Return the parent's id that is in a child's id; None for an id that names no parent.
 
-    Raises INVALID_REQUEST for an id with a separator that may be no child's: it has more than one
-    separator, an empty half, or a character that cannot be printed, or is too long. Where
-    `separator` is empty there are no children.
+    Raises INVALID_REQUEST for an id that has a separator and cannot be a child's: it has a second
+    separator, nothing on one side, or a character that cannot be printed, or it is too long. If
+    `separator` is empty, there are no children.
     """
     if not separator or separator not in transactional_id:
         return None
-    parent_id, child = _halves(transactional_id, separator)
+    parent_id, _, child = transactional_id.partition(separator)
     reason = None
     if separator in child:
         reason = f"has more than one {separator!r}: a child has no children"
@@ -91,15 +91,9 @@ def parent_of(transactional_id: str, separator: str) -> str | None:
 @lru_cache(maxsize=4096)
 def coordinator_partition(transactional_id: str, separator: str, partition_count: int) -> int:
     """Return an id's partition of `__transaction_state`; a child has that of its parent."""
-    family = transactional_id
-    if separator and separator in transactional_id:
-        family = _halves(transactional_id, separator)[0]
+    # An id without the separator is its own family.
+    family = transactional_id.partition(separator)[0] if separator else transactional_id
     return partition_for(family, partition_count)
-
-
-def _halves(transactional_id: str, separator: str) -> tuple[str, str]:
-    parent_id, _, child = transactional_id.partition(separator)
-    return parent_id, child
 
 
 def is_sealed(parent: Txn | None) -> bool:
@@ -118,14 +112,14 @@ def joined(
 ) -> Decision[Txn, AnswerT]:
     """Return a decision about one id, which was `before`, with what follows for the id's family.
 
-    A decision that concerns no family comes back as it is. All records belong into one batch.
-    `take_producer_id` returns a fresh producer id, once for each child whose epochs are used up.
-    Raises CONCURRENT_TRANSACTIONS where a child has to wait for its parent, or would be one too
-    many.
+    A decision that concerns no family comes back as it is. All records belong in one batch.
+    `take_producer_id` returns a fresh producer id; it is called once for each child whose epochs
+    are used up. Raises CONCURRENT_TRANSACTIONS if a child has to wait for its parent, or would be
+    one too many.
 
-    `is_adoption`: the transaction had begun before a crash, which left its data and took the record
-    of its begin. It may have begun before its parent's, which a crash can lose too, and which may
-    be adopted first. So the parent's seal does not keep an adopted child from beginning.
+    `is_adoption`: the transaction began before a crash, which left its data and lost the record of
+    its begin. The crash may have lost the begin of the parent's transaction too. If that came later
+    and is adopted first, its seal must not keep the child from beginning.
     """
     if not decision.records:
         return decision
@@ -134,7 +128,6 @@ def joined(
         begins = decided.state is State.ONGOING and (
             before is None or before.state is not State.ONGOING
         )
-        # Its begin was before the crash and before the seal, which therefore does not hold for it.
         if begins and is_adoption:
             return decision
         return _joined_child(before, decision, begins, kin, now_ms, take_producer_id)
@@ -156,7 +149,7 @@ def _joined_child(
     now_ms: int,
     take_producer_id: Callable[[], int],
 ) -> Decision[Txn, AnswerT]:
-    """Do as `joined` for a decision about a child. `begins`: it opens a transaction."""
+    """Do as `joined` for a decision about a child. `begins`: the child opens a transaction."""
     (decided,) = decision.records
     assert decided.parent_id is not None
     if begins and len(kin.children(decided.parent_id)) >= CHILDREN_MAX:
@@ -171,16 +164,16 @@ def _joined_child(
             ErrorCode.CONCURRENT_TRANSACTIONS,
             f"{decided.transactional_id} has to wait for the end of {decided.parent_id}: try again",
         )
-    # The decision is made, or its votes are sealed: a vote that comes now would never be counted.
+    # The seal is on: a vote that comes now would never be counted.
     if before is not None and decided.state is State.VOTED:
         return replace(decision, records=(_fenced(before, now_ms, take_producer_id),))
     return decision
 
 
 def refusal_of_late_vote(txn: Txn) -> KafkaError | None:
-    """Return PRODUCER_FENCED for a commit that `joined` turned into an abort, as for its retries.
+    """Return PRODUCER_FENCED for a commit that `joined` turned into an abort, and for its retries.
 
-    `txn` is what the EndTxn has decided. The refusal is told once the abort is durable.
+    `txn` is what the EndTxn has decided. The client gets the refusal once the abort is durable.
     """
     if txn.parent_id is None or txn.state is not State.PREPARE_ABORT:
         return None

@@ -1,11 +1,11 @@
-"""Who shall read what, and one member's way there.
+"""The target assignment of a consumer group, and the steps of each member towards it.
 
-The target assignment is computed anew when the group's epoch has risen. Each member then
-reconciles: it gives back first, and takes what is free after. A member that has to give partitions
-back keeps its epoch and is UNREVOKED_PARTITIONS until a heartbeat says that the member does not own
-them any more. Then it moves to the target's epoch and is given the free part of its target; while
-others still hold some, it is UNRELEASED_PARTITIONS, and each heartbeat looks again. So no partition
-ever has two owners. Source: KIP-848.
+The target is computed anew when the group's epoch has risen. Each member then reconciles: first it
+gives partitions back, then it gets those that are free. A member that has to give partitions back
+keeps its epoch and is UNREVOKED_PARTITIONS until a heartbeat says that the member does not own them
+any more. Then the member moves to the target's epoch and gets the free part of its target. While
+other members still hold some of the target, it is UNRELEASED_PARTITIONS, and each of its heartbeats
+looks again. So no partition ever has two owners. Source: KIP-848.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def reconcile(
 ) -> Member:
     """Return the member after its next step towards its target assignment, or as it was.
 
-    `owned` is what its heartbeat says it has; None: the same as before. Refuses with
-    FENCED_MEMBER_EPOCH a member whose state a later version of the broker wrote.
+    `owned` is what the heartbeat says that the member owns; None: the same as before. Raises
+    FENCED_MEMBER_EPOCH for a member whose state a later version of the broker wrote.
     """
     # Nearly every heartbeat ends here.
     if not subscription_changed and member.is_reconciled_to(group.assignment_epoch):
@@ -83,7 +83,7 @@ class _Difference:
 def _step(group: ConsumerGroup, member: Member, owned: Owned | None, topics: TopicImage) -> Member:
     found = _compare(group, member, _readable(group, member, topics))
     if found.revoked and _still_owns(owned, found.revoked):
-        # First give back, then take: until then no other member may read these partitions.
+        # The epoch stays, and nothing new is given: the member still reads these partitions.
         return replace(
             member.at_epoch(member.epoch),
             state=MemberState.UNREVOKED_PARTITIONS,
@@ -113,7 +113,7 @@ def _compare(group: ConsumerGroup, member: Member, target: Target) -> _Differenc
     for topic_id, wanted in target.items():
         missing = wanted - member.assigned.get(topic_id, {}).keys()
         owners = group.owners.get(topic_id, {})
-        # The member may be given again what it has itself yet to give back.
+        # Free, too, is what this member itself has yet to give back.
         free = frozenset(p for p in missing if owners.get(p, member.member_id) == member.member_id)
         found.waits |= len(free) < len(missing)
         if free:
@@ -140,7 +140,7 @@ def _without_unsubscribed(
 ) -> Member:
     """Return the member without the topics it no longer subscribes to; its epoch stays.
 
-    The partitions are asked back at once: a target without them may take a while.
+    Their partitions are revoked at once: the next target, without them, may take a while.
     """
     names = group.names_of(member)
     kept: dict[UUID, Mapping[int, int]] = {}
@@ -163,7 +163,7 @@ def _still_owns(owned: Owned | None, revoked: Assigned) -> bool:
     return owned is None or overlap(owned, revoked)
 
 
-#: A group of more members is large: an assignment costs some 0.01 ms for each member.
+#: A group with more members is large. An assignment takes some 0.01 ms for each member.
 LARGE_MEMBERS = 100
 #: Kafka's default of `group.consumer.assignment.interval.ms`.
 LARGE_INTERVAL_MS = 1_000
@@ -177,17 +177,17 @@ def decide_target(
 ) -> list[ConsumerGroupRecord]:
     """Return the changes of the target assignment, if the group's epoch is ahead of it.
 
-    Not before `limits.assignment_interval_ms` after the last one. 0: at once, but in a large group
-    not before `LARGE_INTERVAL_MS`.
+    There are none until `limits.assignment_interval_ms` after the last assignment. If that is 0, a
+    large group waits for `LARGE_INTERVAL_MS`, and any other group does not wait.
     """
     if group.assignment_epoch >= group.epoch:
         return []
     interval_ms = limits.assignment_interval_ms
-    # Else each of 1,000 members that join together would have all partitions assigned anew.
+    # Without a wait, 1,000 members that join together would cause 1,000 assignments.
     if not interval_ms and len(group.members) > LARGE_MEMBERS:
         interval_ms = LARGE_INTERVAL_MS
-    # The time of the last one outlives the run that wrote it, whose clock may have been ahead: what
-    # lies in the future holds nothing up.
+    # The time of the last assignment may be from an earlier run, whose clock was ahead. A time in
+    # the future holds nothing up.
     if group.assigned_at_ms and 0 <= now_ms - group.assigned_at_ms < interval_ms:
         return []
     return [
@@ -201,13 +201,13 @@ def _changed_targets(
 ) -> Iterable[ConsumerGroupRecord]:
     existing = topics_read(group, topics)
     by_name = {topic.name: topic.topic_id for topic in existing.values()}
-    # Two sets meet in the time of the smaller one.
-    there = frozenset(by_name)
+    # A set: to intersect two sets takes only the time of the smaller one.
+    existing_names = frozenset(by_name)
     readers = [
         Reader(
             member.member_id,
             member.instance_id,
-            frozenset(by_name[name] for name in group.names_of(member) & there),
+            frozenset(by_name[name] for name in group.names_of(member) & existing_names),
             group.target(member.member_id),
         )
         for member in group.members.values()
