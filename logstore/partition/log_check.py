@@ -64,13 +64,14 @@ class LogCheck:
         start_offset: int = 0,
         recovery_point: int = 0,
         is_lost: bool = False,
-        read_bytes: Callable[[int], None] = _ignore,
+        on_read: Callable[[int], None] = _ignore,
         on_batch: Callable[[WholeBatch], None] = _ignore_batch,
     ) -> None:
         """`was_clean`: the broker was stopped, not killed. `may_have_gaps`: it may be compacted.
 
         `start_offset`: where the log begins, which may be within a batch.
         `is_lost`: the next start will find that acknowledged records are gone.
+        `on_read` is told of each read, in bytes.
         """
         self._files = files
         self._directory = directory
@@ -81,7 +82,7 @@ class LogCheck:
         self._start_offset = start_offset
         self._recovery_point = recovery_point
         self._is_lost = is_lost
-        self._read_bytes = read_bytes
+        self._on_read = on_read
         self._on_batch = on_batch
         self.findings: list[Finding] = []
         self.base_offsets: list[int] = []
@@ -153,7 +154,7 @@ class LogCheck:
             end_offset,
             may_have_gaps=self._may_have_gaps,
             expected_damage=expected,
-            read_bytes=self._read_bytes,
+            on_read=self._on_read,
         )
         for batch in check.batches():
             self._is_complete &= not check.has_gaps

@@ -11,7 +11,8 @@ leaves one: the log has no gap, at which a recovery would end it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from uuid import UUID
 
 from logstore.disk.checkpoints import (
@@ -70,17 +71,8 @@ class SetAside:
         """Copy a file; zeros stand for what the disk cannot read."""
         path = self._below + path
         target = self._target(path, why)
-        source = self._files.open(f"{self._data}/{path}")
-        copy = self._files.open(target, create=True)
-        try:
-            position = 0
-            for data in _readable(source):
-                copy.write((data,), position)
-                position += len(data)
-            copy.sync()
-        finally:
-            source.close()
-            copy.close()
+        with closing(self._files.open(f"{self._data}/{path}")) as source:
+            _write_anew(self._files, target, _readable(source))
         self._sync(path, target)
 
     def _target(self, path: str, why: str) -> str:
@@ -169,18 +161,8 @@ class Mending:
 
     def _keep_whole(self, base_offset: int, why: str) -> None:
         path = segment_path(self._directory, base_offset, LOG_SUFFIX)
-        source = self._files.open(path)
-        kept = self._files.open(path + UNFINISHED, create=True)
-        try:
-            kept.truncate(0)
-            position = 0
-            for data in self._whole(source, base_offset):
-                kept.write((data,), position)
-                position += len(data)
-            kept.sync()
-        finally:
-            source.close()
-            kept.close()
+        with closing(self._files.open(path)) as source:
+            _write_anew(self._files, path + UNFINISHED, self._whole(source, base_offset))
         self._aside.copy(segment_path(self._name, base_offset, LOG_SUFFIX), why)
         self._files.rename(path + UNFINISHED, path)
         self._files.sync_directory(self._directory)
@@ -245,6 +227,21 @@ def _empty(first_offset: int, end_offset: int, leader_epoch: int) -> Iterator[Bu
                 record_count=0,
             )
         )
+
+
+def _write_anew(files: FileSystem, path: str, pieces: Iterable[Buffer]) -> None:
+    """Write a file of these pieces, and sync it. A file of that name is overwritten."""
+    file = files.open(path, create=True)
+    try:
+        # A repair that was killed may have left the file.
+        file.truncate(0)
+        position = 0
+        for data in pieces:
+            file.write((data,), position)
+            position += len(data)
+        file.sync()
+    finally:
+        file.close()
 
 
 def _readable(source: File) -> Iterator[Buffer]:

@@ -37,12 +37,12 @@ class SegmentCheck:
         *,
         may_have_gaps: bool,
         expected_damage: Callable[[int], bool],
-        read_bytes: Callable[[int], None],
+        on_read: Callable[[int], None],
     ) -> None:
         """`end_offset` is where the next segment begins, None for the last one.
 
-        `expected_damage` tells whether a start mends damage at a position by itself. `read_bytes`
-        is told of progress.
+        `expected_damage` tells whether a start mends damage at a position by itself. `on_read`
+        is told of each read, in bytes.
         """
         self._files = files
         self._directory = directory
@@ -51,7 +51,7 @@ class SegmentCheck:
         self._end_offset = end_offset
         self._may_have_gaps = may_have_gaps
         self._expected_damage = expected_damage
-        self._read_bytes = read_bytes
+        self._on_read = on_read
         self.findings: list[Finding] = []
         self.next_offset = base_offset
         self.has_gaps = False
@@ -73,7 +73,7 @@ class SegmentCheck:
                 self._expect(each.header.base_offset, each.position)
                 self.next_offset = each.header.next_offset
                 check.on_batch(each)
-                self._read_bytes(each.header.size_bytes)
+                self._on_read(each.header.size_bytes)
                 yield each
         finally:
             file.close()

@@ -74,22 +74,22 @@ class DirectoryCheck:
         files: FileSystem,
         path: str,
         *,
-        read_bytes: Callable[[int], None],
+        on_read: Callable[[int], None],
         on_partition: Callable[[CheckedPartition, list[Finding]], None] | None = None,
         shared: Shared | None = None,
         below: str = "",
     ) -> None:
-        """`read_bytes` is told of progress; `on_partition` of each log, once its check is done.
+        """`on_read` is told of each read, in bytes; `on_partition` of each log that was checked.
 
-        `below`: of the directory of a node what its path has behind that of DATA: "nodes/2/". Its
-        check comes after that of DATA, and shares `shared` with it.
+        `below`: the path of a node's directory below DATA, as "nodes/2/"; "" for DATA itself. DATA
+        is checked first, and the checks of its nodes get the same `shared`.
         """
         self._files = files
         self._path = path
         self._below = below
         self._shared = shared or Shared()
         self._data = DataDirectory(path, files)
-        self._read_bytes = read_bytes
+        self._on_read = on_read
         self._on_partition = on_partition
         self.was_clean = files.exists(f"{path}/{CLEAN_SHUTDOWN}")
         self._offsets: dict[str, Offsets] = {}
@@ -216,7 +216,7 @@ class DirectoryCheck:
             start_offset=self._offsets[LOG_START_OFFSETS].get(key, 0),
             recovery_point=recovery_point,
             is_lost=is_lost,
-            read_bytes=self._read_bytes,
+            on_read=self._on_read,
             **({"on_batch": self._shared.hanging.on_batch} if is_state else {}),
         )
         log.run()

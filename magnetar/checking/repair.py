@@ -41,7 +41,7 @@ class Repair:
         files: FileSystem,
         data: str,
         *,
-        read_bytes: Callable[[int], None],
+        on_read: Callable[[int], None],
         tell: Callable[[Finding], None],
         shared: Shared | None = None,
         below: str = "",
@@ -54,7 +54,7 @@ class Repair:
         self._path = f"{data}/{below}".rstrip("/")
         self._below = below
         self._shared = shared
-        self._read_bytes = read_bytes
+        self._on_read = on_read
         self._tell = tell
         self._aside = SetAside(files, data, below)
         self._partitions: list[CheckedPartition] = []
@@ -83,7 +83,7 @@ class Repair:
         check = DirectoryCheck(
             self._files,
             self._path,
-            read_bytes=self._read_bytes,
+            on_read=self._on_read,
             on_partition=lambda checked, _: self._partitions.append(checked),
             shared=self._shared,
             below=self._below,

@@ -21,15 +21,16 @@ from magnetar.storage.open_files import logs_max
 from magnetar.storage.placing import NODES, node_directories, refusal_of_part
 from magnetar.storage.sqlite_database import FILE_NAME
 
-Watch = Callable[[int], None]
+#: Is told of each read, in bytes.
+OnRead = Callable[[int], None]
 
 
 class NotCheckable(Exception):
     """The directory is in use, or is no data directory. Says what to do."""
 
 
-def check_directory(path: Path, read_bytes: Watch) -> Iterator[Finding]:
-    """Yield what is wrong in the data directory, and in those of its nodes: one report.
+def check_directory(path: Path, on_read: OnRead) -> Iterator[Finding]:
+    """Yield what is wrong in the data directory, and in the directories of its nodes.
 
     Raises NotCheckable, OSError.
     """
@@ -39,18 +40,18 @@ def check_directory(path: Path, read_bytes: Watch) -> Iterator[Finding]:
             yield from DirectoryCheck(
                 files,
                 str(path / below),
-                read_bytes=read_bytes,
+                on_read=on_read,
                 shared=shared,
                 below=below,
             ).findings()
-        # Last: what is open on one node, another may coordinate.
+        # Last: the transactions that are open on one node may be coordinated by another.
         yield from shared.hanging.findings()
 
 
-def repair_directory(
-    path: Path, read_bytes: Watch, tell: Callable[[Finding], None]
-) -> list[Finding]:
-    """Mend the data directory, and those of its nodes; return what is left.
+def repair_directory(path: Path, on_read: OnRead, tell: Callable[[Finding], None]) -> list[Finding]:
+    """Mend the data directory and the directories of its nodes; return what is left.
+
+    `tell` is called with each finding before its remedy is done.
 
     Raises NotCheckable, OSError.
     """
@@ -60,13 +61,13 @@ def repair_directory(
             finding
             for below in directories
             for finding in Repair(
-                files, str(path), read_bytes=read_bytes, tell=tell, shared=shared, below=below
+                files, str(path), on_read=on_read, tell=tell, shared=shared, below=below
             ).run()
         ]
 
 
 def _shared(files: DiskFiles, path: Path, directories: Sequence[str]) -> Shared:
-    """Return what the checks of these directories share; they are named below `path`."""
+    """Return what the checks of these directories, which are given below `path`, share."""
     partitions: set[Key] = set()
     if len(directories) > 1:
         for below in directories:
@@ -76,13 +77,16 @@ def _shared(files: DiskFiles, path: Path, directories: Sequence[str]) -> Shared:
 
 
 def is_note(finding: Finding) -> bool:
-    """Whether nothing is wrong that the next start does not do by itself."""
+    """Whether the next start does by itself what is needed: then nothing is wrong."""
     return finding.severity is Severity.NOTE
 
 
 @contextmanager
 def _held(path: Path) -> Iterator[tuple[DiskFiles, list[str]]]:
-    """Hold a data directory, and those of its nodes, which the value names below it, "" first."""
+    """Lock a data directory and the directories of its nodes.
+
+    The value has their paths below `path`: "" for the data directory, then "nodes/1/" and so on.
+    """
     known = {META_PROPERTIES, FILE_NAME}
     if not any(
         each.name in known or (each.is_dir() and split_partition_name(each.name) is not None)

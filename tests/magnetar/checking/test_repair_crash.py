@@ -58,11 +58,11 @@ def loaded(path: Path) -> SimulatedDisk:
 
 
 def repair(disk: SimulatedDisk) -> list[Finding]:
-    return Repair(disk, "/data", read_bytes=lambda _: None, tell=lambda _: None).run()
+    return Repair(disk, "/data", on_read=lambda _: None, tell=lambda _: None).run()
 
 
 def left(disk: SimulatedDisk) -> list[Finding]:
-    found = DirectoryCheck(disk, "/data", read_bytes=lambda _: None).findings()
+    found = DirectoryCheck(disk, "/data", on_read=lambda _: None).findings()
     return [each for each in found if each.remedy is not Remedy.NONE]
 
 
