@@ -1,4 +1,4 @@
-"""Work of a broker beside its requests: tasks that end with it, and whose failure ends it."""
+"""Work of a broker beside its requests: tasks that end with the broker. A failed task ends it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Background:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def is_running(self) -> bool:
-        """Whether it was started."""
+    def was_started(self) -> bool:
+        """Whether `start` was called; the task may have ended since."""
         return self._task is not None
 
     def start(self, work: Coroutine[None, None, None]) -> None:
@@ -44,29 +44,29 @@ class Background:
 
 
 class Tasks:
-    """Any number of tasks without an answer. What one raises stops the broker."""
+    """Any number of tasks whose results nothing needs. An exception in one stops the broker."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
         self._running: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
-    def __bool__(self) -> bool:
+    def any_running(self) -> bool:
         """Whether any task runs."""
         return bool(self._running)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        """Begin `work`, unless all tasks were cancelled. On the event loop."""
+        """Run `work` as a task of the running event loop, unless `cancel` was called."""
         if self._is_over:
             work.close()
             return
         task = asyncio.get_running_loop().create_task(work)
-        # The event loop holds tasks weakly: without this one could vanish half way.
+        # The event loop holds tasks weakly: without this set a task could vanish half way.
         self._running.add(task)
         task.add_done_callback(self._on_done)
 
     def cancel(self) -> None:
-        """Stop every task at its next await, and begin none any more."""
+        """Cancel every task at its next await, and begin no other."""
         self._is_over = True
         for task in self._running:
             task.cancel()
@@ -77,15 +77,15 @@ class Tasks:
 
 
 class WholeWork:
-    """Parts of requests that go on to their end, also where the request's client has gone."""
+    """Work of requests that goes on to its end even if the request's client has gone."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        """`fail` gets what such work raises when no request is left to answer it."""
+        """`fail` gets what such work raises if no request is left to answer."""
         self._fail = fail
         self._running: set[asyncio.Task[Any]] = set()
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin work that no request awaits as a whole; what it raises goes to `fail`."""
+        """Begin work whose end no request awaits. What it raises goes to `fail`."""
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._on_done)
@@ -106,7 +106,7 @@ class WholeWork:
             raise
 
     async def ended(self) -> None:
-        """Return when the work under way has ended; nothing may bring more."""
+        """Return when all work under way has ended. The caller makes sure that no more begins."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
 

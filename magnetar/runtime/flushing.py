@@ -46,7 +46,7 @@ class Flushing:
     @property
     def is_running(self) -> bool:
         """Whether logs are flushed periodically."""
-        return self._background.is_running
+        return self._background.was_started
 
     def start(self) -> None:
         """Flush periodically from here on."""

@@ -101,11 +101,11 @@ async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
         await beat(client, "a", joined.member_epoch)
     assert begun == 1
     is_quick.set()
-    while broker.groups.tasks:
+    while broker.groups.tasks.any_running():
         await asyncio.sleep(0)
     clock.passed_ms += 1_500
     await beat(client, "a", joined.member_epoch, topic_partitions=None)
-    while broker.groups.tasks:
+    while broker.groups.tasks.any_running():
         await asyncio.sleep(0)
     assert begun == 2, "what came meanwhile is not forgotten"
     found = broker.groups.find_consumer_group(GROUP).regexes["o.*"]
