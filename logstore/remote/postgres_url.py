@@ -1,8 +1,8 @@
-"""The address of a database, as libpq has it, for asyncpg; and what all connections set.
+"""Makes an address that libpq understands one for asyncpg; and the settings of every connection.
 
-asyncpg reads URLs alone, by rules of its own: it ends a password at `#`, and takes a parameter that
-it does not know for a setting of the server, which then refuses the connection. So libpq itself
-reads the address, and asyncpg gets each part that it knows as a parameter.
+asyncpg reads only URLs, by rules of its own: it ends a password at `#`, and takes a parameter that
+it does not know for a setting of the server, which then refuses the connection. So libpq reads the
+address here, and asyncpg gets each part that it knows as a parameter.
 Source: PostgreSQL, "Database Connection Control Functions", section on connection strings.
 """
 
@@ -12,9 +12,9 @@ from urllib.parse import quote, urlencode
 
 from psycopg.conninfo import conninfo_to_dict
 
-#: What asyncpg obeys as libpq does. Left out is how long, by which sockets and with which means of
-#: its own libpq connects.
-_OF_BOTH = frozenset(
+#: The parameters that asyncpg obeys as libpq does. Left out are those of libpq's own waits, sockets
+#: and ways of connecting.
+_OBEYED_BY_ASYNCPG = frozenset(
     {
         "application_name",
         "dbname",
@@ -41,9 +41,9 @@ _OF_BOTH = frozenset(
     }
 )
 
-#: Lets the server send something to each connection twice a minute. What stands between the two
-#: forgets connections on which nothing is sent for some minutes, and tells neither: the next read
-#: or proof would wait for its time limit. So the server also lets go of hosts that have vanished.
+#: With these the server sends something on each connection twice a minute. A firewall in between
+#: forgets connections that are silent for some minutes, and tells neither end: the next read or
+#: proof would wait for its time limit. They also make the server notice hosts that have vanished.
 KEPT_ALIVE = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
@@ -54,10 +54,10 @@ KEPT_ALIVE = {
 def address_for_asyncpg(given: str) -> str:
     """Return the same address as a URL that asyncpg obeys. `given`: a URL, or key=value pairs.
 
-    Raises psycopg.ProgrammingError, with the whole text, where `given` is neither.
+    Raises psycopg.ProgrammingError if `given` is neither; its message has the whole of `given`.
     """
     parts = {name: str(value) for name, value in conninfo_to_dict(given).items()}
-    known = {name: value for name, value in parts.items() if name in _OF_BOTH}
+    known = {name: value for name, value in parts.items() if name in _OBEYED_BY_ASYNCPG}
     if "hostaddr" in parts:
         known.setdefault("host", parts["hostaddr"])
     return f"postgresql://?{urlencode(known, quote_via=quote)}"

@@ -2,11 +2,11 @@
 
 Versions 0-2.  1: unclean elections, a top-level error code.  2: flexible.
 
-In a cluster a partition with assigned replicas goes to the first of them: by itself soon, and until
-the answer here. PREFERRED_LEADER_NOT_AVAILABLE says that this node does not live, REQUEST_TIMED_OUT
-that the move takes longer. Any other partition is led by its preferred replica already, whichever
-leads it: ELECTION_NOT_NEEDED. So is one whose leader lives, for an unclean election. A request for
-all partitions lists none of those that need no election, as in Kafka.
+In a cluster the first assigned replica of a partition becomes its leader, without any request and
+within seconds. This request waits for that move. PREFERRED_LEADER_NOT_AVAILABLE: the first replica
+does not live. REQUEST_TIMED_OUT: the move takes longer. ELECTION_NOT_NEEDED: the first replica
+leads, or no replicas are assigned, so that any leader is the preferred one; for an unclean
+election, the leader lives. A request for all partitions leaves these out, as in Kafka.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ async def elect_leaders(
             result = PartitionResult(partition_id=index, error_message=None)
             with refused_in(result):
                 moving.append((_elect(services, name, index, is_preferred=is_preferred), result))
-            _list(elected, result, is_all=request.topic_partitions is None)
+            # As in Kafka: where no election is needed, only partitions that are named are listed.
+            is_named = request.topic_partitions is not None
+            if is_named or result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                elected.partition_result.append(result)
         results.append(elected)
     await _await_moves(services, moving, request.timeout_ms)
     return ElectLeadersResponse(replica_election_results=results)
@@ -71,15 +74,9 @@ def _asked_for(services: Services, request: ElectLeadersRequest) -> Iterator[tup
             yield asked.topic, asked.partitions
 
 
-def _list(elected: ReplicaElectionResult, result: PartitionResult, *, is_all: bool) -> None:
-    # As in Kafka: partitions whose election is not needed are listed only where they are named.
-    if not (is_all and result.error_code == ErrorCode.ELECTION_NOT_NEEDED):
-        elected.partition_result.append(result)
-
-
 def _elect(services: Services, name: str, index: int, *, is_preferred: bool) -> Led:
-    """Return the partition, whose leader is about to move. Raises KafkaError where it is not."""
-    # First: a partition that does not exist is told so, rather than that it needs no election.
+    """Return the partition, whose leader is about to move. Raises KafkaError if none will."""
+    # First: a partition that does not exist is refused as unknown, not as needing no election.
     leader = services.nodes.leading(name, index)
     topic = services.topics.by_name(name)
     assert topic is not None, "as Nodes.leading has seen"
@@ -103,7 +100,7 @@ def _elect(services: Services, name: str, index: int, *, is_preferred: bool) -> 
 async def _await_moves(
     services: Services, moving: list[tuple[Led, PartitionResult]], timeout_ms: int
 ) -> None:
-    """Wait for the moves, and say of each that has not ended in time that it has not."""
+    """Wait for the moves, and give each one that has not ended in time REQUEST_TIMED_OUT."""
     topics, nodes = services.topics, services.nodes
     if not moving or await until_in_place(topics, nodes, (led for led, _ in moving), timeout_ms):
         return

@@ -30,7 +30,8 @@ from wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-Appended = tuple[PartitionLog, int, WritableTxnMarkerPartitionResult]
+#: A marker in a log: the log's end offset after it (exclusive), and the result that tells of it.
+_Appended = tuple[PartitionLog, int, WritableTxnMarkerPartitionResult]
 
 
 @handles(
@@ -41,8 +42,8 @@ Appended = tuple[PartitionLog, int, WritableTxnMarkerPartitionResult]
 async def write_txn_markers(
     services: Services, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    appended: list[Appended] = []
-    # All markers before the first wait for a sync: one covers them.
+    appended: list[_Appended] = []
+    # All markers are appended before the first wait for a sync, so that one sync covers them.
     results = [
         await _append(services, marker, context.now_ms, appended)
         async for marker in services.turns.each(request.markers)
@@ -60,11 +61,12 @@ async def _append(
     services: Services,
     asked: WritableTxnMarker,
     now_ms: int,
-    appended: list[Appended],
+    appended: list[_Appended],
 ) -> WritableTxnMarkerResult:
-    """Append one producer's marker to the partitions named; add what is to be awaited.
+    """Append one producer's marker to its partitions; add what is to be awaited to `appended`.
 
-    Others have their turn between two partitions: each marker stands alone, and may come again.
+    Other requests may have their turn between two partitions: each marker stands alone, and does no
+    harm if it comes again.
     """
     marker = TransactionMarker(
         asked.producer_id,
@@ -79,8 +81,8 @@ async def _append(
         async for index in services.turns.each(topic.partition_indexes):
             result = WritableTxnMarkerPartitionResult(partition_index=index)
             try:
-                # Before the append: a partition that took the epoch would refuse its true
-                # coordinator for good.
+                # Before the append: a partition that took a wrong coordinator's epoch would refuse
+                # its true coordinator for good.
                 _check(services, topic.name, index, marker)
                 log, end_offset = services.participants.append_marker(
                     TopicPartition(topic.name, index), marker, now_ms
@@ -104,11 +106,11 @@ def _check(services: Services, topic: str, index: int, marker: TransactionMarker
     log = services.topics.partition(topic, index)
     known_epoch = log.leader_epoch
     if (state := log.producers.get(marker.producer_id)) is not None:
-        # Of a coordinator on another node, whose starts count apart.
+        # A coordinator on another node may have written a higher epoch: each node counts its own.
         known_epoch = max(known_epoch, state.coordinator_epoch)
     coordinator_epoch = marker.coordinator_epoch
     if coordinator_epoch > known_epoch:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"coordinator epoch {coordinator_epoch} lies in the future, {known_epoch} is now",
+            f"coordinator epoch {coordinator_epoch} lies in the future: the last is {known_epoch}",
         )

@@ -20,7 +20,15 @@ def main() -> int:
     parser.add_argument("--workers", default="1")
     parser.add_argument("--doors", type=Path, metavar="DIRECTORY", help="of several nodes")
     given = parser.parse_args()
-    flags = Flags(None, given.data_dir, given.config, (), "info", "auto", given.workers)
+    flags = Flags(
+        listen=None,
+        data_dir=given.data_dir,
+        config_file=given.config,
+        assignments=(),
+        log_level="info",
+        log_format="auto",
+        workers=given.workers,
+    )
     try:
         return run(flags, compose(given.lifeline, given.as_version, given.doors))
     except Mistake as mistake:

@@ -1,6 +1,7 @@
 """Reads the metrics off the broker's state, on the event loop, once for each scrape.
 
-So they cost nothing in between. Walks over all partitions yield to the event loop now and then.
+So metrics cost nothing between two scrapes. A walk over all partitions or groups lets the event
+loop go on now and then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from wire.api import API_NAMES
 
 #: Partitions looked at in one turn of the event loop: about a millisecond.
 _SLICE = 1000
-#: Groups looked at in one turn: likewise.
+#: Groups looked at in one turn: about a millisecond, too.
 _GROUPS_SLICE = 128
 
 
@@ -66,7 +67,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),
         plain("magnetar_full_disk_refusals_total", services.logs.room.refusals),
     ]
-    # Last, because these alone give up their turn: all that is above is of one moment.
+    # Only the rest lets the event loop go on in between: everything above is of one moment.
     topics = services.topics.all()
     families.append(await _groups(services.groups))
     families += await _partitions(topics, has_bucket=services.logs.bulk is not None)
@@ -213,7 +214,10 @@ def _syncs(durations: SyncDurations) -> Metric:
 
 
 def _stored_bytes(topic: Topic, *, has_bucket: bool) -> dict[tuple[str], int]:
-    """Return what a cluster's database has of the topic's partitions that are led here."""
+    """Return the bytes that a cluster's database has of the topic's partitions that are led here.
+
+    The label says what removes them: the move to a bucket, or retention.
+    """
     until = "bucket" if has_bucket and not topic.is_internal else "retention"
     ledgers = [log.ledger for log in topic.local]
     in_rows = [each.bytes_in_rows for each in ledgers if isinstance(each, RemoteLedger)]
@@ -229,8 +233,9 @@ async def _partitions(topics: Collection[Topic], *, has_bucket: bool) -> list[Me
         lag = sum(log.high_watermark - log.last_stable_offset for log in topic.local)
         if lag:
             lags[topic.name] = lag
+        before, seen = seen, seen + len(topic.partitions)
         # A turn after each slice, however the partitions are spread over topics.
-        if seen // _SLICE != (seen := seen + len(topic.partitions)) // _SLICE:
+        if before // _SLICE != seen // _SLICE:
             await asyncio.sleep(0)
     most = nlargest(TOPICS_MAX, lags.items(), key=lambda item: item[1])
     return [

@@ -1,4 +1,4 @@
-"""How many replicas partitions have, and how many of these live: above one in a cluster alone."""
+"""How many replicas partitions have, and how many of them live. Outside a cluster: 1 and 1."""
 
 from __future__ import annotations
 

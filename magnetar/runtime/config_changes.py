@@ -1,7 +1,7 @@
-"""AlterConfigs and IncrementalAlterConfigs at work: each resource is checked, then stored.
+"""Carries out AlterConfigs and IncrementalAlterConfigs: each resource is checked, then stored.
 
-What configs become by changes is `magnetar.config.changes`'s; what each kind of resource refuses,
-and where it stores its configs, is `magnetar.runtime.config_resources`'s.
+`magnetar.config.changes` computes what configs become by changes. For each kind of resource,
+`magnetar.runtime.config_resources` says what is refused, and where the configs are stored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ConfigT_co = TypeVar("_ConfigT_co", covariant=True)
 
 
 class ResourceChanges(NamedTuple):
-    """What is asked of one resource."""
+    """The changes that a request asks for in one resource."""
 
     resource_type: int
     resource_name: str
@@ -55,7 +55,7 @@ async def changes_of(
     resources: Sequence[_Asked[_ConfigT]],
     of_piece: Callable[[Sequence[_ConfigT]], list[Change]],
 ) -> list[ResourceChanges]:
-    """Return what a request asks of each resource. `of_piece` reads some of its configs."""
+    """Return the changes that a request asks for. `of_piece` turns some configs into changes."""
     asked = []
     async for resource in turns.each(resources):
         changes: list[Change] = []
@@ -77,8 +77,8 @@ async def alter(
     """Carry out what is asked of each resource, all of it or nothing; durable when it returns.
 
     `client_host`: the address of the client that asks. `replaces`: configs that are not named are
-    forgotten. Returns the outcome of each, in order: what `check_changes` and the resource refuse,
-    INVALID_REQUEST where one is named twice.
+    forgotten. Returns the outcome of each resource, in order. It is a refusal of `check_changes` or
+    of the resource, INVALID_REQUEST for a resource that is named twice, or no error.
     """
     named = Counter(each[:2] for each in asked)
     outcomes = []
@@ -116,7 +116,7 @@ async def _alter_one(
     resource = resources.find(resource_type, resource_name, client_host)
     texts = changed({} if replaces else resource.texts, changes, resource.listed)
     named = [change.name for change in changes if change.operation != Operation.DELETE]
-    # Before the store, and of all changes: a resource takes all of them or none.
+    # Checks all changes before any is stored: a resource takes all of them or none.
     resource.check(named, texts)
     if not validate_only:
         await resource.store(texts)

@@ -13,7 +13,7 @@ from magnetar.security.session import Session
 
 
 class Connection(Protocol):
-    """What the broker's inside may know of the connection that a request came through."""
+    """What handlers and the runtime may know of the connection that a request came through."""
 
     @property
     def listener(self) -> Listener:
@@ -22,7 +22,7 @@ class Connection(Protocol):
 
     @property
     def session(self) -> Session:
-        """The login of the connection, and who its requests come from."""
+        """The login of the connection, and the principal of its requests."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class Connection(Protocol):
         ...
 
     def mute(self, pause_ms: int) -> None:
-        """Read nothing more of the connection for a time."""
+        """Read nothing from the connection for `pause_ms`."""
         ...
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class RequestContext:
 
     @property
     def client_host(self) -> str:
-        """The client's address as Java prints it: tools of Kafka expect that of group members."""
+        """The client's address as Java prints it. Kafka's tools expect this form of members."""
         return f"/{self.host}"
 
     def described(self) -> dict[str, Any]:

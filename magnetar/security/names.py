@@ -1,4 +1,4 @@
-"""The principal of a client's certificate: its name as Java writes it, and rules that map it.
+"""The principal of a client's certificate: its name as Java writes it, and the rules that map it.
 
 Source: RFC 2253 as `X500Principal.getName` follows it; KIP-371 for `ssl.principal.mapping.rules`.
 """

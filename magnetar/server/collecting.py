@@ -1,9 +1,9 @@
-"""Python's garbage collector, put off while a large request is handled.
+"""Puts Python's garbage collection off while a large request is handled.
 
-A request that names 100,000 partitions makes a million objects. They hold no cycles and are freed
-when it is answered, but a full collection before that looks at all of them, which holds the event
-loop for a third of a second. So none begins meanwhile. What others leave in cycles waits for a few
-seconds, and is collected for at least as long before the next large request puts it off again.
+A request that names 100,000 partitions makes a million objects. They hold no cycles, and are freed
+when the request is answered. But a full collection before that looks at all of them, which holds
+the event loop for a third of a second. So no collection begins meanwhile, for at most five seconds.
+After such a pause the collector runs for at least as long before it is put off again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 #: The longest time without a collection.
 PUT_OFF_S = 5.0
-#: By then the answer has left, and what was made for the request is freed: a collection that finds
-#: all of it would take as long as one in between.
+#: From the end of a large request to the next collection. By then the answer has left, and the
+#: request's objects are freed: a collection that still found them would hold the loop as long.
 FREED_AFTER_S = 0.05
 
 
@@ -25,7 +25,7 @@ class Collector:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        #: The large requests that are handled now.
+        #: How many large requests are handled now.
         self._handled = 0
         self._timer: asyncio.TimerHandle | None = None
         self._off_at_s = 0.0
@@ -33,10 +33,10 @@ class Collector:
 
     @contextmanager
     def put_off(self) -> Iterator[None]:
-        """Begin no collection in the block, if that was not put off for too long already."""
+        """Put off collections in the block, unless they were put off for too long already."""
         self._handled += 1
         now_s = self._loop.time()
-        # A collector that is off was turned off by others: it is theirs to turn on.
+        # If other code has turned the collector off, that code turns it on again.
         if self._timer is None and now_s >= self._may_be_off_from_s and gc.isenabled():
             gc.disable()
             self._off_at_s = now_s
@@ -50,7 +50,7 @@ class Collector:
                 self._timer = self._loop.call_later(FREED_AFTER_S, self._resume)
 
     def close(self) -> None:
-        """Let the process collect again, whatever is under way: its event loop ends."""
+        """Let the process collect again, since its event loop ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._resume()

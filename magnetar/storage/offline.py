@@ -1,7 +1,7 @@
-"""Changes to the data directory of a stopped broker: its first user.
+"""Adds the first user to the data directory of a stopped broker.
 
-Later users come by AlterUserScramCredentials. The first one cannot: the client of that request
-would have to log in.
+Later users are added by AlterUserScramCredentials. The first one cannot be: the client of that
+request would have to log in.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ _SALT_BYTES = 20
 
 
 class InUse(Exception):
-    """A broker, or another command, works in the directory, or it is a part of one."""
+    """The directory is in use, or belongs to one of several nodes. Says what to do."""
 
 
 def set_password(
     directory: Path, user: str, mechanisms: Iterable[str], password: str, iterations: int
 ) -> None:
-    """Let a user log in by these mechanisms once the broker starts. Makes the directory.
+    """Let a user log in by these mechanisms once the broker starts.
 
-    Raises InUse, CatalogFailure, and KafkaError for one user too many.
+    Makes the directory if it is missing. Raises InUse, CatalogFailure, and KafkaError if there are
+    too many users.
     """
     if (refusal := refusal_of_part(directory)) is not None:
         raise InUse(refusal)
