@@ -14,7 +14,7 @@ from compat_tests.brokers import Broker
 
 _MEBIBYTE = 1 << 20
 _SERVER_LIKE = 300.0
-_ONE_RECORD = Path(__file__).with_name("OneRecordTransactions.java")
+_TRANSACTIONS = Path(__file__).with_name("Transactions.java")
 
 
 def measure(broker: Broker, records: int) -> dict[Row, float]:
@@ -36,16 +36,21 @@ def measure(broker: Broker, records: int) -> dict[Row, float]:
 def transactions(broker: Broker, rounds: int) -> dict[Row, float]:
     """One producer, one record to a transaction, version 2 of the protocol."""
     create_topic(broker.bootstrap, "one-record")
-    printed = java.run_program(
-        _ONE_RECORD, broker.bootstrap, "one-record", str(rounds), timeout_s=_SERVER_LIKE, options=()
-    )
-    *took, total = (int(line) / 1e6 for line in printed.split())
+    *took, total = transact(broker, "one-record", 1, rounds)
     label = "transaction of 1 record, Java client, version 2"
     return {
         Row(f"{label}, p50", "ms", False): took[rounds // 2],
         Row(f"{label}, p99", "ms", False): took[rounds * 99 // 100],
         Row(f"{label}, rate", "per s", True): rounds / total * 1e3,
     }
+
+
+def transact(broker: Broker, topic: str, partitions: int, rounds: int) -> list[float]:
+    """Commit twice `rounds` transactions of a record to each partition. Return how long each of the
+    second half took, in ascending order, and last all of these together, in ms."""
+    arguments = (broker.bootstrap, topic, str(partitions), str(rounds))
+    printed = java.run_program(_TRANSACTIONS, *arguments, timeout_s=_SERVER_LIKE, options=())
+    return [int(line) / 1e6 for line in printed.split()]
 
 
 def _produce(broker: Broker, topic: str, records: int, *more: str) -> float:

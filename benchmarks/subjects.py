@@ -5,6 +5,7 @@ own.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from tools.reference_kafka import ReferenceKafka
 from tools.reference_kafka.broker import SERVER_OPTIONS
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_CPUCLOCK_SCHED = 2
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -54,9 +56,14 @@ def running(
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return user and system time that the process, and its children that ended, have used."""
+    """Return user and system time that the process, and its children that ended, have used.
+
+    To the nanosecond for the process; a tick, of 10 ms, for its children.
+    """
+    # The clock of another process: linux/posix-timers.h, MAKE_PROCESS_CPUCLOCK.
+    own_s = time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
-    return sum(map(int, fields[11:15])) / _CLOCK_TICKS
+    return own_s + sum(map(int, fields[13:15])) / _CLOCK_TICKS
 
 
 def node_pids(broker: Broker) -> list[int]:

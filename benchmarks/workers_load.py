@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks import connection_load
+from benchmarks import connection_load, java_load
 from benchmarks.subjects import cpu_of_nodes, node_pids
 from benchmarks.table import Row
 from compat_tests import brokers
@@ -25,6 +25,7 @@ from compat_tests.brokers import Broker, MagnetarBroker
 
 PARTITIONS = 4
 NODES = 2
+_BATCH = 500
 _TURNS = 3
 _TOPIC = "load"
 _VALUE = b"x" * 100
@@ -41,10 +42,15 @@ def measure(alone: Broker, *, records: int, transactions: int, seconds: float) -
         for subject in subjects:
             subject.produce(records // 10)
             subject.transact(transactions // 10)
-        found |= _in_turns("CPU of a record", subjects, records, _Subject.produce)
+        label = f"CPU of a record, in batches of {_BATCH}"
+        found |= _in_turns(label, subjects, records, _Subject.produce_batches)
+        label = "CPU of a record, in batches as they come"
+        found |= _in_turns(label, subjects, records, _Subject.produce)
         found |= _in_turns("CPU of an offset commit", subjects, transactions, _Subject.commit)
         label = f"CPU of a transaction over {PARTITIONS} partitions"
         found |= _in_turns(label, subjects, transactions, _Subject.transact)
+        label = f"{label}, Java client, version 2"
+        found |= _in_turns(label, subjects, transactions, _Subject.transact_in_java)
         label = f"EndTxn over {PARTITIONS} partitions, p50"
         found |= _each(label, "ms", [median(one.commits_ms) for one in subjects])
         found |= _small_clients(subjects, seconds)
@@ -61,6 +67,9 @@ class _Subject:
         create_topic(broker.bootstrap, _TOPIC, PARTITIONS)
         servers = {"bootstrap.servers": broker.bootstrap}
         self._plain = Producer({**servers, "linger.ms": 5})
+        # Each batch waits until it is full: two nodes get the same ones as one.
+        full = {"linger.ms": 60_000, "batch.num.messages": _BATCH}
+        self._batching = Producer({**servers, **full})
         self._transactional = Producer({**servers, "transactional.id": "load", "linger.ms": 0})
         self._transactional.init_transactions(_TIMEOUT_S)
         self._consumer = Consumer({**servers, "group.id": "load"})
@@ -88,14 +97,12 @@ class _Subject:
         return sum(kilobytes) / len(kilobytes) / 1024
 
     def produce(self, count: int) -> None:
-        for number in range(count):
-            while True:
-                try:
-                    self._plain.produce(_TOPIC, _VALUE, partition=number % PARTITIONS)
-                    break
-                except BufferError:
-                    self._plain.poll(0.1)
-        assert self._plain.flush(_TIMEOUT_S) == 0
+        """Let the client decide what a batch is: it depends on how soon the last was answered."""
+        _produce(self._plain, count)
+
+    def produce_batches(self, count: int) -> None:
+        """Produce in batches of `_BATCH`."""
+        _produce(self._batching, count)
 
     def commit(self, count: int) -> None:
         for number in range(count):
@@ -113,6 +120,21 @@ class _Subject:
             began_at = time.perf_counter()
             client.commit_transaction(_TIMEOUT_S)
             self.commits_ms.append((time.perf_counter() - began_at) * 1000)
+
+    def transact_in_java(self, count: int) -> None:
+        """As `transact`, by Kafka's own client: a Produce to each node, no AddPartitionsToTxn."""
+        java_load.transact(self.broker, _TOPIC, PARTITIONS, count // 2)
+
+
+def _produce(producer: Producer, count: int) -> None:
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(_TOPIC, _VALUE, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(_TIMEOUT_S) == 0
 
 
 @contextmanager
