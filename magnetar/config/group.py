@@ -15,10 +15,14 @@ from magnetar.config.setting import Config, InvalidValue, integer
 
 #: by_duration takes an ISO 8601 duration (KIP-1106).
 _RESET = re.compile(r"earliest|latest|by_duration:P[0-9DTHMS.]+")
+_DEAD_LETTERS = "errors.deadletterqueue.topic.name"
+_TAGS = "streams.rack.aware.assignment.tags"
 
 
 _STORED = {
     "share groups are not served": """
+        errors.deadletterqueue.copy.record.enable boolean false 4.4
+        errors.deadletterqueue.topic.name string "" 4.4
         share.assignment.interval.ms int>=0 1000 4.1 group.share.assignment.interval.ms
         share.auto.offset.reset string latest 4.1
         share.delivery.count.limit int>=2 5 4.1 group.share.delivery.count.limit
@@ -31,9 +35,11 @@ _STORED = {
     """,
     "streams groups are not served": """
         streams.assignment.interval.ms int>=0 1000 4.1 group.streams.assignment.interval.ms
+        streams.assignor.name sticky sticky 4.4 group.streams.assignors
         streams.heartbeat.interval.ms int>=1 5000 4.1 group.streams.heartbeat.interval.ms
         streams.initial.rebalance.delay.ms int>=0 3000 4.1 group.streams.initial.rebalance.delay.ms
         streams.num.standby.replicas int>=0 0 4.1 group.streams.num.standby.replicas
+        streams.rack.aware.assignment.tags list "" 4.4 group.streams.rack.aware.assignment.tags
         streams.session.timeout.ms int>=1 45000 4.1 group.streams.session.timeout.ms
     """,
 }
@@ -83,11 +89,7 @@ def parse_group_configs(texts: Mapping[str, str], broker: BrokerConfig) -> dict[
     # Sessions are compared after all values are parsed: a group may set both, in any order.
     for kind in ("consumer", "share", "streams"):
         _check_session(kind, texts, broker)
-    reset = values.get("share.auto.offset.reset")
-    if reset is not None and not _RESET.fullmatch(str(reset)):
-        raise InvalidValue(
-            f"share.auto.offset.reset={reset} is not one of earliest, latest, by_duration"
-        )
+    _check_texts(values)
     return values
 
 
@@ -114,6 +116,20 @@ def broker_integer(name: str, broker: BrokerConfig) -> int | None:
     else:
         return None
     return int(str(value))
+
+
+def _check_texts(values: Mapping[str, object]) -> None:
+    """Raise InvalidValue for what no type forbids."""
+    reset = values.get("share.auto.offset.reset")
+    if reset is not None and not _RESET.fullmatch(str(reset)):
+        raise InvalidValue(
+            f"share.auto.offset.reset={reset} is not one of earliest, latest, by_duration"
+        )
+    if str(values.get(_DEAD_LETTERS, "")).startswith("__"):
+        raise InvalidValue(f"{_DEAD_LETTERS}: the topic's name must not begin with __")
+    tags = values.get(_TAGS)
+    if isinstance(tags, list) and len(set(tags)) < len(tags):
+        raise InvalidValue(f"{_TAGS} names a tag twice")
 
 
 def _check_session(kind: str, texts: Mapping[str, str], broker: BrokerConfig) -> None:

@@ -27,6 +27,7 @@ from magnetar.config.setting import (
     long,
     parse_integer,
     string,
+    words,
 )
 
 #: Names that Kafka itself has left behind.
@@ -165,6 +166,8 @@ _TABLE: dict[str, str] = {
         follower.fetch.last.tiered.offset.enable* boolean false
         log.local.retention.bytes* long>=-2 -2
         log.local.retention.ms* long>=-2 -2
+        log.remote.copy.lag.bytes* long>=-1 -1
+        log.remote.copy.lag.ms* long>=-1 0
         remote.fetch.max.wait.ms* int>=1 500
         remote.list.offsets.request.timeout.ms* long>=1 30000
         remote.log.index.file.cache.total.size.bytes* long>=1 1073741824
@@ -192,6 +195,8 @@ _TABLE: dict[str, str] = {
         remote.log.storage.system.enable boolean false
     """,
     "share groups are not served": """
+        errors.deadletterqueue.auto.create.topics.enable* boolean false
+        errors.deadletterqueue.topic.name.prefix* string dlq.
         group.share.assignment.interval.ms* int>=0 1000
         group.share.assignors list simple
         group.share.delivery.count.limit int>=2 5
@@ -227,6 +232,7 @@ _TABLE: dict[str, str] = {
     """,
     "streams groups are not served": """
         group.streams.assignment.interval.ms* int>=0 1000
+        group.streams.assignors list sticky
         group.streams.heartbeat.interval.ms int>=1 5000
         group.streams.initial.rebalance.delay.ms int>=0 3000
         group.streams.max.assignment.interval.ms int>=0 15000
@@ -238,7 +244,9 @@ _TABLE: dict[str, str] = {
         group.streams.min.heartbeat.interval.ms int>=1 5000
         group.streams.min.session.timeout.ms int>=1 45000
         group.streams.num.standby.replicas int>=0 0
+        group.streams.rack.aware.assignment.tags list ""
         group.streams.session.timeout.ms int>=1 45000
+        group.streams.topology.description.plugin.class class
     """,
     "a batch is read whole, and segments are read in steps of their own": """
         log.cleaner.io.buffer.size* int>=0 524288
@@ -355,13 +363,16 @@ def _parse(type_: ConfigType, minimum: int | None, text: str) -> str:
 def stored_settings(table: Mapping[str, str]) -> dict[str, Setting[Any]]:
     """Return the settings of a table: a reason, then a line for each setting.
 
-    A type may also be the words that are allowed: `read_committed|read_uncommitted`.
+    A type may also be the words that are allowed: `read_committed|read_uncommitted`. An empty
+    default is `""`.
     """
     settings = {}
     for reason, lines in table.items():
         for line in lines.split("\n"):
             if row := line.split():
-                settings[row[0]] = _setting(row[1], row[2], row[3], tuple(row[4:]), reason)
+                name, kind, default, since, *synonyms = row
+                default = "" if default == '""' else default
+                settings[name] = _setting(kind, default, since, tuple(synonyms), reason)
     return settings
 
 
@@ -379,5 +390,8 @@ def _setting(
         return declare(
             int(default), minimum=minimum, since=since, doc=doc, synonyms=synonyms, acts=False
         )
-    words = kind.split("|") if "|" in kind else ()
-    return string(default, one_of=words, since=since, doc=doc, synonyms=synonyms, acts=False)
+    if name == "list":
+        default_words = default.split(",") if default else []
+        return words(default_words, since=since, doc=doc, synonyms=synonyms, acts=False)
+    one_of = () if kind == "string" else kind.split("|")
+    return string(default, one_of=one_of, since=since, doc=doc, synonyms=synonyms, acts=False)

@@ -36,8 +36,13 @@ _STORED = {
     "nothing is tiered to remote storage": """
         local.retention.bytes long>=-2 -2 3.6 log.local.retention.bytes
         local.retention.ms long>=-2 -2 3.6 log.local.retention.ms
+        remote.copy.lag.bytes long>=-1 -1 4.4 log.remote.copy.lag.bytes
+        remote.copy.lag.ms long>=-1 0 4.4 log.remote.copy.lag.ms
         remote.log.copy.disable boolean false 3.9
         remote.log.delete.on.disable boolean false 3.9
+    """,
+    "share groups are not served": """
+        errors.deadletterqueue.group.enable boolean false 4.4
     """,
     "replicas hold no copies": """
         min.insync.replicas int>=1 1 0.9 min.insync.replicas

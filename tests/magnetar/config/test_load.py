@@ -309,6 +309,47 @@ def test_a_group_setting_out_of_bounds_is_told_with_the_bound_that_there_is() ->
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("errors.deadletterqueue.copy.record.enable", "maybe"),
+        ("errors.deadletterqueue.topic.name", "__letters"),
+        ("streams.assignor.name", "nope"),
+        ("streams.assignor.name", ""),
+        ("streams.rack.aware.assignment.tags", "a,,b"),
+        ("streams.rack.aware.assignment.tags", "a,a"),
+    ],
+)
+def test_what_kafka_4_4_refuses_of_the_settings_of_groups_that_are_not_served(
+    name: str, text: str
+) -> None:
+    with pytest.raises(InvalidValue):
+        parse_group_configs({name: text}, BrokerConfig())
+
+
+def test_what_kafka_4_4_takes_of_them() -> None:
+    given = {
+        "errors.deadletterqueue.copy.record.enable": "true",
+        "errors.deadletterqueue.topic.name": "",
+        "streams.assignor.name": "sticky",
+        "streams.rack.aware.assignment.tags": "a,b",
+    }
+    parsed = parse_group_configs(given, BrokerConfig())
+    assert list(parsed.values()) == [True, "", "sticky", ["a", "b"]]
+
+
+def test_topics_may_be_created_with_the_settings_of_kafka_4_4() -> None:
+    parse_topic_configs(
+        {
+            "errors.deadletterqueue.group.enable": "true",
+            "remote.copy.lag.ms": "50",
+            "remote.copy.lag.bytes": "-1",
+        }
+    )
+    with pytest.raises(InvalidValue):
+        parse_topic_configs({"remote.copy.lag.ms": "-2"})
+
+
+@pytest.mark.parametrize(
     "listeners", ["TLS://127.0.0.1:9092", "127.0.0.1:9092", "A://h:1,A://h:2", ""]
 )
 def test_listeners_that_cannot_be_served_are_refused(listeners: str) -> None:
