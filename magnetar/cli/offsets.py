@@ -24,6 +24,8 @@ from magnetar.cli.readable import count
 from magnetar.cli.where import begin_of, selected
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from magnetar.client.trimming import Trim
 
 _SELECTION = "TOPIC[:0,1]"
@@ -164,8 +166,7 @@ def trim(
         leaders = client.topics({topic for topic, _ in places})
         wanted = begin.resolve(client, leaders, places, READ_UNCOMMITTED)
         trims = plan_trims(client, leaders, wanted)
-        if begin.offset is not None:
-            _refuse_beyond_end(begin.offset, trims)
+        _refuse_beyond_end(wanted, trims)
         if not dry_run:
             doomed = count(sum(map(_offsets, trims)))
             confirm(f"Delete {doomed} offsets in {len(trims)} partitions?", yes=yes)
@@ -187,22 +188,19 @@ def trim(
         print("\nNothing was deleted.", file=sys.stderr)
 
 
-def _refuse_beyond_end(offset: int, trims: list[Trim]) -> None:
-    """Raise OFFSET_OUT_OF_RANGE where a partition ends before `offset`, as DeleteRecords does.
-
-    Before anything is deleted: a mistyped digit costs no record of the other partitions either.
-    """
+def _refuse_beyond_end(wanted: Mapping[tuple[str, int], int], trims: list[Trim]) -> None:
+    """Raise OFFSET_OUT_OF_RANGE where a partition ends before the offset that is wanted."""
     from magnetar.client import Refused
+    from magnetar.client.trimming import beyond_end
     from wire.error_code import ErrorCode
 
-    for each in trims:
-        if each.new_start < offset:
-            raise Refused(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{each.topic}-{each.partition}",
-                f"it ends at {each.new_start}, before offset {offset}. Nothing was deleted. Write"
-                " --before end to delete all records",
-            )
+    if (each := beyond_end(trims, wanted)) is not None:
+        raise Refused(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{each.topic}-{each.partition}",
+            f"it ends at {each.new_start}, before offset {wanted[each.place]}. Nothing was"
+            " deleted. Write --before end to delete all records",
+        )
 
 
 def _offsets(each: Trim) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,15 @@ def plan_trims(
         Trim(*place, starts[place], min(max(offset, starts[place]), ends[place]))
         for place, offset in sorted(offsets.items())
     ]
+
+
+def beyond_end(trims: Iterable[Trim], offsets: Mapping[TopicPartition, int]) -> Trim | None:
+    """Return the first of the trims whose partition ends before the offset asked for, or None.
+
+    DeleteRecords refuses such an offset (OFFSET_OUT_OF_RANGE), partition by partition. To refuse it
+    before costs no record of the others: the offset is mistyped.
+    """
+    return next((each for each in trims if each.new_start < offsets[each.place]), None)
 
 
 def trim(client: Client, leaders: Leaders, trims: list[Trim]) -> list[Trim]:

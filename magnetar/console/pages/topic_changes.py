@@ -17,7 +17,7 @@ from magnetar.client.topics import (
     delete_topics,
     list_topics,
 )
-from magnetar.client.trimming import Trim, plan_trims, trim
+from magnetar.client.trimming import Trim, beyond_end, plan_trims, trim
 from magnetar.console.changes import (
     Change,
     Field,
@@ -220,7 +220,14 @@ def _trim(client: Client, given: Given) -> Plan:
     topic = _described(client, given)
     leaders = known_leaders(client, [topic.name])
     wanted = _cut(client, leaders, topic.name, given)
-    trims = [each for each in plan_trims(client, leaders, wanted) if each.new_start > each.start]
+    planned = plan_trims(client, leaders, wanted)
+    if (short := beyond_end(planned, wanted)) is not None:
+        raise ClientError(
+            f"{short.topic}-{short.partition} ends at {count(short.new_start)}, before offset"
+            f" {count(wanted[short.place])}: no record is deleted. To delete all that is there,"
+            " choose the end."
+        )
+    trims = [each for each in planned if each.new_start > each.start]
     if not trims:
         raise ClientError("Nothing lies before that: no record would be deleted.")
     doomed = sum(each.new_start - each.start for each in trims)

@@ -159,6 +159,19 @@ def test_records_are_deleted_up_to_the_end_that_was_shown() -> None:
         assert answer.status_code == 400, exact
 
 
+def test_no_record_is_deleted_before_an_offset_beyond_the_end_of_a_partition() -> None:
+    """As `magnetar trim` and Kafka refuse it: a digit too many would delete all records."""
+    world = world_with_two()
+    browser = Browser(world)
+    typed = {"before": "offset", "value": "50"}
+    for asked in (typed, {**typed, "partition": "0"}, {"exact": '{"0": 6}'}):
+        answer = browser.get("/topics/trim", go=1, name="orders", **asked)
+        assert answer.status_code == 400
+        assert "orders-0 ends at 5, before offset" in answer.text
+    page = planned(browser, "/topics/trim", name="orders", before="offset", value="5")
+    assert "orders-0 0 5 5" in rows(page)
+
+
 def test_a_setting_shows_its_value_and_source_before_and_after() -> None:
     world = world_with_two()
     browser = Browser(world)
