@@ -87,6 +87,8 @@ BROKERS_OF_4_4 = {
     "log.remote.copy.lag.bytes": "-1",
     "log.remote.copy.lag.ms": "0",
     "max.decompressed.message.bytes": "2147483639",
+    "sasl.oauthbearer.allow.unverified.audience": "false",
+    "sasl.oauthbearer.allow.unverified.issuer": "false",
 }
 
 

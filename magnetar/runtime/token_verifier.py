@@ -16,6 +16,8 @@ from magnetar.security.oauthbearer import OAUTHBEARER, TokenRefused
 from magnetar.security.sasl import Identity
 
 _URL = "sasl.oauthbearer.jwks.endpoint.url"
+_ISSUER = "sasl.oauthbearer.expected.issuer"
+_AUDIENCE = "sasl.oauthbearer.expected.audience"
 _TRUSTSTORE = "ssl.truststore"
 
 _log = get_logger("server")
@@ -28,6 +30,7 @@ class TokenVerifier:
         """`jaas` may name the authorities that are trusted for the issuer's HTTPS."""
         place = f"listener {listener}: {OAUTHBEARER}"
         _check_validator(place, settings)
+        _check_expectations(place, settings)
         endpoint = _endpoint(place, settings)
         context = _context(place, jaas, endpoint)
         pace = Pace(
@@ -49,9 +52,13 @@ class TokenVerifier:
         """Fetch the keys. Raises ConfigError for a file without any."""
         if self._rules.issuer is None:
             _log.warning(
-                "tokens of any issuer are taken",
+                "tokens of any issuer are taken", listener=self._listener, advice=f"set {_ISSUER}"
+            )
+        if not self._rules.audiences:
+            _log.warning(
+                "tokens for any audience are taken",
                 listener=self._listener,
-                advice="set sasl.oauthbearer.expected.issuer, and expected.audience",
+                advice=f"set {_AUDIENCE}",
             )
         await self._jwks.start()
 
@@ -78,6 +85,31 @@ def _check_validator(place: str, settings: OAuthBearerConfig) -> None:
             f"{place}: sasl.oauthbearer.jwt.validator.class={given} cannot be loaded: name"
             f" {VALIDATORS[0]}."
         )
+
+
+def _check_expectations(place: str, settings: OAuthBearerConfig) -> None:
+    """Refuse settings that take what was made for others, but where they say that they do, as
+    Kafka does since 4.4: an issuer signs tokens for many services, with the same keys.
+    """
+    for claim, name, is_expected, is_allowed in (
+        (
+            "issuer",
+            _ISSUER,
+            bool(settings.sasl_oauthbearer_expected_issuer),
+            settings.sasl_oauthbearer_allow_unverified_issuer,
+        ),
+        (
+            "audience",
+            _AUDIENCE,
+            bool(settings.sasl_oauthbearer_expected_audience),
+            settings.sasl_oauthbearer_allow_unverified_audience,
+        ),
+    ):
+        if not (is_expected or is_allowed):
+            raise ConfigError(
+                f"{place}: {name} is missing. It says which {claim} tokens must name; to take"
+                f" those of any, set sasl.oauthbearer.allow.unverified.{claim}=true."
+            )
 
 
 def _endpoint(place: str, settings: OAuthBearerConfig) -> Endpoint:

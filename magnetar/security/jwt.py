@@ -85,7 +85,7 @@ class KeySet:
 class TokenRules:
     """What the claims of a token must say."""
 
-    #: One of them must be among the token's audiences; none: a token with an audience is refused.
+    #: One of them must be among the token's audiences; none: any, or none.
     audiences: frozenset[str] = frozenset()
     #: None: any.
     issuer: str | None = None
@@ -231,10 +231,10 @@ def _check_issuer(claims: dict[str, Any], rules: TokenRules) -> None:
         raise TokenRefused(f"its issuer is {_shown(issuer)}, not {rules.issuer}")
     audiences = claims.get("aud")
     named: Sequence[object] = audiences if isinstance(audiences, list) else [audiences]
-    if audiences is None and not rules.audiences:
-        return
-    if not any(isinstance(each, str) and each in rules.audiences for each in named):
-        expected = ", ".join(sorted(rules.audiences)) or "none is expected"
+    if rules.audiences and not any(
+        isinstance(each, str) and each in rules.audiences for each in named
+    ):
+        expected = ", ".join(sorted(rules.audiences))
         raise TokenRefused(f"its audience is {_shown(audiences)}: {expected}")
 
 

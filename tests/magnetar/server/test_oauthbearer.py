@@ -229,6 +229,8 @@ MECHANISM = "listener.name.sasl_plaintext.oauthbearer"
     [
         ({f"{NAME}.jwks.endpoint.url": ""}, f"{NAME}.jwks.endpoint.url is missing"),
         ({f"{NAME}.jwks.endpoint.url": "http://issuer.test/"}, "Use https:"),
+        ({f"{NAME}.expected.issuer": ""}, "allow.unverified.issuer=true"),
+        ({f"{NAME}.expected.audience": ""}, f"{NAME}.expected.audience is missing"),
         ({f"{NAME}.jwks.endpoint.url": "file:/no/such"}, "cannot read /no/such: No such file"),
         ({f"{NAME}.jwks.endpoint.url": "file:/etc/passwd"}, "it is no JSON"),
         ({f"{MECHANISM}.sasl.server.callback.handler.class": "com.acme.X"}, "X cannot be loaded"),
@@ -280,10 +282,36 @@ async def test_a_listener_may_have_settings_of_its_own(
     assert (taken.auth_bytes, taken.session_lifetime_ms) == (b"", 60_000)
 
 
-async def test_a_listener_that_takes_any_issuer_says_so(
-    start_broker: StartBroker, issuer: TokenIssuer, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("claim", "changes", "said"),
+    [
+        ("issuer", {"iss": "another"}, "tokens of any issuer are taken"),
+        ("audience", {"aud": "another"}, "tokens for any audience are taken"),
+    ],
+)
+async def test_a_listener_that_takes_tokens_that_were_made_for_others_says_so(
+    start_broker: StartBroker,
+    connect: Connect,
+    issuer: TokenIssuer,
+    capsys: pytest.CaptureFixture[str],
+    claim: str,
+    changes: dict[str, str],
+    said: str,
 ) -> None:
-    any_issuer = {"sasl.oauthbearer.expected.issuer": ""}
-    await start_broker({**LISTENING, **issuer.broker_settings(), **any_issuer})
-    (line,) = lines(capsys, "tokens of any issuer are taken")
+    any_of_them = {f"{NAME}.expected.{claim}": "", f"{NAME}.allow.unverified.{claim}": "true"}
+    broker = await start_broker({**LISTENING, **issuer.broker_settings(), **any_of_them})
+    (line,) = lines(capsys, said)
     assert line["listener"] == "SASL_PLAINTEXT"
+    client = await connect(broker)
+    await begin(client)
+    assert (await log_in(client, first(issuer.token("ada", **changes)))).auth_bytes == b""
+
+
+async def test_what_is_expected_is_verified_whatever_else_is_allowed(
+    start_broker: StartBroker, connect: Connect, issuer: TokenIssuer
+) -> None:
+    allowed = {f"{NAME}.allow.unverified.{claim}": "true" for claim in ("issuer", "audience")}
+    client = await connect(await start_broker({**LISTENING, **issuer.broker_settings(), **allowed}))
+    await begin(client)
+    refused = await log_in(client, first(issuer.token("ada", aud="another")))
+    assert refused.auth_bytes != b""
