@@ -73,7 +73,7 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
     try:
         owner = f"{socket.gethostname()}:{data_dir}"
         try:
-            with closing(open_catalog(url)) as catalog:
+            with closing(open_catalog(url, owner)) as catalog:
                 _check_promises(catalog.database, config)
                 cluster_id = catalog.cluster_id()
                 asked = config.node_id if "node.id" in config.static else None
@@ -106,10 +106,11 @@ def _check_promises(database: Database, config: BrokerConfig) -> None:
         )
 
 
-def open_catalog(url: str) -> Catalog:
+def open_catalog(url: str, owner: str | None = None) -> Catalog:
     """Return the catalog of a cluster. Raises ConfigError, CatalogFailure, CatalogUnavailable.
 
-    ConfigError: `url` is no URL of a database, or what reads it is not installed.
+    ConfigError: `url` is no URL of a database, or what reads it is not installed. `owner`: as
+    `PostgresDatabase` has it.
     """
     try:
         from magnetar.storage.postgres_database import PostgresDatabase
@@ -118,7 +119,7 @@ def open_catalog(url: str) -> Catalog:
             f"--storage needs {missing.name}: pip install 'magnetar[cluster]'"
         ) from None
     try:
-        database = PostgresDatabase(url)
+        database = PostgresDatabase(url, owner=owner)
     except CatalogFailure as failure:  # What was written is no URL.
         raise ConfigError(str(failure)) from None
     return Catalog(None, is_shared=True, database=database)

@@ -109,10 +109,17 @@ class _Statements:
 class PostgresDatabase:
     """One connection, made again when it is lost."""
 
-    def __init__(self, url: str, *, tables: Tables = Tables.MADE_AT_REST) -> None:
-        """`url`: postgresql://, or key=value pairs as libpq has them. Raises CatalogFailure."""
+    def __init__(
+        self, url: str, *, tables: Tables = Tables.MADE_AT_REST, owner: str | None = None
+    ) -> None:
+        """`url`: postgresql://, or key=value pairs as libpq has them. Raises CatalogFailure.
+
+        `owner`: the place that the caller holds (`node_ids`): nodes of its own, which were killed,
+        have a lease for a while, and do not live.
+        """
         self._url = url
         self._tables = tables
+        self._owner = owner
         # Reentrant, since migrations run inside the opening.
         self._lock = RLock()
         self._connection: _BoundedConnection | None = None
@@ -293,7 +300,8 @@ class PostgresDatabase:
         live = connection.execute(
             "SELECT node_id, owner, version FROM nodes WHERE incarnation >= 0"
             " AND lease_until > now() AND lease_until <= clock_timestamp() + interval '6 s'"
-            " ORDER BY node_id"
+            " AND owner IS DISTINCT FROM %s ORDER BY node_id",
+            (self._owner,),
         ).fetchall()
         if live:
             nodes = ", ".join(

@@ -145,6 +145,27 @@ def test_tables_wait_for_nodes_of_the_older_version(postgres_url: str) -> None:
     open_catalog(postgres_url).close()
 
 
+def test_tables_do_not_wait_for_the_lease_of_a_killed_node_of_the_same_place(
+    postgres_url: str,
+) -> None:
+    """Who starts there holds the place's lock, so what had that lease is gone."""
+    owner = "host:/data"
+
+    def start(others: str) -> None:
+        with closing(open_catalog(postgres_url)) as catalog:
+            catalog.start_node(3, Presence(owner, {}, "", "0.9"))
+            catalog.start_node(5, Presence(others, {}, "", "0.9"))
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("SET search_path = magnetar; DROP FUNCTION is_leased")
+            connection.execute("UPDATE schema_version SET version = version - 1")
+        database = PostgresDatabase(postgres_url, owner=owner)
+        Catalog(None, is_shared=True, database=database).close()
+
+    start(owner)
+    with pytest.raises(CatalogFailure, match=r"live: node 5 \(other:/data, magnetar 0.9\). Stop"):
+        start("other:/data")
+
+
 @pytest.mark.parametrize("done", [0, len(MIGRATIONS) - 1])
 def test_a_node_that_finds_the_tables_made_meanwhile_starts_beside_the_one_that_made_them(
     done: int, postgres_url: str, monkeypatch: pytest.MonkeyPatch
