@@ -16,6 +16,7 @@ from uuid import UUID
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
+from compat_tests import configs_of_4_4
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
@@ -29,8 +30,7 @@ OTHERWISE = {
 }
 #: The cluster of Kafka sets it for itself, and for each broker.
 OF_REPLICAS = "min.insync.replicas"
-#: A config of topics that Kafka 4.3 does not have.
-OF_KAFKA_4_4 = "max.decompressed.message.bytes"
+_NOT_COMPARED = {OF_REPLICAS, *configs_of_4_4.NAMES}
 _MADE_UP = {"member_id", "leader", "producer_id", "session_id"}
 #: When something happened, each broker by its own clock; unless nothing has: -1.
 _MOMENTS = {"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"}
@@ -59,7 +59,7 @@ def comparable(answer: Any, names: dict[Any, str] | None = None) -> Any:
         kept = [
             comparable(each, names)
             for each in answer
-            if not (isinstance(each, dict) and each.get("name") in (OF_REPLICAS, OF_KAFKA_4_4))
+            if not (isinstance(each, dict) and each.get("name") in _NOT_COMPARED)
         ]
         return sorted(kept, key=repr)
     return answer

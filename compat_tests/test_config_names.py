@@ -10,6 +10,7 @@ from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
+from compat_tests.configs_of_4_4 import OF_BROKERS, OF_GROUPS, OF_TOPICS
 from compat_tests.conftest import MakeName
 from compat_tests.raw import Connection
 
@@ -64,31 +65,6 @@ OWN = {
     "traces.exporter",
     "transaction.healing.interval.ms",
     "transaction.offset.conflict.detection.enable",
-}
-#: Names of Kafka 4.4, which the reference does not have yet, and their defaults.
-TOPICS_OF_4_4 = {
-    "errors.deadletterqueue.group.enable": "false",
-    "max.decompressed.message.bytes": "2147483639",
-    "remote.copy.lag.bytes": "-1",
-    "remote.copy.lag.ms": "0",
-}
-GROUPS_OF_4_4 = {
-    "errors.deadletterqueue.copy.record.enable": "false",
-    "errors.deadletterqueue.topic.name": "",
-    "streams.assignor.name": "sticky",
-    "streams.rack.aware.assignment.tags": "",
-}
-BROKERS_OF_4_4 = {
-    "errors.deadletterqueue.auto.create.topics.enable": "false",
-    "errors.deadletterqueue.topic.name.prefix": "dlq.",
-    "group.streams.assignors": "sticky",
-    "group.streams.rack.aware.assignment.tags": "",
-    "group.streams.topology.description.plugin.class": None,
-    "log.remote.copy.lag.bytes": "-1",
-    "log.remote.copy.lag.ms": "0",
-    "max.decompressed.message.bytes": "2147483639",
-    "sasl.oauthbearer.allow.unverified.audience": "false",
-    "sasl.oauthbearer.allow.unverified.issuer": "false",
 }
 
 
@@ -148,7 +124,7 @@ def test_topics_have_kafkas_configs_with_kafkas_defaults(
     ours, kafkas = (describe(broker, TOPIC, orders) for broker in both_brokers)
     # Of Kafka the cluster has one that it set itself: its own story, with replicas.
     kafkas["min.insync.replicas"].synonyms.remove(("min.insync.replicas", "1", 3))
-    assert taken(ours, TOPICS_OF_4_4) == TOPICS_OF_4_4
+    assert taken(ours, OF_TOPICS) == OF_TOPICS
     assert ours == kafkas
 
 
@@ -160,7 +136,7 @@ def test_a_config_of_kafkas_own_tests_is_shown_where_it_is_set(
         create_topic(broker.bootstrap, orders, configs={"internal_segment_bytes": "500"})
     ours, kafkas = (describe(broker, TOPIC, orders) for broker in both_brokers)
     assert ours["internal.segment.bytes"] == kafkas["internal.segment.bytes"]
-    assert ours.keys() - kafkas.keys() == TOPICS_OF_4_4.keys()
+    assert ours.keys() - kafkas.keys() == OF_TOPICS.keys()
     assert not kafkas.keys() - ours.keys()
 
 
@@ -170,7 +146,7 @@ def test_groups_and_client_metrics_have_kafkas_configs_with_kafkas_defaults(
 ) -> None:
     ours, kafkas = (describe(broker, *resource) for broker in both_brokers)
     if resource[0] == GROUP:
-        assert taken(ours, GROUPS_OF_4_4) == GROUPS_OF_4_4
+        assert taken(ours, OF_GROUPS) == OF_GROUPS
         # The tests set it; what it is else is compared with the broker's.
         interval = "consumer.assignment.interval.ms"
         assert ours.pop(interval).value == kafkas.pop(interval).value == "0"
@@ -179,7 +155,7 @@ def test_groups_and_client_metrics_have_kafkas_configs_with_kafkas_defaults(
 
 def test_the_broker_has_kafkas_configs(both_brokers: tuple[Broker, Broker]) -> None:
     ours, kafkas = (describe(broker, BROKER, "1") for broker in both_brokers)
-    assert taken(ours, BROKERS_OF_4_4) == BROKERS_OF_4_4
+    assert taken(ours, OF_BROKERS) == OF_BROKERS
     assert kafkas.keys() - ours.keys() == set()
     own = {name for name in ours.keys() - kafkas.keys() if not name.startswith("metrics.")}
     assert own == OWN
