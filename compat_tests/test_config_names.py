@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
@@ -138,6 +143,36 @@ def test_a_config_of_kafkas_own_tests_is_shown_where_it_is_set(
     assert ours["internal.segment.bytes"] == kafkas["internal.segment.bytes"]
     assert ours.keys() - kafkas.keys() == OF_TOPICS.keys()
     assert not kafkas.keys() - ours.keys()
+
+
+def created(broker: Broker, name: str, own: dict[str, str]) -> list[tuple[str, str | None]]:
+    """Return the configs that the answer to a creation has, as it lists them."""
+    asked = CreateTopicsRequest.CreatableTopic
+    configs = [asked.CreatableTopicConfig(name=each, value=text) for each, text in own.items()]
+    request = CreateTopicsRequest(
+        version=7,
+        topics=[
+            asked(
+                name=name, num_partitions=1, replication_factor=1, assignments=[], configs=configs
+            )
+        ],
+        timeout_ms=5000,
+        validate_only=False,
+    )
+    with Connection(broker.bootstrap) as connection:
+        (result,) = connection.call(request, CreateTopicsResponse).topics
+    assert result.error_code == 0, result
+    return [(config.name, config.value) for config in result.configs]
+
+
+@pytest.mark.parametrize("own", [{}, {"retention.ms": "7", "internal.segment.bytes": "500"}])
+def test_a_creation_is_answered_with_the_topics_configs_in_kafkas_order(
+    both_brokers: tuple[Broker, Broker], name: MakeName, own: dict[str, str]
+) -> None:
+    orders = name("orders")
+    ours, kafkas = (created(broker, orders, own) for broker in both_brokers)
+    assert [each for each in ours if each[0] not in TOPICS_OF_4_4] == kafkas
+    assert dict(kafkas).items() >= own.items()
 
 
 @pytest.mark.parametrize("resource", [(GROUP, "anyone"), (CLIENT_METRICS, "any")])

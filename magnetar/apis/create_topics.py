@@ -170,21 +170,24 @@ class _ShownConfigs:
 
     def __init__(self, services: Services) -> None:
         self._settings = TopicSettings(services.config)
-        self._inherited: list[CreatableTopicConfigs] = []
+        self._inherited: dict[str, CreatableTopicConfigs] = {}
 
     def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """Return the settings of a topic with `own` ones, which are shown as they were written."""
+        """Return the settings of a topic with `own` ones, which are shown as they were written.
+
+        In the order of their names, as in Kafka.
+        """
         if not self._inherited:
-            for name in listed_settings():
+            for name in sorted(listed_settings()):
                 text, source, _ = self._settings.inherited(name)
-                self._inherited.append(_shown(name, text, source))
+                self._inherited[name] = _shown(name, text, source)
         if not own:
-            return self._inherited
+            return [*self._inherited.values()]
         return [
-            _shown(each.name, own[each.name], ConfigSource.TOPIC_CONFIG)
-            if each.name in own
-            else each
-            for each in self._inherited
+            _shown(name, own[name], ConfigSource.TOPIC_CONFIG)
+            if name in own
+            else self._inherited[name]
+            for name in sorted(listed_settings(own))
         ]
 
 
