@@ -16,7 +16,7 @@ from magnetar.apis.registry import handles
 from magnetar.apis.request_changes import check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from magnetar.security.acls import Acl, InvalidAcl, Operation, Resource, make_acl
+from magnetar.security.acls import Acl, Operation, Resource, acl_of, check_acl
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.create_acls import (
@@ -50,7 +50,7 @@ async def create_acls(
 
 def _acl(creation: AclCreation) -> Acl:
     try:
-        return make_acl(
+        acl = acl_of(
             creation.resource_type,
             creation.resource_name,
             creation.resource_pattern_type,
@@ -59,5 +59,7 @@ def _acl(creation: AclCreation) -> Acl:
             creation.operation,
             creation.permission_type,
         )
-    except InvalidAcl as invalid:
+        check_acl(acl)
+    except ValueError as invalid:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(invalid)) from None
+    return acl

@@ -103,10 +103,6 @@ OPERATIONS_OF = {
 }
 
 
-class InvalidAcl(ValueError):
-    """An ACL that cannot be made; the text says why."""
-
-
 class Acl(NamedTuple):
     """One rule: `principal` from `host` is allowed or denied an operation on named resources."""
 
@@ -156,7 +152,7 @@ def acl_of(
     operation: int,
     permission: int,
 ) -> Acl:
-    """Return a rule of these codes. Raises ValueError for one that there is not."""
+    """Return a rule of these codes. Raises ValueError for a code that does not exist."""
     return Acl(
         Resource(resource),
         name,
@@ -168,37 +164,21 @@ def acl_of(
     )
 
 
-def make_acl(
-    resource: int,
-    name: str,
-    pattern: int,
-    principal: str,
-    host: str,
-    operation: int,
-    permission: int,
-) -> Acl:
-    """Return a rule of the codes that a request has. Raises InvalidAcl."""
-    try:
-        acl = acl_of(resource, name, pattern, principal, host, operation, permission)
-    except ValueError as unknown:
-        raise InvalidAcl(str(unknown)) from None
+def check_acl(acl: Acl) -> None:
+    """Raise ValueError for a rule that cannot be created; its text says why."""
     if acl.resource is Resource.ANY or acl.pattern in (Pattern.ANY, Pattern.MATCH):
-        raise InvalidAcl("ANY and MATCH are for filters, an ACL names one kind of resource")
+        raise ValueError("ANY and MATCH are for filters, an ACL names one kind of resource")
     if acl.operation is Operation.ANY or acl.permission is Permission.ANY:
-        raise InvalidAcl("ANY is for filters, an ACL names one operation and one permission")
+        raise ValueError("ANY is for filters, an ACL names one operation and one permission")
     if acl.operation is not Operation.ALL and acl.operation not in OPERATIONS_OF[acl.resource]:
-        raise InvalidAcl(f"{acl.resource.name} has no operation {acl.operation.name}")
-    if not name:
-        raise InvalidAcl("Resource name should not be empty")
-    if not host:
-        raise InvalidAcl("Host should not be empty")
-    if acl.resource is Resource.CLUSTER and name != CLUSTER_NAME:
-        raise InvalidAcl(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
-    try:
-        parse_principal(principal)
-    except ValueError as mistake:
-        raise InvalidAcl(str(mistake)) from None
-    return acl
+        raise ValueError(f"{acl.resource.name} has no operation {acl.operation.name}")
+    if not acl.name:
+        raise ValueError("Resource name should not be empty")
+    if not acl.host:
+        raise ValueError("Host should not be empty")
+    if acl.resource is Resource.CLUSTER and acl.name != CLUSTER_NAME:
+        raise ValueError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    parse_principal(acl.principal)
 
 
 class AclFilter(NamedTuple):

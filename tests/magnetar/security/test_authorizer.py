@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from magnetar.security.acls import (
     Acl,
     AclFilter,
-    InvalidAcl,
     Operation,
     Pattern,
     Permission,
     Resource,
-    make_acl,
+    acl_of,
+    check_acl,
 )
 from magnetar.security.authorizer import Authorizer
 from magnetar.security.principal import user
@@ -255,8 +255,8 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_a_rule_that_cannot_be_is_refused(
     codes: tuple[int, str, int, str, str, int, int],
 ) -> None:
-    with pytest.raises(InvalidAcl):
-        make_acl(*codes)
+    with pytest.raises(ValueError):
+        check_acl(acl_of(*codes))
 
 
 @pytest.mark.parametrize(
