@@ -24,7 +24,9 @@ NO_OFFSET = -1
 
 #: base sequence, last sequence, base offset, last offset, max timestamp (ms)
 _BATCH = Struct(">iiqqq")
-_BATCHES_SIZE_MAX = BATCHES_REMEMBERED * _BATCH.size
+#: What one batch takes in `ProducerState.batches`.
+PACKED_BATCH_BYTES = _BATCH.size
+_BATCHES_SIZE_MAX = BATCHES_REMEMBERED * PACKED_BATCH_BYTES
 
 
 class RememberedBatch(NamedTuple):

@@ -31,7 +31,7 @@ from struct import error as StructError
 
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.leader_epochs import LeaderEpochs
-from logstore.partition.producer_state import ProducerState
+from logstore.partition.producer_state import PACKED_BATCH_BYTES, ProducerState
 from logstore.partition.state import PartitionState
 from logstore.partition.transaction_buffer import OpenTransaction
 
@@ -39,7 +39,6 @@ SUFFIX = ".state"
 _SEAL = Seal(b"MGNS", 2)
 _HEAD = Struct(">qIqi")
 _PRODUCER = Struct(">qhiqiqqb")
-_BATCH_SIZE = 32
 _COUNT = Struct(">i")
 _OPEN = Struct(">qhqq")
 _EPOCH = Struct(">iq")
@@ -81,7 +80,7 @@ def encode_snapshot(state: PartitionState) -> bytes:
                 producer.last_sequence,
                 producer.seen_ms,
                 producer.last_marker_offset,
-                len(producer.batches) // _BATCH_SIZE,
+                len(producer.batches) // PACKED_BATCH_BYTES,
             )
         )
         parts.append(producer.batches)
@@ -114,7 +113,7 @@ def _decode_body(data: bytes) -> Snapshot:
             _PRODUCER.unpack_from(data, position)
         )
         position += _PRODUCER.size
-        end = position + batches * _BATCH_SIZE
+        end = position + batches * PACKED_BATCH_BYTES
         state.producers[producer_id] = ProducerState(
             epoch, coordinator_epoch, timestamp, sequence, seen_ms, data[position:end], marker
         )
