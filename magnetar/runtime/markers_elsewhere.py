@@ -1,13 +1,13 @@
-"""Markers for partitions that other nodes lead, brought there by WriteTxnMarkers.
+"""Markers for partitions that other nodes lead. WriteTxnMarkers brings them to these nodes.
 
-The decision is ordered before the first of them leaves: durable, or the markers rest on it
-(`magnetar.runtime.bases`). COMPLETE_* is written after the last is durable. A node that does not
-answer is asked again for as long as it takes: the outcome is decided, and its readers wait for
-nothing else. What is sent twice does no harm (`magnetar.peers.listening` has why a late first copy
-cannot arrive after the answer to the second).
+The decision is ordered before the first marker leaves: the decision is durable, or the markers rest
+on it (`magnetar.runtime.bases`). COMPLETE_* is written once the last marker is durable. A node that
+does not answer is asked again for as long as it takes: the outcome is decided, and readers wait for
+nothing else. A marker that is sent twice does no harm: `magnetar.peers.listening` says why a late
+first copy cannot arrive after the answer to the second.
 
 A partition is skipped only if the catalog, read again, no longer has it. A peer may know less of
-the catalog than this node, and a marker skipped for that would lose a commit.
+the catalog than this node. A marker that is skipped for that reason would lose a commit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.bases import name_basis
 from magnetar.runtime.marker_messages import VERSION, Codes, decode_codes, marker_of
-from magnetar.runtime.participants import LeftMarker, Participants, owed_of
+from magnetar.runtime.participants import LeftMarker, Participants, owed_of, report_skipped
 from magnetar.runtime.peers import Peers, PeerUnreachable, SharedCalls
 from magnetar.storage.database import CatalogUnavailable
 from wire.error_code import ErrorCode
@@ -37,12 +37,12 @@ _log = get_logger("transactions")
 RETRY_S_MIN = 0.02
 RETRY_S_MAX = 0.25
 
-#: The partition has the marker, or had a later one: nothing of this transaction is open there.
+#: The partition has the marker, or a later one, so nothing of this transaction is open there.
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
 class Leaders(Protocol):
-    """Who leads a partition."""
+    """Knows which node leads a partition."""
 
     own_id: int
 
@@ -60,7 +60,7 @@ class Leaders(Protocol):
 
 
 class Round:
-    """Markers that other nodes are asked for once, and what these have left undone."""
+    """One time of asking other nodes for markers, and what they have left undone."""
 
     __slots__ = (
         "asked",
@@ -85,16 +85,16 @@ class Round:
         self.gone: list[MarkerWork] = []
         #: For partitions that have no marker yet.
         self.left: list[MarkerWork] = []
-        #: How many nodes have not answered yet.
+        #: How many of `asked` have no answer yet.
         self.open = 0
-        #: Called when all have.
+        #: Called when all of them have one.
         self.over: Callable[[], object]
-        #: Whether another node goes on with it, or the next start.
+        #: Whether this node does no more about it: another node goes on, or the next start.
         self.is_given_up = False
 
     @property
     def is_for_others(self) -> bool:
-        """Whether all of it is asked of other nodes."""
+        """Whether the whole round is asked of other nodes: this node has nothing to append."""
         return bool(self.asked) and not (self.here or self.gone)
 
     @property
@@ -135,8 +135,8 @@ class MarkersElsewhere:
     def __init__(
         self, leaders: Leaders, peers: Peers, local: Participants, clock: Clock, bases: Bases | None
     ) -> None:
-        """`local`: the partitions of this node, should it lead a partition meanwhile. `bases`: what
-        the markers rest on: the decision."""
+        """`local`: the partitions of this node, for a partition that it has come to lead meanwhile.
+        `bases`: what the markers rest on, which is the decision."""
         self._leaders = leaders
         self._local = local
         self._clock = clock
@@ -155,7 +155,7 @@ class MarkersElsewhere:
         return self._leaders.leader_of(*partition) == self._leaders.own_id
 
     def divided(self, works: Iterable[MarkerWork]) -> tuple[list[MarkerWork], list[MarkerWork]]:
-        """Return the parts of `works` that this node appends itself, and those to be brought."""
+        """Return the parts of `works` that this node appends, and those for other nodes."""
         own: list[MarkerWork] = []
         owed: list[MarkerWork] = []
         for work in works:
@@ -193,8 +193,10 @@ class MarkersElsewhere:
         return made
 
     def ask(self, one: Round, over: Callable[[], object]) -> None:
-        """Ask the nodes of a round; `over` is called when all have answered, or are unreachable, in
-        the step of the last answer. Call once the decision is ordered."""
+        """Ask the nodes of a round. Call once the decision is ordered.
+
+        `over` is called in the step of the last answer; an unreachable node counts as an answer.
+        """
         one.open = len(one.asked)
         one.over = over
         for node_id, work, marker in one.asked:
@@ -210,7 +212,7 @@ class MarkersElsewhere:
         await self.bring_rest(first)
 
     async def bring_rest(self, one: Round) -> None:
-        """Return when every partition of a round, which is over, has its marker durably."""
+        """Return when every partition of a round has its marker durably. The round must be over."""
         again_s = RETRY_S_MIN
         while owed := [*one.left, *await self._not_gone(one.gone)]:
             await asyncio.sleep(again_s)
@@ -220,11 +222,11 @@ class MarkersElsewhere:
             await self._carry_out(one)
 
     def cancel(self) -> None:
-        """Ask no more; what is left undone the next start finds due."""
+        """Ask no more. The next start finds what is left undone."""
         self._calls.cancel()
 
     async def _carry_out(self, one: Round) -> None:
-        """Ask the nodes of a round, and append what is this node's; return when that is over."""
+        """Ask the nodes of a round, append what this node leads, and return when that is over."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if one.asked:
             self.ask(one, partial(_end, over))
@@ -235,7 +237,7 @@ class MarkersElsewhere:
                 await self._append_here(one)
             await over
         finally:
-            # Where the task was cancelled: a late answer finds nothing that waits.
+            # If the task was cancelled, nothing waits for the answers that are still to come.
             one.is_given_up = True
 
     def on_codes(self, one: Round, node_id: int, work: MarkerWork, codes: Codes) -> None:
@@ -270,19 +272,20 @@ class MarkersElsewhere:
             one.over()
 
     async def _append_here(self, one: Round) -> None:
-        """Append what became this node's since the decision."""
+        """Append the markers of partitions that this node has come to lead since the decision."""
         now_ms = self._clock.now_ms()
         left: list[LeftMarker] = []
         epoch = one.coordinator_epoch
         for markers in self._local.append(one.here, one.part, epoch, now_ms, left):
             await self._local.durable(markers)
-        # Not opened yet, or gone.
+        # These partitions are not opened yet, or are gone.
         one.gone += owed_of(left)
 
     async def _not_gone(self, unknown: Sequence[MarkerWork]) -> list[MarkerWork]:
-        """Return what is owed of partitions that some node does not know: of those that there are.
+        """Return the works for those of their partitions that exist; some node does not know them.
 
-        Reads the catalog first: what is not in it is gone, and what is in it the peer will find.
+        Reads the catalog first. A partition that is not in it is gone. The peer will find one that
+        is in it.
         """
         if not unknown:
             return []
@@ -291,10 +294,7 @@ class MarkersElsewhere:
         return _where(unknown, lambda one: self._leaders.leader_of(*one) is not None)
 
     async def _has_seen_changes(self) -> bool:
-        """Read the catalog again; return whether it has answered.
-
-        A decided transaction outlasts that: what is owed stays owed.
-        """
+        """Read the catalog again; return whether it has answered. If not, all markers stay owed."""
         try:
             await self._leaders.see_changes()
         except CatalogUnavailable:
@@ -320,19 +320,12 @@ _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 def _where(
     works: Sequence[MarkerWork], is_there: Callable[[TopicPartition], bool]
 ) -> list[MarkerWork]:
-    """Return the works with the partitions that are there; log the others."""
+    """Return the works with only those partitions that are there; log the others."""
     kept = []
     for work in works:
         partitions = [one for one in work.partitions if is_there(one)]
         for one in set(work.partitions).difference(partitions):
-            _log.warning(
-                "marker skipped",
-                reason="the partition is gone",
-                transactional_id=work.transactional_id,
-                producer_id=work.producer_id,
-                topic=one.topic,
-                partition=one.partition,
-            )
+            report_skipped(work, one, "the partition is gone")
         if partitions:
             kept.append(work._replace(partitions=partitions))
     return kept

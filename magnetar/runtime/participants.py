@@ -1,10 +1,10 @@
 """Participants: the partitions of a transaction, and the way its outcome reaches them.
 
 A port. The coordinator knows partitions by name and asks for markers; it never touches a
-partition's log. Here the partitions are in this process; those that other nodes lead are left to
-`markers_elsewhere`. What WriteTxnMarkers asks of this broker goes the same way.
+partition's log. The partitions here are in this process. `markers_elsewhere` brings markers to
+partitions that other nodes lead. What WriteTxnMarkers asks of this broker goes through here too.
 
-A partition that is gone (its topic was deleted) is skipped, alone: the others get their markers.
+A partition that is gone (its topic was deleted) is skipped. All others get their markers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from wire.errors import KafkaError
 
 _log = get_logger("transactions")
 
-#: Refusals that mean that the partition has nothing of this transaction, now or ever: it is gone,
-#: or made anew and led elsewhere, or a later epoch of the producer has passed and everything of
-#: this one is closed.
+#: Refusals which mean that nothing of this transaction is, or will be, open in the partition. It is
+#: gone, or it was made anew and is led elsewhere, or a later epoch of the producer has ended
+#: everything of this one.
 _NOTHING_OPEN = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -38,21 +38,22 @@ _NOTHING_OPEN = frozenset(
     }
 )
 
-#: Refusals of a partition that another node may lead since: the catalog will tell.
+#: Refusals of a partition that another node may lead by now. The catalog knows.
 _PERHAPS_ELSEWHERE = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
 
-#: A marker in a partition's log, not durable yet: whose it is, where, and the end of the log after
-#: the marker (exclusive), which is to be awaited. A plain tuple: a commit may make thousands.
+#: A marker in a partition's log that may not be durable yet: the work that owes it, the partition,
+#: its log, and the log's end offset after the marker (exclusive), which is to be awaited. A plain
+#: tuple, because a commit may make thousands.
 AppendedMarker: TypeAlias = tuple[MarkerWork, TopicPartition, PartitionLog, int]
 
-#: A marker that is due in a partition which was not led here.
+#: A marker that is due in a partition which this node does not lead now.
 LeftMarker: TypeAlias = tuple[MarkerWork, TopicPartition]
 
 
 def owed_of(left: Iterable[LeftMarker]) -> list[MarkerWork]:
-    """Return the works of these markers, each with the partitions that are left of it."""
+    """Return the works that owe these markers, each with only the partitions of these markers."""
     partitions: dict[int, tuple[MarkerWork, list[TopicPartition]]] = {}
     for work, partition in left:
         partitions.setdefault(id(work), (work, []))[1].append(partition)
@@ -70,13 +71,14 @@ class Participants(Protocol):
         now_ms: int,
         left: list[LeftMarker],
     ) -> Iterator[Sequence[AppendedMarker]]:
-        """Append the own markers of each of `works` to every partition that exists, all of them led
-        here; of MISSING_MARKERS, only to those where the transaction is open.
+        """Append the markers of `works`, without those of their votes, to partitions of this node.
 
-        Those of partitions that another node may lead are added to `left`.
+        With MISSING_MARKERS, only partitions in which the transaction is open get one. A partition
+        that is gone is skipped. A marker for a partition that another node may lead goes to `left`.
 
-        Yields the markers slice by slice. Take all slices in one step where they are to be all or
-        nothing with a decision that was appended in it; else one slice in a turn of the event loop.
+        Yields the markers slice by slice. If a crash is to leave all of them and their decision, or
+        nothing, take all slices in the step that appended the decision. Else take one slice in a
+        turn of the event loop.
         """
         ...
 
@@ -85,13 +87,12 @@ class Participants(Protocol):
         ...
 
     async def durable(self, markers: Sequence[AppendedMarker]) -> None:
-        """Return when all of them are durable and visible, but for those of partitions that are
-        gone meanwhile."""
+        """Return when all of them are durable and visible. Leaves out partitions that are gone."""
         ...
 
 
 class PartitionsByName(Protocol):
-    """Where the log of a partition is found."""
+    """Finds the log of a partition."""
 
     def partition(self, name: str, index: int) -> PartitionLog:
         """Return the log. Raises UNKNOWN_TOPIC_OR_PARTITION."""
@@ -123,15 +124,15 @@ class LocalParticipants:
         turns: Turns,
         held: RememberedHolds | None = None,
     ) -> None:
-        """`turns`: a slice of markers ends with the turn. `held` is told of each marker; None for a
-        node that is alone."""
+        """`turns` says when a slice of markers has to end. `held` is told of each marker; None for
+        a node that is alone."""
         self._topics = topics
         self._groups = groups
         self._turns = turns
         self._held = held
-        #: Refusals of partitions that `markers_elsewhere` sees to.
+        #: Refusals of partitions whose markers are left to `markers_elsewhere`.
         self._not_ours = frozenset[ErrorCode]() if held is None else _PERHAPS_ELSEWHERE
-        #: Where shards of the coordinator move between nodes.
+        #: Set where shards of the coordinator move between nodes.
         self.fences: CoordinatorFences | None = None
         #: Markers of ours that met a later coordinator's epoch in a partition.
         self.fenced_markers = 0
@@ -153,7 +154,7 @@ class LocalParticipants:
         marker: TransactionMarker,
         now_ms: int,
     ) -> tuple[PartitionLog, int]:
-        """As `append_marker`, where the log was found."""
+        """Do as `append_marker`, with the partition's log."""
         if self._held is not None:
             self._held.on_marker(marker.producer_id, partition)
         if partition.topic == CONSUMER_OFFSETS:
@@ -184,7 +185,7 @@ class LocalParticipants:
                         left.append((one, partition))
                         continue
                     if refusal.code in _NOTHING_OPEN:
-                        _report_skipped(one, partition, refusal)
+                        report_skipped(one, partition, refusal)
                         continue
                     # Any other ends the broker: a decision would be without its marker.
                     log, end_offset = self._append_fenced(one, partition, marker, refusal, now_ms)
@@ -204,11 +205,11 @@ class LocalParticipants:
         coordinator_epoch: int,
         now_ms: int,
     ) -> tuple[PartitionLog, int]:
-        """Append one marker that a coordinator on another node owes; as `append_marker`.
+        """Append one marker that a coordinator on another node owes; else as `append_marker`.
 
-        Of MISSING_MARKERS, only where the transaction is open. Where it is not, its marker may not
-        be durable yet: the end to await covers it. TRANSACTION_COORDINATOR_FENCED of a coordinator
-        that another node has succeeded.
+        With MISSING_MARKERS, only if the transaction is open. If it is not, its marker is there and
+        may not be durable yet: the end to await covers it. Raises TRANSACTION_COORDINATOR_FENCED
+        for a coordinator that another node has succeeded.
         """
         self._check_fence(work, coordinator_epoch)
         if part is Part.MISSING_MARKERS and self._is_closed(partition, work.producer_id):
@@ -224,10 +225,11 @@ class LocalParticipants:
     def _append_of(
         self, work: MarkerWork, partition: TopicPartition, marker: TransactionMarker, now_ms: int
     ) -> tuple[PartitionLog, int]:
-        """Append a coordinator's marker; as `append_marker`.
+        """Append a coordinator's marker; else as `append_marker`.
 
-        A commit aborts what an earlier, fenced transaction of the producer has left open: its own
-        has nothing here then, or the log would have refused it.
+        If an earlier, fenced transaction of the producer is still open here, the marker of a commit
+        becomes an abort, which ends that transaction. The committed one has nothing here then: the
+        log would have refused its data.
         """
         log = self._topics.partition(*partition)
         if marker.commit and log.transactions.is_of_earlier(marker):
@@ -246,15 +248,15 @@ class LocalParticipants:
         refusal: KafkaError,
         now_ms: int,
     ) -> tuple[PartitionLog, int]:
-        """Append a marker to a log that knows a later coordinator of the producer; as
-        `append_marker`. Raises `refusal` where that is not why the log has refused it.
+        """Append a marker to a log that knows a later coordinator of the producer.
 
-        The nodes of a cluster agree on who coordinates a producer. So the later one is another
-        cluster's, whose log was copied here. The marker takes that coordinator's epoch: without a
+        Raises `refusal` if the log has refused the marker for another reason. The nodes of a
+        cluster agree on who coordinates a producer. So the later coordinator is one of another
+        cluster, whose log was copied here. The marker takes that coordinator's epoch: without a
         marker the outcome would be missing in this partition alone.
         """
         is_fenced = refusal.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
-        # Where shards move, the later one may be this one's successor.
+        # Where shards move, the later coordinator may be this one's successor.
         if not is_fenced or self.fences is not None:
             raise refusal
         state = self._topics.partition(*partition).producers[marker.producer_id]
@@ -281,14 +283,14 @@ class LocalParticipants:
                 # A topic may be deleted while its marker is being synced: readers are gone too.
                 if not self._is_gone(partition, log):
                     raise
-                _report_skipped(work, partition, closed)
+                report_skipped(work, partition, closed)
 
     def _pass_over(
         self, work: MarkerWork, partition: TopicPartition, coordinator_epoch: int
     ) -> None:
-        """Write no marker where the transaction has nothing open: it is over there all the same."""
+        """Account for a partition that needs no marker: the transaction is over there already."""
         if self._held is not None:
-            # Else what was remembered of it would let in a batch that comes after its end.
+            # A hold that stays remembered would let in a batch that comes after the end.
             self._held.on_marker(work.producer_id, partition)
         if self.fences is not None and work.transaction_version == TRANSACTION_VERSION_1:
             self.fences.raise_to(work.producer_id, coordinator_epoch)
@@ -320,7 +322,8 @@ def _marker_of(work: MarkerWork, coordinator_epoch: int) -> TransactionMarker:
     )
 
 
-def _report_skipped(work: MarkerWork, partition: TopicPartition, reason: Exception) -> None:
+def report_skipped(work: MarkerWork, partition: TopicPartition, reason: object) -> None:
+    """Log that a partition gets no marker, and why."""
     _log.warning("marker skipped", reason=str(reason), **_described(work, partition))
 
 
