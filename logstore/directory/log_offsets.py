@@ -35,7 +35,7 @@ class LogOffsets:
         self.first_dirty_offsets: Offsets = {}
 
     def read(self) -> bool:
-        """Read what the last process wrote. Return whether it is lost where logs start. Blocks."""
+        """Read what the last process wrote. Return whether start offsets are lost. Blocks."""
         self.recovery_points = self._read(RECOVERY_POINTS) or {}
         start_offsets = self._read(LOG_START_OFFSETS)
         self.start_offsets = start_offsets or {}

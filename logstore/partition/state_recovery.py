@@ -211,7 +211,9 @@ def _state_at(ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool) -> P
     aborted, is_whole = _read_aborted(ledger, offset)
     if not is_own:
         if not is_whole:
-            raise CorruptIndex("nothing says where it should end")
+            raise CorruptIndex(
+                "a file of aborted transactions is cut, and nothing says where it should end"
+            )
         state = decode_kafka_snapshot(data, offset, steady_ms)
         state.leader_epochs = _read_leader_epochs(ledger, offset)
         state.last_batch_crc = _crc_before(ledger, offset)
@@ -219,7 +221,9 @@ def _state_at(ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool) -> P
         snapshot = decode_snapshot(data)
         state = snapshot.state
         if state.end_offset != offset:
-            raise CorruptSnapshot(f"named {offset}, ends at {state.end_offset}")
+            raise CorruptSnapshot(
+                f"its name says offset {offset}, its contents end at {state.end_offset}"
+            )
         if state.last_batch_crc != _crc_before(ledger, offset, default=state.last_batch_crc):
             raise CorruptSnapshot("it is not of this log")
         if snapshot.last_aborted_offset >= ledger.start_offset and (
@@ -267,7 +271,7 @@ def _read_leader_epochs(ledger: Ledger, end_offset: int) -> LeaderEpochs:
     try:
         epochs = LeaderEpochs(decode_leader_epochs(data))
     except CorruptCheckpoint as error:
-        raise CorruptSnapshot(f"with it goes a leader epoch checkpoint: {error}") from None
+        raise CorruptSnapshot(f"the leader epoch checkpoint that it needs: {error}") from None
     epochs.truncate(end_offset)
     return epochs
 

@@ -92,7 +92,7 @@ def _elect(services: Services, name: str, index: int, *, is_preferred: bool) -> 
     ):
         raise KafkaError(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-            f"The preferred leader, broker {first}, does not live.",
+            f"The preferred leader, broker {first}, is not alive.",
         )
     return led
 

@@ -227,7 +227,7 @@ class _Appending:
         if self._context.version < _ZSTD_SINCE and _is_zstd(batch):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-                f"zstd in Produce v{self._context.version}, {_ZSTD_SINCE}+",
+                f"zstd needs Produce v{_ZSTD_SINCE} or later, not v{self._context.version}",
             )
         return checked
 

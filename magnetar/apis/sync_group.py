@@ -33,7 +33,7 @@ async def sync_group(
         request.protocol_name,
     ):
         raise KafkaError(
-            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name are to be sent"
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "the protocol type or the protocol name is null"
         )
     answer = await services.groups.sync(
         request.group_id,

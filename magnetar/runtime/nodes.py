@@ -149,13 +149,13 @@ class Nodes:
         return 0 if self._watch is None else await self._watch.catch_up()
 
     async def announce_start(self) -> None:
-        """Tell the others of this start, and so of new leader epochs. They may be starting too."""
+        """Tell the other nodes of this start, and so of new leader epochs. They may be starting."""
         if self._peers is None:
             return
         try:
             version = self._catalog.change_count()
         except CatalogUnavailable as away:
-            _log.warning("the others hear of this start later", reason=str(away))
+            _log.warning("the other nodes hear of this start later", reason=str(away))
         else:
             await self._peers.tell_catalog_changed(version)
 

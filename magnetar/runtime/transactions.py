@@ -328,7 +328,7 @@ class Transactions:
     def _report_late(self, transactional_id: str) -> None:
         self.late_settlements += 1
         _log.warning(
-            "answered before the markers",
+            "EndTxn answered before its markers are durable",
             transactional_id=transactional_id,
             waited_ms=VISIBLE_TIMEOUT_MS,
         )

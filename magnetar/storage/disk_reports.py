@@ -22,7 +22,7 @@ def tell_entered(directory: LogDirectory) -> None:
         _log.info("the last stop was not a clean one: logs are recovered", directory=directory.path)
     if directory.has_lost_starts:
         _log.error(
-            "it is lost where logs start: records that were deleted may be there again",
+            "the start offsets of logs are lost: deleted records may be there again",
             file=LOG_START_OFFSETS,
         )
     for (topic, partition), segments in directory.missing_segments.items():
@@ -46,7 +46,7 @@ def tell_replayed(replayed: Replayed) -> None:
 
     for name in replayed.unknown:
         topic, _, partition = name.rpartition("-")
-        # Of a topic that was deleted before, or of this one, whose file a disk has lost.
+        # The entries are those of a deleted topic, or of this one, whose file the disk has lost.
         _log.warning(
             "a partition has no topic id: the entries of the journal under its name are left out",
             topic=topic,

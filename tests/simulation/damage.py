@@ -34,7 +34,7 @@ _OF_DAMAGE = (
     "a segment cannot be read",
     "a damaged log",
     "a log that cannot be read",
-    "it is lost where logs start",
+    "the start offsets of logs are lost",
 )
 #: What a client is told, or finds, of records that are not what they were.
 _NOTICED = ("unreadable: ", "answered CORRUPT_MESSAGE")
@@ -44,7 +44,7 @@ _OF_COORDINATORS = {
     CONSUMER_OFFSETS: ("lost commit: ", "offsets: "),
     TRANSACTION_STATE: ("lost: worker", "dirty: ", "torn: ", "offsets: ", "hanging: ", "cycle: "),
 }
-_LOST_STARTS = "it is lost where logs start"
+_LOST_STARTS = "the start offsets of logs are lost"
 #: Of deletions that are undone then.
 _OF_STARTS = ("untrimmed: ", "back: log_start_offset ")
 _CODES = {errno.EIO, errno.ENOSPC}
@@ -83,7 +83,7 @@ def partitions_of(paths: Iterable[str]) -> set[TopicPartition]:
 
 
 def tells_of_starts(lines: Iterable[Line]) -> bool:
-    """Whether the broker has told an operator that it is lost where logs start."""
+    """Whether the broker has told an operator that the start offsets of logs are lost."""
     return any(line.event.startswith(_LOST_STARTS) for line in lines)
 
 
