@@ -185,7 +185,7 @@ class Broker:
         #: The number of this start, from 0: the leader epoch of every partition.
         self.epoch = 0
         self._adopted: list[str] = []
-        #: Of the catalog, before anything was read from it.
+        #: The catalog's version before anything was read from it.
         self._catalog_version = 0
         self._peer_network = peer_network
         #: The other nodes; None for a node that is alone.

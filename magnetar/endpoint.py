@@ -58,7 +58,7 @@ class Endpoint(NamedTuple):
     scheme: str
     host: str
     port: int
-    #: Of a file, where it is; else with the query.
+    #: The path of a file; for other schemes path and query.
     path: str
     #: As it was written.
     url: str

@@ -54,7 +54,7 @@ class ProcessPasses:
         self._link.settimeout(_SILENCE_S)
         with theirs:
             try:
-                # Of the broker's descriptors it inherits the standard error alone.
+                # The process inherits only the standard error from the broker.
                 self.process = subprocess.Popen(
                     [sys.executable, "-c", _BEGIN, *sys.path],
                     stdin=theirs.fileno(),

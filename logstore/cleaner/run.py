@@ -205,7 +205,7 @@ class Cleaning:
                 aborted = b"".join(entry.encode() for entry in entries)
                 await self._run(partial(replacement.seal, aborted))
         except BaseException:
-            # Also a cancellation: the files of a half-written segment must go.
+            # After a cancellation too, the files of a half-written segment must go.
             replacement.abandon()
             raise
         done.read_bytes += sum(segment.size_bytes for segment in group.segments)

@@ -60,10 +60,10 @@ class Stamps(NamedTuple):
 class Left(NamedTuple):
     """What lies there of the logs that a clean stop has left."""
 
-    #: Those that are still as they were.
+    #: The logs that are still as they were.
     unchanged: dict[Key, ClosedLog]
-    #: Of others, the `.log` files that are gone or shorter, unless the last one is: to open such a
-    #: log finds that out.
+    #: For other logs, the `.log` files that are gone or shorter. A log whose last file is gone or
+    #: shorter is not here: opening it finds that out.
     missing: dict[Key, list[str]]
 
 

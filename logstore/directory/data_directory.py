@@ -81,7 +81,7 @@ class DataDirectory:
         #: What `found_partitions` has read, of partitions that are not opened yet.
         self._topic_ids: dict[str, UUID | None] = {}
 
-    # Whose it is.
+    # Which process, node and cluster have it.
 
     def lock(self) -> None:
         """Make the directory if it is missing, and lock it. Raises DirectoryInUse."""

@@ -37,7 +37,7 @@ class UsedNumbers(NamedTuple):
     """The highest numbers that a log tells of, -1: none."""
 
     producer_id: int = -1
-    #: Of leaders and of transaction coordinators: a broker has one number for both.
+    #: The highest epoch of a leader or a transaction coordinator: a broker has one number for both.
     epoch: int = -1
 
     def above(self, other: UsedNumbers) -> UsedNumbers:

@@ -224,7 +224,7 @@ def _by_segment(
         if gathered is not None:
             gathered.append(entry)
     for segment in found.values():
-        # What was held back comes behind what was written after it.
+        # In the journal, entries that were held back stand behind entries of later positions.
         segment.batches.sort(key=_position)
     return found, list(unknown)
 

@@ -87,7 +87,7 @@ class StillDirectory:
         """Write what the source's checkpoints tell of partitions that will come: step 2 above."""
         for ours, theirs in zip(self._three(), source._three(), strict=True):
             for key in keys:
-                # Also where the source knows nothing: what this one knows is of former times.
+                # Removed even if the source has no entry: an entry here is from an earlier time.
                 ours.pop(key, None)
                 if key in theirs:
                     ours[key] = theirs[key]

@@ -32,7 +32,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 
 _VERSION = 0
-#: Those of meta.properties. As in Kafka, a file without one is of version 0.
+#: The versions of meta.properties. As in Kafka, a file without one is of version 0.
 _META_VERSIONS = ("0", "1")
 Offsets = dict[tuple[str, int], int]
 

@@ -115,7 +115,7 @@ class Descriptors:
                 self._note(file)
 
     def _keep(self, path: str) -> None:
-        # By its name it could not be opened again.
+        # Opened now: once the name is gone, the file cannot be opened by it.
         for file in self._named(path):
             self._reopen(file)
             file.has_name = False

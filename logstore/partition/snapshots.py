@@ -25,7 +25,8 @@ _KEPT = 2
 _LARGE_BYTES = 1 << 20
 #: A snapshot is due after so many batches, however small they are: a replay takes 7 us for each.
 _BATCHES = 4096
-#: Of a large state after more: encoding so many bytes of it takes 0.5 % of an append.
+#: A large state waits for more batches: one for so many of its bytes. Encoding them takes 0.5 % of
+#: the time of an append.
 _BYTES_FOR_A_BATCH = 25
 #: Reading the headers of a log up to this size takes no longer than reading a snapshot.
 _SHORT_LOG_BYTES = 1 << 20

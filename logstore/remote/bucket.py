@@ -116,7 +116,7 @@ def _options(scheme: str) -> dict[str, Any]:
     client: ClientConfig = {
         "timeout": _ATTEMPT,
         "connect_timeout": _ATTEMPT,
-        # Of a test's server; a URL of https stays what it is.
+        # For the servers of tests; a URL of https is not changed by this.
         "allow_http": True,
     }
     retry: RetryConfig = {"max_retries": _RETRIES_MAX, "retry_timeout": _ALL_ATTEMPTS}

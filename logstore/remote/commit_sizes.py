@@ -16,7 +16,7 @@ from logstore.sync.group_commit import CommittedLedger
 
 #: A log that has so much to write, or more, may have to wait for its turn.
 LARGE_BYTES = 128 << 10
-#: Of all large logs in one commit.
+#: What all large logs together may write in one commit.
 COMMIT_BYTES = 1 << 20
 
 

@@ -233,8 +233,8 @@ class Sweep:
         """
         if not keys:
             return 0
-        # What an earlier incarnation has committed is among the references, which are read later
-        # than the objects were listed: what is written and named in between is not among `keys`.
+        # The references are read after the objects were listed. So they name all that an earlier
+        # incarnation has committed, and an object that was written in between is not in `keys`.
         current = {None, *await self._store.incarnations()}
         async for references in self._store.references(logs):
             try:

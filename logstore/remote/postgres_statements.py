@@ -90,7 +90,7 @@ HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true
 #: What the next commits of a connection wait for: nothing, since proofs follow.
 DO_NOT_WAIT = "SET synchronous_commit = off"
 
-#: Who serves this connection. The moment is of microseconds: a number alone is given out again.
+#: The server's process of this connection, and when it began: its number alone may be used again.
 SERVED_BY = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 #: Which of these processes this server has, and have something to do.
 AT_WORK = """

@@ -89,7 +89,7 @@ class RemoteLedger(CommittedLedger):
 
     #: The commit that makes a roll durable has its snapshot too, or comes before any trim up to it.
     trimmed = ()
-    #: Of large logs a commit takes some, and leaves the others to the next.
+    #: A commit takes some of the large logs, and leaves the others to the next commit.
     is_synced_with_others = False
 
     def __init__(
@@ -132,7 +132,7 @@ class RemoteLedger(CommittedLedger):
         self._sealed: list[StoredSegment] = []
         self._start: LogStart | None = None
         self._swap: _PendingSwap | None = None
-        #: Of the commit under way: reads of the store wait for its end.
+        #: The swap in the commit that is under way: reads of the store wait for that commit.
         self._swapping: _PendingSwap | None = None
         self._move: _PendingMove | None = None
         self._moving: _PendingMove | None = None
@@ -364,7 +364,7 @@ class RemoteLedger(CommittedLedger):
             self.attachments.delete(aborted_name(base_offset))
         self.attachments.write(aborted_name(covered[0]), pending.aborted)
         if covered[0] < self.moved_to:
-            # What comes back was in objects: it is no more than what is behind it there.
+            # What the cleaner brings back was in objects: `bytes_never_moved` leaves it out.
             if self.moved_to > self._offset_in(MOVED_ONCE):
                 self.attachments.write(MOVED_ONCE, self.attachments.read(MOVED_TO) or b"")
             self._note_moved_to(covered[0])
@@ -378,7 +378,7 @@ class RemoteLedger(CommittedLedger):
         is_there = bool(self._covered_by(segment))
         if is_there:
             self._known.replace(segment)
-            # What was there before is in memory, perhaps.
+            # The batches that were replaced may still be in memory.
             self._hot.forget_below(segment.end_offset)
             pending.on_swapped()
         pending.done.set_result(is_there)

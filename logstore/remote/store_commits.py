@@ -209,7 +209,7 @@ class StoreCommits:
             async with self._proofs:
                 if number <= self._proven:
                     return
-                # What the cleaner replaces is seen, in the store and here, in one step.
+                # Swaps and moves hold up the next commit: store and node show them in one step.
                 if not (changes.swaps or changes.moves):
                     one.make_room_once()
                 recoveries = self._recoveries

@@ -55,9 +55,9 @@ class Recovered:
 
     end_offset: int
     segments: list[Segment] = field(default_factory=list)
-    #: Those wholly below the start offset, ascending. The caller deletes them.
+    #: The segments wholly below the start offset, ascending. The caller deletes them.
     trimmed: list[Segment] = field(default_factory=list)
-    #: What the log's directory holds, besides segments and leftovers; None: there is none.
+    #: The names of all files in the log's directory; None: there is no directory.
     names: list[str] | None = None
     #: That of the last batch; -1 in an empty log.
     leader_epoch: int = -1
@@ -112,7 +112,8 @@ class Recovery:
             result.leader_epoch = -1
             segments = yield from self._recover(segments, result)
         if segments and segments[-1].next_offset < self.start_offset:
-            # What came after is lost: a producer known by these would be refused what follows.
+            # All batches between these segments and the start offset are lost. A producer that
+            # these segments remember would be refused its next batch, so they go too.
             for segment in [*result.trimmed, *segments]:
                 segment.delete()
             self.files.sync_directory(self.directory)

@@ -11,6 +11,7 @@ class ClosedSegments(NamedTuple):
     #: Base offset and size in bytes, ascending; never empty.
     segments: list[tuple[int, int]]
     end_offset: int
-    #: Of the last segment, -1: no record has one; and the last offset of the batch with it.
+    #: The largest timestamp in the last segment, -1: no record has one; and the last offset of the
+    #: batch that has it.
     max_timestamp_ms: int
     offset_of_max_timestamp: int

@@ -96,7 +96,7 @@ class FileLedger(CommittedLedger):
         self._is_dirty = False
         self._rolled_files: list[File] = []
         self._index_files: list[File] = []
-        # Of the sync under way: all files; after it these are unpinned, and those closed.
+        # For the sync under way: its files; of these, what it unpins and what it closes at its end.
         self._files_in_sync: Sequence[File] = ()
         self._unpinning: Sequence[File] = ()
         self._closing: Sequence[File] = ()

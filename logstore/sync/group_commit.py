@@ -110,7 +110,7 @@ class GroupCommit:
         #: How many of these are ordered; None: the medium orders nothing before it is durable.
         self._ordered: int | None = None
         self._has_room = False  # whether the newest of these does not hold up the next one
-        #: Those that wait for the end of a sync that has not begun.
+        #: Callers of `settle`. They wait for the end of a sync that has not begun.
         self._settling: list[asyncio.Future[None]] = []
         self._busy = False  # a sync that holds up the next one is under way, or about to begin
         self._is_patient = False  # the time runs after which what may wait has waited long enough

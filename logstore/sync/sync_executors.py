@@ -152,7 +152,7 @@ class BesideLoop:
             self._timer.cancel()
         if self._thread is not None:
             self._work.put(None)
-            # What it is at writes to files that their owners are about to close.
+            # The thread may be writing to files that their owners are about to close.
             self._thread.join()
             self._thread = None
         if self._kernel is not None:

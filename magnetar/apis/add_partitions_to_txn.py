@@ -116,7 +116,7 @@ async def _answer(
                 refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
             )
             codes = dict.fromkeys(partitions, code)
-    # What has no code was added.
+    # Partitions without a code were added.
     return await _encoded(services, transaction.topics, codes)
 
 

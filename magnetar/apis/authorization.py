@@ -372,7 +372,7 @@ _NAMED: dict[type, _Named] = {}
 
 def _look_at(thing: Any) -> _Named:
     field = "topic" if hasattr(thing, "topic") else "name"
-    # Of an empty one: a list may be null in this one.
+    # An empty instance shows which fields are lists; in `thing` a list may be null.
     empty = type(thing)()
     lists = tuple(name for name in empty._declared if isinstance(getattr(empty, name), list))
     named = _NAMED[type(thing)] = _Named(field, hasattr(thing, "topic_id"), lists)

@@ -59,14 +59,14 @@ async def delete_topics(
         if topic_id in twice:
             # The name is refused below: as in Kafka one refusal stands for both.
             continue
-        # What the refused name means is told, as in Kafka.
+        # As in Kafka, the refusal of a name that is asked for by its id too has that id.
         result = DeletableTopicResult(name=name, topic_id=ids_of_twice.get(name, topic_id))
         with refused_in(result):
             if named[name, topic_id] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
             if name in ids_of_twice:
                 raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, "A topic is named by its name and its id."
+                    ErrorCode.INVALID_REQUEST, "A topic is named twice: by its name and by its id."
                 )
             asked_for = DeleteTopicState(name=name, topic_id=topic_id)
             topic = _find(services, asked_for, context)
@@ -117,7 +117,7 @@ def _find(services: Services, asked: DeleteTopicState, context: RequestContext) 
     by_id = asked.topic_id != ZERO_UUID
     if by_id == (asked.name is not None):
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "A topic is named by its name or its id, not both or none."
+            ErrorCode.INVALID_REQUEST, "Give the name of a topic or its id, and not both."
         )
     if asked.name is None:
         topic = services.topics.by_id(asked.topic_id)

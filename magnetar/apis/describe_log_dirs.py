@@ -95,7 +95,7 @@ def _partition(log: PartitionLog) -> DescribeLogDirsPartition:
 
 def _disk(services: Services) -> tuple[int, int]:
     """Return the total and the free bytes of the directory's disk; -1 for unknown."""
-    if not services.logs.has_directory:  # What lies there in a cluster is no partition's.
+    if not services.logs.has_directory:  # In a cluster the directory holds no partitions.
         return _UNKNOWN_BYTES, _UNKNOWN_BYTES
     try:
         usage = shutil.disk_usage(services.node.data_dir)

@@ -72,7 +72,7 @@ def fetch(services: Services, request: FetchRequest, context: RequestContext) ->
     # Before any partition: what is refused here answers the whole request.
     isolation = isolation_of(request)
     acls = services.acls
-    # What was allowed may be no more, also of a partition that the session leaves out.
+    # The client may have lost rights, also on partitions that a request of a session leaves out.
     rights = None if acls is None else (acls.version, context.principal, context.host)
     session = services.fetch_sessions.open(request, context.version, context.now_ms, rights=rights)
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)

@@ -59,7 +59,7 @@ async def find_coordinator(
     services.topics.ensure_internal(topic)
     nodes = services.nodes
     node_of = (nodes.node_of_group, nodes.node_of)[request.key_type]
-    # Those that this listener advertises: the client may not reach those of the others.
+    # The addresses that this listener advertises: the client may reach no others.
     addresses = {each[0]: each for each in nodes.addresses(context.connection.listener)}
     if context.version < _KEYS_SINCE:
         node_id, host, port = _address(addresses, node_of(request.key))

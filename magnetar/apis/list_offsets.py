@@ -115,7 +115,7 @@ async def _offset(
     try:
         offset, timestamp = await _find(log, asked.timestamp, isolation)
     except WireError as damage:
-        # Of a log that another broker has written: this one takes no batch that cannot be read.
+        # Another broker has written that batch: this one accepts no batch that cannot be read.
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from None
     found = offset >= 0
     return ListOffsetsPartitionResponse(

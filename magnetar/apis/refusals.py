@@ -84,7 +84,7 @@ def log_refusal(
         fields["left_out"] = left_out
     if transactional_id is not None:
         txn = None
-        # Of a transaction that another node coordinates this one knows only the name.
+        # Raises if another node coordinates the transaction: this node knows only its name.
         with suppress(KafkaError):
             txn = services.transactions.find(transactional_id)
         fields["transactional_id"] = transactional_id

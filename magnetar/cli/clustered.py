@@ -52,7 +52,7 @@ class Place(NamedTuple):
     """What one supervisor has: its nodes, and where peers reach each of them."""
 
     url: str
-    #: Of the bucket; "" where there is none.
+    #: The URL of the bucket; "" if there is none.
     objects: str
     data_dir: Path
     cluster_id: str

@@ -107,7 +107,7 @@ class Supervisor:
         signal.set_wakeup_fd(self._wake_write)
         for number in (*_SIGNALS, signal.SIGCHLD):
             signal.signal(number, _ignored)
-        # What is here now is shared with all nodes for good.
+        # The objects that exist now are shared with all nodes for good.
         gc.collect()
         gc.freeze()
         self._start_due()

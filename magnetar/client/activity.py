@@ -63,7 +63,7 @@ class Activity:
 
     @property
     def lag(self) -> int:
-        """Of all groups."""
+        """The lag of all groups together."""
         return sum(each.lag for each in self.groups)
 
     def to_json(self, now_ms: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from wire.records.record import RecordHeader
 
-#: Of a batch before compression: well below the 1 MB that brokers accept by default.
+#: The size of a batch before compression: well below the 1 MB that brokers accept by default.
 BATCH_BYTES_MAX = 512 << 10
 #: An upper bound of a record's own fields: lengths, offset and timestamp deltas.
 _RECORD_OVERHEAD_BYTES = 32

@@ -64,7 +64,7 @@ class Producer:
     last_timestamp: int
     """The largest timestamp, in ms, of its last batch."""
     coordinator_epoch: int
-    """Of its last marker in the partition; -1: there is none."""
+    """The epoch in its last marker in the partition; -1: there is none."""
     open_from: int
     """The first offset of its open transaction; -1: none is open."""
 

@@ -48,7 +48,7 @@ class Security:
     key: str = ""
     key_password: str = field(default="", repr=False)
     checks_host: bool = True
-    #: Of OAUTHBEARER, in place of a password; `username` is then the client's id.
+    #: For OAUTHBEARER, in place of a password. `username` is the client's id then.
     tokens: TokenSource | None = None
 
     @property

@@ -68,7 +68,7 @@ class TrueLag:
         # The topic was deleted and made anew.
         if known_end > stable:
             known_end, known = first, Counted()
-        # What was too much before is more now.
+        # There was too much to read before, and there is more now.
         if known.unseen:
             return known + Counted(unseen=stable - known_end)
         found = known + self._look(client, leaders[place], place, known_end, stable)

@@ -82,7 +82,7 @@ _OF_SERVING_LISTENERS = frozenset(
 #: In Kafka these belong to the listeners of one broker. Those with an effect are changed with a
 #: listener's prefix alone; those without any (`inert`) are stored, as in Kafka.
 _OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
-#: Of those, what Kafka changes at run time, and so does not call read-only.
+#: Those among them that Kafka changes at run time, and so does not call read-only.
 _CHANGED_BY_LISTENER = frozenset(
     {"sasl.enabled.mechanisms", "sasl.jaas.config"}
     | {name for name in SecurityConfig.settings if name.startswith("ssl.")}

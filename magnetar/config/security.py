@@ -212,7 +212,7 @@ SECURITY_SETTINGS = {
     **OAuthBearerConfig.settings,
     **ProvidersConfig.settings,
 }
-#: Those that a listener may have for itself.
+#: The settings that a listener may have for itself.
 _LISTENER_SETTINGS = {**SecurityConfig.settings, **OAuthBearerConfig.settings, **OF_LISTENERS}
 
 

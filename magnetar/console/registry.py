@@ -42,7 +42,7 @@ class RegisteredSchema:
     kind: str
     """AVRO, PROTOBUF or JSON."""
     text: str
-    """Of Protobuf: a FileDescriptorProto in base64."""
+    """The schema. For PROTOBUF: a FileDescriptorProto in base64."""
     references: Mapping[str, str]
 
 

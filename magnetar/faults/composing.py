@@ -74,7 +74,7 @@ class FaultyBroker:
         self._recorder = Recorder(self._tell)
         self._changed = asyncio.Condition()
         self._told: set[asyncio.Task[None]] = set()
-        #: Who waits for hits, and for groups.
+        #: How many calls wait for hits, and for groups.
         self._waits = 0
         self._group_waits = 0
         parts: dict[str, Any] = {"open_storage": open_directory}
@@ -106,7 +106,7 @@ class FaultyBroker:
         self._plain = dict(self.broker.apis)
         self._is_guarded = bool(config.view(AuthorizationConfig).authorizer_class_name)
         if self._shared is not None:
-            # Of a node that is started again.
+            # If this node is started again, its faults are still set.
             self._take_over(self._shared)
             self._put_around()
         self._door.open()

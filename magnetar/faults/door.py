@@ -42,7 +42,7 @@ class NodeDoor:
 
     def open(self) -> None:
         """Take calls, from the running loop."""
-        # Of this node's start before.
+        # An earlier start of this node may have left the socket.
         self._path.unlink(missing_ok=True)
         bound = socket.socket(socket.AF_UNIX)
         bound.bind(str(self._path))

@@ -29,7 +29,7 @@ class Introduction(NamedTuple):
     dialler_nonce: bytes
     listener_nonce: bytes
     channel: bytes = b""
-    """Of TLS: the digest of the dialler's certificate, as each side has it (`tls`)."""
+    """With TLS the digest of the dialler's certificate, as each side has it (`tls`)."""
 
 
 def key_of(cluster_secret: bytes) -> bytes:

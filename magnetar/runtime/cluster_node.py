@@ -150,7 +150,7 @@ class ClusterNode:
 
             self._late_openings = LateOpenings(topics, logs.bulk_store, fail)
             self._late_openings.start()
-        # Those that led more than their share until now look at theirs when they see this node.
+        # Nodes that lead more than their share from now on notice that when they see this node.
 
     async def drain(self) -> None:
         """Let other nodes lead all that this one leads.

@@ -47,7 +47,7 @@ class GroupTimers:
         """Look at every group whose deadline may have come."""
         now_ms = self._clock.steady_ms()
         while due := self._deadlines.take_due(now_ms, _SLICE):
-            # Of this turn: the time that the other members have to join begins with it.
+            # Read in each turn: the time that the other members have to join begins now.
             turn_ms = self._clock.steady_ms()
             for group_id in due:
                 self._expire(group_id, turn_ms)

@@ -54,10 +54,10 @@ class HandlerQueue:
         self._going_on: deque[Resumed] = deque()
         self._begun: deque[_Place] = deque()
         self._fresh: deque[_Place] = deque()
-        #: Those whose few turns did not suffice.
+        #: Handlers that have used up their few turns.
         self._tried: deque[_Place] = deque()
         self._numbers = count()
-        #: Those of `_begun` that have used up their turns.
+        #: How many of `_begun` have used up their turns.
         self._half_made = 0
         #: The turns that the handler taken last may have after that one, and whether it got few.
         self._slices_left = 0

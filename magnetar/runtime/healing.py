@@ -58,7 +58,7 @@ class _Found(NamedTuple):
     open: OpenTransaction
     txn: TransactionMetadata | None
     coordinator_epoch: int | None
-    """Of the coordinator's shard, where another node has it."""
+    """The epoch of the coordinator's shard, if another node has that shard."""
     verdict: Verdict
 
     @property
@@ -141,7 +141,7 @@ class Healing:
             await asyncio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
             logs = (log for topic in self._topics.all() for log in topic.local)
             for number, log in enumerate(logs, 1):
-                # Of many producers it takes milliseconds.
+                # A log with many producers takes milliseconds.
                 if number % _SLICE == 0 or log.producers:
                     await asyncio.sleep(0)
                 log.expire_producers(self._clock.steady_ms())
@@ -234,7 +234,7 @@ class Healing:
                 coordinator_epoch = self._own_epoch(found)
             if state is not None:
                 epoch = max(epoch, state.producer_epoch)
-                # Of an adopted log: a coordinator of another cluster may have come further.
+                # In an adopted log a coordinator of another cluster may have used a higher epoch.
                 coordinator_epoch = max(coordinator_epoch, state.coordinator_epoch)
             commit = found.verdict.remedy is Remedy.COMMIT
             marker = TransactionMarker(found.data.producer_id, epoch, coordinator_epoch, commit)

@@ -29,7 +29,7 @@ from magnetar.storage.history import History, read_clock_s, read_history
 LOOK_AGAIN_S = 1.0
 #: So much the database's clock may gain or lose from one look to the next. Leases bear more.
 _CLOCK_S = 1.0
-#: Of its own: what waits for PostgreSQL must hold up nothing else.
+#: A pool of its own: a look that waits for PostgreSQL must hold up nothing else.
 _LOOKS = Pool("members", 1)
 
 _log = get_logger("nodes")

@@ -94,7 +94,7 @@ class Offloading:
                 turns.append(log)
         if not turns:
             self._last = None
-        # Also where nothing moved: compaction and deletions remove rows too.
+        # Even if nothing moved: compaction and deletions remove rows too.
         await self._offload.reclaim()
         return bool(turns)
 

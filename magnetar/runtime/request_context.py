@@ -52,7 +52,7 @@ class RequestContext:
     """The wall clock's time of the arrival."""
     connection: Connection
     size_bytes: int = 0
-    """Of the request, its header included."""
+    """The size of the request, its header included."""
     held: HeldResponse | None = field(default=None, init=False)
     """The memory that a large response holds until it is sent; None for a small one."""
     throttle_time_ms: int = field(default=0, init=False)

@@ -69,7 +69,7 @@ class Services:
     refusals: RefusalCounts
     #: What clients tell of their own metrics; None where nothing takes them.
     telemetry: ClientTelemetry | None
-    #: Who may do what; None without an authorizer.
+    #: The rights of clients; None without an authorizer.
     acls: Acls | None
     #: Delegation tokens; None without a secret for them.
     tokens: DelegationTokens | None

@@ -73,7 +73,7 @@ class TransactionStore:
         self._separator: str = config.joint_transactions_separator
         self._storage = storage
         self._stop = stop
-        #: Those of this node, in the order of their partitions.
+        #: The shards of this node, in the order of their partitions.
         self.shards: list[TransactionShard] = []
         #: By partition; None where another node has the shard.
         self._by_partition: list[TransactionShard | None] = []

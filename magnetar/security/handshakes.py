@@ -103,9 +103,9 @@ class Handshakes:
         self._on_failed = on_failed
         self._open_max = open_max
         self._bound: socket.socket | None = None
-        #: Accepted and not encrypted yet, the oldest first, and whose they are.
+        #: Handshakes under way, the oldest first, each with the address of its client.
         self._open: dict[_Handshake, str] = {}
-        #: Those whose hello has come, in this order.
+        #: Handshakes whose client has sent its hello, in the order of these hellos.
         self._ready: deque[_Handshake] = deque()
         self._will_begin = False
 

@@ -158,7 +158,7 @@ def _fitting_algorithms(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _public_key(entry: dict[str, Any]) -> _PublicKey | None:
-    # Of a private key that was published by mistake, the public part alone.
+    # Only the public part is read, even of a private key that was published by mistake.
     public: dict[str, Any] = {
         name: entry[name] for name in ("kty", "crv", "n", "e", "x", "y") if name in entry
     }

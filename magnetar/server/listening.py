@@ -117,7 +117,7 @@ class Server:
         self._tls: dict[str, ListenerTls] = {}
         self._bound: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
-        #: Of listeners with TLS.
+        #: One for each listener with TLS.
         self.handshakes: list[Handshakes] = []
         #: In the order in which they were accepted.
         self._connections: dict[ClientConnection, None] = {}

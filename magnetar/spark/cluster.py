@@ -73,7 +73,7 @@ class Cluster:
                 answer = question(self._client)
             except (Unreachable, Refused) as failure:
                 passes = isinstance(failure, Unreachable) or failure.code in TRANSIENT
-                # Also after a refusal: the coordinator is then found anew, by a new connection.
+                # After a refusal too: a new connection finds the coordinator anew.
                 self._disconnect()
                 if not passes or time.monotonic() > deadline:
                     raise SinkError(self._explained(failure)) from None

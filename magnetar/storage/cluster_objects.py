@@ -55,6 +55,6 @@ def _may_change(catalog: Catalog, owner: str) -> bool:
     with catalog.database.statements("look at the bucket's use") as queries:
         # The commit that moves the first batch of a log writes it.
         moved = queries.execute("SELECT 1 FROM attachments WHERE name = ? LIMIT 1", (MOVED_TO,))
-        # Also of nodes that are starting.
+        # Nodes that are starting count too: they have a lease.
         others = "SELECT 1 FROM nodes WHERE is_leased(lease_until) AND owner <> ? LIMIT 1"
         return moved.fetchone() is None and queries.execute(others, (owner,)).fetchone() is None

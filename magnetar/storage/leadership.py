@@ -193,7 +193,7 @@ def _move(database: Queries, node_id: int, moves: Sequence[Move], epoch: int) ->
         " WHERE topic_id = ? AND partition = ? AND node_id = ?",
         [(move.node_id, epoch, move.topic_id.bytes, move.partition, node_id) for move in moves],
     )
-    # Of the version that the end of this transaction counts up to.
+    # With the version that the catalog gets when this transaction ends.
     database.executemany(
         "INSERT INTO changes (version, kind, name)"
         " SELECT change_count + 1, 'topic', ? FROM cluster",

@@ -286,7 +286,7 @@ class _Moves:
         if found.topic_id in self._deleted or self._row_of(found) is not None:
             return False
         if path != self._data_dir and found.topic in self._by_name:
-            return False  # Of an earlier topic of that name: its node sets it aside.
+            return False  # An earlier topic of that name: its node sets it aside.
         return found.topic_id is not None or self._directories[path].holds_log(found)
 
     def _row_of(self, found: FoundPartition) -> TopicRow | None:

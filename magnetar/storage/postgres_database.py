@@ -240,8 +240,8 @@ class PostgresDatabase:
                 self._give_up()
                 raise CatalogUnavailable(f"{self._said(doing, error)}. {_PRIMARY}") from error
             except psycopg.OperationalError as error:
-                # Also a statement that the server has ended for its length: what holds it up there
-                # is not known, so the next call begins anew.
+                # The server may have ended a statement that took too long. What held it up is not
+                # known, so the next call begins anew.
                 self._give_up()
                 raise CatalogUnavailable(self._said(doing, error)) from error
             except psycopg.DataError as error:

@@ -26,9 +26,9 @@ Replicas: TypeAlias = tuple[int, ...]
 class Known(NamedTuple):
     """The nodes of a cluster."""
 
-    #: Those that have a lease, in order.
+    #: The ids of the nodes that have a lease, ascending.
     live: Sequence[int]
-    #: Those that ever started, in order.
+    #: The ids of all nodes that ever started, ascending.
     all: Sequence[int]
 
 

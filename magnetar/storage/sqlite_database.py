@@ -133,7 +133,7 @@ class SqliteDatabase:
             with self._lock:
                 yield
         except (sqlite3.Error, OSError) as error:
-            # Of the system's errors the number and the file are left out: the file is named.
+            # An OSError's number and file are left out: the text names the file already.
             what = getattr(error, "strerror", None) or error
             said = f"catalog {self._path}: cannot {doing}: {what}"
             if _is_busy(error):

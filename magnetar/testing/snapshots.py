@@ -100,7 +100,7 @@ def _files(source: Path) -> Iterator[Path]:
 def _finished_segments(source: Path) -> set[Path]:
     """Return the logs of all segments but the last of each partition: they never change."""
     by_directory: dict[Path, list[Path]] = defaultdict(list)
-    # Of several nodes in directories of their own.
+    # With several nodes, the partitions lie deeper: in directories of the nodes.
     for path in source.rglob("*/*.log"):
         by_directory[path.parent].append(path)
     return {path for paths in by_directory.values() for path in sorted(paths)[:-1]}

@@ -61,7 +61,7 @@ _HEADERS_COMPARED_MAX = 32
 _USUAL_MIN = 64
 #: To look at fewer records one by one costs less than to look for equal ones.
 _MANY = 24
-#: Of shorter records a copy is made: a slice with a step of a view takes five times as long.
+#: Shorter records are copied first: a slice with a step takes five times as long of a view.
 _COPIED_BYTES_MAX = 512
 #: How many equal records `_Walk.alike` looks for: at first, and so many times the last ones if all
 #: of these were equal. Else a client could make each look go far and find nothing.
@@ -89,7 +89,7 @@ class RecordRules(NamedTuple):
     #: Both inclusive, ms. A record without a timestamp (-1) is never refused.
     timestamp_min: int = -(2**64)
     timestamp_max: int = 2**64
-    #: Of a record without its length: `max.decompressed.message.bytes`.
+    #: The largest record, without its length: `max.decompressed.message.bytes`.
     record_bytes_max: int = _INT32_MAX
 
 

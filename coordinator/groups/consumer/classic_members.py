@@ -93,7 +93,7 @@ def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) 
     member, classic = known_classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
-    # Of several protocols only the first was read when the member joined.
+    # When the member joined with several protocols, only the first was read.
     name, subscription = classic.protocols[0]
     if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
         raise KafkaError(
@@ -116,7 +116,7 @@ def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) 
 def must_join_again(group: ConsumerGroup, member: Member) -> bool:
     """Return whether a heartbeat is to be answered REBALANCE_IN_PROGRESS."""
     return (
-        # Also before a target exists for that epoch: the member must not rest on a stale one.
+        # Even before that epoch has a target: the member must not go on with a stale one.
         member.epoch < group.epoch
         or member.state is MemberState.UNREVOKED_PARTITIONS
         or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member))

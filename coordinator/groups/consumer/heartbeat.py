@@ -50,7 +50,7 @@ def decide_heartbeat(
     draft.add(decide_target(draft.group, topics, limits, now_ms))
     is_at_rest = soft.is_at_rest(draft.group, said.member_id)
     if is_at_rest and not draft.records and request.owned is None:
-        # Also a member that waits for others need not be compared with its target each time.
+        # A member that waits for others is at rest too, and not compared with its target.
         return Decision(answer=_answer(request, before, said, limits))
     current = draft.group.members.get(said.member_id, said)
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)

@@ -127,7 +127,7 @@ class GroupOffsets:
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Yield the group's committed offsets, sorted by topic and partition."""
         for topic, offsets in sorted(self._committed.get(group_id, {}).items()):
-            # A copy: whoever goes through many may let offsets be deleted meanwhile.
+            # A sorted copy: a caller that goes through many may let offsets be deleted meanwhile.
             for partition, stored in sorted(offsets.items()):
                 yield OffsetKey(group_id, topic, partition), stored.committed
 

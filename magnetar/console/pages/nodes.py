@@ -58,7 +58,7 @@ def overview(visit: Visit) -> Screen:
         }
         before = visit.access.ends
         asked = {place: leader for place, leader in leaders.items() if client.asks(leader)}
-        # Of a node that does not answer the ends as they were: it counts on from there.
+        # For a node that does not answer, the ends stay as they were: its rate goes on from there.
         kept = {} if before is None else before.offsets
         ends = {place: kept[place] for place in leaders.keys() - asked if place in kept}
         ends |= list_offsets(client, asked, asked, LATEST)
