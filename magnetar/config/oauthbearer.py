@@ -58,21 +58,21 @@ class OAuthBearerConfig(Config):
         ConfigType.LIST,
         _words,
         (),
-        doc="Audiences, of which a token must name one.",
+        doc="Audiences, of which a token must name one. Unset: a token that names one is refused.",
         since="3.1",
     )
     sasl_oauthbearer_expected_issuer = optional_string(
-        since="3.1", doc="The issuer that a token must name."
+        since="3.1", doc="The issuer that a token must name. Unset: any, with a warning."
     )
     sasl_oauthbearer_allow_unverified_audience = boolean(
         False,
         since="4.4",
-        doc="Where no audience is expected: take tokens for any. Without it the start ends.",
+        doc="Where no audience is expected: take tokens for any, with a warning.",
     )
     sasl_oauthbearer_allow_unverified_issuer = boolean(
         False,
         since="4.4",
-        doc="Where no issuer is expected: take tokens of any. Without it the start ends.",
+        doc="Without effect: where no issuer is expected, tokens of any are taken.",
     )
     sasl_oauthbearer_clock_skew_seconds = integer(
         30, minimum=0, since="3.1", doc="How far the clocks of issuer and broker may differ."

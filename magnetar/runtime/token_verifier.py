@@ -30,7 +30,6 @@ class TokenVerifier:
         """`jaas` may name the authorities that are trusted for the issuer's HTTPS."""
         place = f"listener {listener}: {OAUTHBEARER}"
         _check_validator(place, settings)
-        _check_expectations(place, settings)
         endpoint = _endpoint(place, settings)
         context = _context(place, jaas, endpoint)
         pace = Pace(
@@ -38,8 +37,10 @@ class TokenVerifier:
             settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000,
             settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / 1000,
         )
+        expected = frozenset(settings.sasl_oauthbearer_expected_audience)
+        takes_any = not expected and settings.sasl_oauthbearer_allow_unverified_audience
         self._rules = TokenRules(
-            frozenset(settings.sasl_oauthbearer_expected_audience),
+            None if takes_any else expected,
             settings.sasl_oauthbearer_expected_issuer or None,
             settings.sasl_oauthbearer_clock_skew_seconds,
             settings.sasl_oauthbearer_scope_claim_name,
@@ -54,7 +55,7 @@ class TokenVerifier:
             _log.warning(
                 "tokens of any issuer are taken", listener=self._listener, advice=f"set {_ISSUER}"
             )
-        if not self._rules.audiences:
+        if self._rules.audiences is None:
             _log.warning(
                 "tokens for any audience are taken",
                 listener=self._listener,
@@ -85,31 +86,6 @@ def _check_validator(place: str, settings: OAuthBearerConfig) -> None:
             f"{place}: sasl.oauthbearer.jwt.validator.class={given} cannot be loaded: name"
             f" {VALIDATORS[0]}."
         )
-
-
-def _check_expectations(place: str, settings: OAuthBearerConfig) -> None:
-    """Refuse settings that take what was made for others, but where they say that they do, as
-    Kafka does since 4.4: an issuer signs tokens for many services, with the same keys.
-    """
-    for claim, name, is_expected, is_allowed in (
-        (
-            "issuer",
-            _ISSUER,
-            bool(settings.sasl_oauthbearer_expected_issuer),
-            settings.sasl_oauthbearer_allow_unverified_issuer,
-        ),
-        (
-            "audience",
-            _AUDIENCE,
-            bool(settings.sasl_oauthbearer_expected_audience),
-            settings.sasl_oauthbearer_allow_unverified_audience,
-        ),
-    ):
-        if not (is_expected or is_allowed):
-            raise ConfigError(
-                f"{place}: {name} is missing. It says which {claim} tokens must name; to take"
-                f" those of any, set sasl.oauthbearer.allow.unverified.{claim}=true."
-            )
 
 
 def _endpoint(place: str, settings: OAuthBearerConfig) -> Endpoint:

@@ -85,8 +85,9 @@ class KeySet:
 class TokenRules:
     """What the claims of a token must say."""
 
-    #: One of them must be among the token's audiences; none: any, or none.
-    audiences: frozenset[str] = frozenset()
+    #: One of them must be among the token's audiences. Empty: a token with an audience was made for
+    #: others; None: what a token says of it does not matter.
+    audiences: frozenset[str] | None = frozenset()
     #: None: any.
     issuer: str | None = None
     clock_skew_s: int = 30
@@ -230,11 +231,11 @@ def _check_issuer(claims: dict[str, Any], rules: TokenRules) -> None:
     if rules.issuer is not None and issuer != rules.issuer:
         raise TokenRefused(f"its issuer is {_shown(issuer)}, not {rules.issuer}")
     audiences = claims.get("aud")
+    if rules.audiences is None or (audiences is None and not rules.audiences):
+        return
     named: Sequence[object] = audiences if isinstance(audiences, list) else [audiences]
-    if rules.audiences and not any(
-        isinstance(each, str) and each in rules.audiences for each in named
-    ):
-        expected = ", ".join(sorted(rules.audiences))
+    if not any(isinstance(each, str) and each in rules.audiences for each in named):
+        expected = ", ".join(sorted(rules.audiences)) or "none is expected"
         raise TokenRefused(f"its audience is {_shown(audiences)}: {expected}")
 
 

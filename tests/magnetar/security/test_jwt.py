@@ -201,10 +201,15 @@ def test_claims_have_the_names_of_the_settings() -> None:
     assert verified(given, keys(), rules, NOW_MS).principal == user("svc")
 
 
+def test_without_an_expected_audience_a_token_that_has_one_is_refused() -> None:
+    refused("none is expected", token(), TokenRules())
+    assert verified(token(aud=None), keys(), TokenRules(), NOW_MS).principal == user("ada")
+
+
 @pytest.mark.parametrize("audience", ["kafka", ["x", 1], 5, None])
-def test_without_an_expected_audience_any_is_taken(audience: object) -> None:
-    given = token(aud=audience)
-    assert verified(given, keys(), TokenRules(), NOW_MS).principal == user("ada")
+def test_any_audience_is_taken_where_that_is_asked_for(audience: object) -> None:
+    rules = TokenRules(audiences=None)
+    assert verified(token(aud=audience), keys(), rules, NOW_MS).principal == user("ada")
 
 
 def test_a_token_of_an_unknown_key_says_so_and_one_that_names_none_is_tried_with_each() -> None:

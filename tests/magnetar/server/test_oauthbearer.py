@@ -229,8 +229,6 @@ MECHANISM = "listener.name.sasl_plaintext.oauthbearer"
     [
         ({f"{NAME}.jwks.endpoint.url": ""}, f"{NAME}.jwks.endpoint.url is missing"),
         ({f"{NAME}.jwks.endpoint.url": "http://issuer.test/"}, "Use https:"),
-        ({f"{NAME}.expected.issuer": ""}, "allow.unverified.issuer=true"),
-        ({f"{NAME}.expected.audience": ""}, f"{NAME}.expected.audience is missing"),
         ({f"{NAME}.jwks.endpoint.url": "file:/no/such"}, "cannot read /no/such: No such file"),
         ({f"{NAME}.jwks.endpoint.url": "file:/etc/passwd"}, "it is no JSON"),
         ({f"{MECHANISM}.sasl.server.callback.handler.class": "com.acme.X"}, "X cannot be loaded"),
@@ -305,6 +303,21 @@ async def test_a_listener_that_takes_tokens_that_were_made_for_others_says_so(
     client = await connect(broker)
     await begin(client)
     assert (await log_in(client, first(issuer.token("ada", **changes)))).auth_bytes == b""
+
+
+async def test_without_an_expected_audience_a_token_that_names_one_is_refused(
+    start_broker: StartBroker, connect: Connect, issuer: TokenIssuer
+) -> None:
+    none_expected = {f"{NAME}.expected.audience": "", f"{NAME}.expected.issuer": ""}
+    broker = await start_broker({**LISTENING, **issuer.broker_settings(), **none_expected})
+    client = await connect(broker)
+    await begin(client)
+    refused = await log_in(client, first(issuer.token("ada", aud="another", iss="another")))
+    assert refused.auth_bytes != b""
+    client = await connect(broker)
+    await begin(client)
+    taken = await log_in(client, first(issuer.token("ada", aud=None, iss="another")))
+    assert taken.auth_bytes == b""
 
 
 async def test_what_is_expected_is_verified_whatever_else_is_allowed(
