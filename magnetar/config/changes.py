@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from magnetar.config.setting import split_words
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -90,15 +91,11 @@ def _list_after(current: str | None, change: Change, value: str, default_list: D
             ErrorCode.INVALID_CONFIG,
             f"Can't {operation.name} to key {change.name} because its type is not LIST.",
         )
-    words = _words(default if current is None else current)
+    words = split_words(default if current is None else current)
     if operation is Operation.APPEND:
         # Appending what is there already changes nothing, so the request can be repeated. An empty
         # word is refused with the list that it would be in; as in Kafka, not one behind the last.
         added = [part.strip() for part in value.rstrip(",").split(",")]
-        return ",".join(dict.fromkeys(words + added))
-    named = _words(value)
+        return ",".join(dict.fromkeys([*words, *added]))
+    named = split_words(value)
     return ",".join(word for word in words if word not in named)
-
-
-def _words(text: str) -> list[str]:
-    return [word for part in text.split(",") if (word := part.strip())]

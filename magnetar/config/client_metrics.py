@@ -11,6 +11,7 @@ from magnetar.config.setting import (
     InvalidValue,
     integer,
     parse_integer,
+    split_words,
     words,
 )
 
@@ -50,10 +51,8 @@ def is_interval(text: str) -> bool:
 
 def check_patterns(texts: Mapping[str, str]) -> None:
     """Raise InvalidValue unless `match`, if it is there, is a list of name=pattern."""
-    for part in texts.get("match", "").split(","):
-        name, _, pattern = part.strip().partition("=")
-        if not part.strip():
-            continue
+    for part in split_words(texts.get("match", "")):
+        name, _, pattern = part.partition("=")
         try:
             # Kafka reads the pattern with Java's regular expressions. Python's refuse the same
             # mistakes, nearly. RE2 runs it; what RE2 cannot run matches no client.
@@ -62,4 +61,4 @@ def check_patterns(texts: Mapping[str, str]) -> None:
         except re.error:
             is_legal = False
         if not is_legal:
-            raise InvalidValue(f"Illegal client matching pattern: {part.strip()}")
+            raise InvalidValue(f"Illegal client matching pattern: {part}")

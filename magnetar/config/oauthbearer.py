@@ -11,6 +11,7 @@ from magnetar.config.setting import (
     ConfigType,
     Setting,
     boolean,
+    empty_words,
     integer,
     long,
     optional_string,
@@ -24,10 +25,6 @@ TOKEN_HANDLERS = (
     f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
 )
 VALIDATORS = (f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.BrokerJwtValidator")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def _class_name(text: str) -> str | None:
@@ -53,13 +50,9 @@ class OAuthBearerConfig(Config):
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = long(
         10000, minimum=0, since="3.1", doc="The longest pause between two tries."
     )
-    # A tuple: Kafka shows this empty list as an empty text, and others as unset.
-    sasl_oauthbearer_expected_audience: Setting[tuple[str, ...]] = Setting(
-        ConfigType.LIST,
-        _words,
-        (),
-        doc="Audiences, of which a token must name one. Unset: a token that names one is refused.",
+    sasl_oauthbearer_expected_audience = empty_words(
         since="3.1",
+        doc="Audiences, of which a token must name one. Unset: a token that names one is refused.",
     )
     sasl_oauthbearer_expected_issuer = optional_string(
         since="3.1", doc="The issuer that a token must name. Unset: any, with a warning."

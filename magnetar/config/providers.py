@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from magnetar.config.properties import PropertiesError, parse_properties
-from magnetar.config.setting import Config, ConfigType, Setting
+from magnetar.config.setting import Config, empty_words, split_words
 
 _NAME = "config.providers"
 _PACKAGE = "org.apache.kafka.common.config.provider"
@@ -33,21 +33,13 @@ class ProviderFailed(ValueError):
     """A provider cannot be had, or has no such value. The text names no value."""
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
 class ProvidersConfig(Config):
     """The setting that names the providers; theirs are below its name."""
 
-    # A tuple: Kafka shows this empty list as an empty text, and others as unset.
-    config_providers: Setting[tuple[str, ...]] = Setting(
-        ConfigType.LIST,
-        _names,
-        (),
+    config_providers = empty_words(
+        since="2.0",
         doc="Names of providers of values, each with config.providers.NAME.class of Kafka:"
         " FileConfigProvider, DirectoryConfigProvider, EnvVarConfigProvider. In files and flags.",
-        since="2.0",
     )
 
 
@@ -59,7 +51,7 @@ def is_of_provider(name: str) -> bool:
 def make_providers(settings: Mapping[str, str]) -> dict[str, Provider]:
     """Return the providers that the settings describe, by name. Raises ProviderFailed."""
     providers = {}
-    for name in _names(settings.get(_NAME, "")):
+    for name in split_words(settings.get(_NAME, "")):
         prefix = f"{_NAME}.{name}"
         kind = settings.get(f"{prefix}.class")
         if kind is None:

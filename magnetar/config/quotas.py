@@ -18,6 +18,7 @@ from magnetar.config.setting import (
     Setting,
     integer,
     parse_integer,
+    split_words,
 )
 
 _PREFIX = "listener.name."
@@ -70,7 +71,7 @@ def _overrides() -> Setting[str]:
 def parse_overrides(text: str) -> dict[str, int]:
     """Return the count of each address. Raises InvalidValue."""
     counts = {}
-    for each in filter(None, (part.strip() for part in text.split(","))):
+    for each in split_words(text):
         address, _, count = each.rpartition(":")
         try:
             address = str(ip_address(address.strip("[]")))

@@ -17,6 +17,7 @@ from magnetar.config.setting import (
     Setting,
     Table,
     boolean,
+    empty_words,
     integer,
     long,
     optional_string,
@@ -55,10 +56,6 @@ def password(*, doc: str, since: str) -> Setting[str | None]:
         return text
 
     return Setting(ConfigType.PASSWORD, parse, None, doc=doc, since=since)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 class ListenersConfig(Config):
@@ -148,13 +145,8 @@ class SecurityConfig(Config):
         since="0.9",
         doc="Versions of TLS that are spoken.",
     )
-    # A tuple: Kafka shows this empty list as an empty text, and others as unset.
-    ssl_cipher_suites: Setting[tuple[str, ...]] = Setting(
-        ConfigType.LIST,
-        _names,
-        (),
-        doc="Cipher suites of TLS 1.2, by Java's or OpenSSL's names; none: all.",
-        since="0.9",
+    ssl_cipher_suites = empty_words(
+        since="0.9", doc="Cipher suites of TLS 1.2, by Java's or OpenSSL's names; none: all."
     )
     ssl_principal_mapping_rules = string(
         "DEFAULT",

@@ -222,7 +222,6 @@ def long(
     default: int,
     *,
     minimum: int | None = None,
-    rule: str = "",
     doc: str,
     since: str,
     synonyms: Sequence[str] = (),
@@ -233,7 +232,6 @@ def long(
         default,
         minimum=minimum,
         maximum=INT64_MAX,
-        rule=rule,
         type=ConfigType.LONG,
         doc=doc,
         since=since,
@@ -250,7 +248,6 @@ def optional_integer(
     type: ConfigType = ConfigType.LONG,
     doc: str,
     since: str,
-    acts: bool = True,
 ) -> Setting[int | None]:
     """Declare a number that is unset by default, so that another setting applies."""
     check = _bounded(minimum, maximum, None, "")
@@ -262,7 +259,7 @@ def optional_integer(
             raise InvalidValue("is not allowed")
         return value
 
-    return Setting(type, parse, None, doc=doc, since=since, acts=acts)
+    return Setting(type, parse, None, doc=doc, since=since)
 
 
 def double(
@@ -273,7 +270,6 @@ def double(
     doc: str,
     since: str,
     synonyms: Sequence[str] = (),
-    acts: bool = True,
 ) -> Setting[float]:
     """Declare a number with a fraction."""
     check = _bounded(minimum, maximum, default, "")
@@ -289,9 +285,7 @@ def double(
         check(value)
         return value
 
-    return Setting(
-        ConfigType.DOUBLE, parse, default, doc=doc, since=since, synonyms=synonyms, acts=acts
-    )
+    return Setting(ConfigType.DOUBLE, parse, default, doc=doc, since=since, synonyms=synonyms)
 
 
 def boolean(
@@ -332,13 +326,13 @@ def string(
     )
 
 
-def optional_string(*, doc: str, since: str, acts: bool = True) -> Setting[str | None]:
+def optional_string(*, doc: str, since: str) -> Setting[str | None]:
     """Declare a text that is unset by default."""
 
     def parse(text: str) -> str | None:
         return text.strip()
 
-    return Setting(ConfigType.STRING, parse, None, doc=doc, since=since, acts=acts)
+    return Setting(ConfigType.STRING, parse, None, doc=doc, since=since)
 
 
 def words(
@@ -367,11 +361,24 @@ def words(
     )
 
 
+def split_words(text: str) -> tuple[str, ...]:
+    """Return the words of a comma-separated list, trimmed, without empty ones."""
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def empty_words(*, doc: str, since: str) -> Setting[tuple[str, ...]]:
+    """Declare a comma-separated list that is empty by default.
+
+    A tuple, because Kafka shows such a list as an empty text, and other empty lists as unset.
+    """
+    return Setting(ConfigType.LIST, split_words, (), doc=doc, since=since)
+
+
 def throttled_replicas(*, doc: str) -> Setting[list[str]]:
     """Declare a list of partition:broker, or the word `*` for all."""
 
     def parse(text: str) -> list[str]:
-        values = [word for part in text.split(",") if (word := part.strip())]
+        values = [*split_words(text)]
         if values != ["*"] and not all(_PARTITION_AND_BROKER.fullmatch(each) for each in values):
             raise InvalidValue("is neither * nor a list of partition:broker")
         return values
