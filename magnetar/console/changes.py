@@ -258,13 +258,13 @@ def pairs(text: str) -> dict[str, str]:
     return found
 
 
-def many(number: int, one: str, more: str = "") -> str:
+def many(number: int, one: str) -> str:
     """Return a number with its noun: `1 topic`, `1 204 topics`."""
-    return f"{count(number)} {one if number == 1 else more or one + 's'}"
+    return f"{count(number)} {one if number == 1 else one + 's'}"
 
 
-def listed(names: Iterable[str], most: int = 5) -> str:
-    """Return some names as a list in a sentence."""
+def listed(names: Iterable[str]) -> str:
+    """Return the first five names as a list in a sentence, and how many more there are."""
     every = list(names)
-    text = ", ".join(every[:most])
-    return text if len(every) <= most else f"{text} and {count(len(every) - most)} more"
+    text = ", ".join(every[:5])
+    return text if len(every) <= 5 else f"{text} and {count(len(every) - 5)} more"

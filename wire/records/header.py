@@ -187,26 +187,22 @@ def next_sequence(sequence: int, increment: int) -> int:
     return (sequence + increment) & _SEQUENCE_MAX
 
 
-def computed_crc(buffer: Buffer, position: int, end: int) -> int:
-    """Return the CRC-32C that the batch in [position, end) should carry. Copies nothing."""
-    return crc32c(memoryview(buffer)[position + CRC_COVERS_FROM : end])
-
-
 def is_intact(header: BatchHeader, batch: memoryview) -> bool:
     """Return whether the CRC-32C of a whole batch is the one that its header says."""
     return crc32c(batch[CRC_COVERS_FROM:]) == header.crc
 
 
-def crc_ok(buffer: Buffer, position: int = 0) -> bool:
-    """Whether the batch at `position` is whole and its CRC is right, whatever follows it."""
-    remaining = len(buffer) - position
-    if remaining < BATCH_OVERHEAD:
+def crc_ok(buffer: Buffer) -> bool:
+    """Whether `buffer` begins with a whole batch whose CRC is right, whatever follows it."""
+    if len(buffer) < BATCH_OVERHEAD:
         return False
-    (batch_length,) = _INT32.unpack_from(buffer, position + _LENGTH_AT)
-    if not _BATCH_LENGTH_MIN <= batch_length <= remaining - LENGTH_OVERHEAD:
+    (batch_length,) = _INT32.unpack_from(buffer, _LENGTH_AT)
+    if not _BATCH_LENGTH_MIN <= batch_length <= len(buffer) - LENGTH_OVERHEAD:
         return False
-    (crc,) = _UINT32.unpack_from(buffer, position + _CRC_AT)
-    return bool(crc == computed_crc(buffer, position, position + LENGTH_OVERHEAD + batch_length))
+    (crc,) = _UINT32.unpack_from(buffer, _CRC_AT)
+    # A view, so that nothing is copied.
+    covered = memoryview(buffer)[CRC_COVERS_FROM : LENGTH_OVERHEAD + batch_length]
+    return bool(crc32c(covered) == crc)
 
 
 def place(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

@@ -42,8 +42,8 @@ def _place(topic: str) -> str:
     return link("/topics/one", name=topic)
 
 
-def _form_of(title: str, name: str, fields: list[Field], intro: str = "") -> Form:
-    return Form(title, _place(name), name, [Field("name", "Topic", "fixed", name), *fields], intro)
+def _form_of(title: str, name: str, fields: list[Field]) -> Form:
+    return Form(title, _place(name), name, [Field("name", "Topic", "fixed", name), *fields])
 
 
 # --- a new one
