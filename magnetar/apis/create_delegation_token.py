@@ -8,7 +8,6 @@ by a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED. KIP-48, KIP-373.
 
 from __future__ import annotations
 
-import base64
 import uuid
 from typing import Any
 
@@ -26,6 +25,7 @@ from wire.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+from wire.types import uuid_text
 
 _REQUESTER_SINCE = 3
 
@@ -71,7 +71,7 @@ def _create(
     if owner != context.principal:
         require(services, context, Operation.CREATE_TOKENS, Resource.USER, str(owner))
     token = issue(
-        _new_id(),
+        uuid_text(uuid.uuid4()),
         owner,
         context.principal,
         tuple(Principal(each.principal_type, each.principal_name) for each in request.renewers),
@@ -90,8 +90,3 @@ def _requester(requester: Principal, version: int) -> dict[str, Any]:
         "token_requester_principal_type": requester.type,
         "token_requester_principal_name": requester.name,
     }
-
-
-def _new_id() -> str:
-    """Return a fresh id in the form of Kafka's Uuid."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]

@@ -16,7 +16,6 @@ orders what they change. A shared catalog also remembers what each change was ab
 
 from __future__ import annotations
 
-import base64
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,6 +47,7 @@ from magnetar.storage.history import refuse_halted
 from magnetar.storage.leadership import Move
 from magnetar.storage.replicas import Replicas
 from magnetar.storage.sqlite_database import SqliteDatabase
+from wire.types import uuid_text
 
 #: Changes that are remembered for nodes that have not read them yet. A node that has missed more
 #: reads everything again.
@@ -85,7 +85,7 @@ class Catalog:
         """
         self._is_shared = is_shared
         self._database = database or SqliteDatabase(directory, durability)
-        self._database.open(cluster_id or _new_id())
+        self._database.open(cluster_id or uuid_text(uuid.uuid4()))
 
     @property
     def database(self) -> Database:
@@ -491,8 +491,3 @@ class Catalog:
                 database.execute(
                     "DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,)
                 )
-
-
-def _new_id() -> str:
-    """Return a fresh id in Kafka's form: 16 random bytes in 22 characters of URL-safe base64."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[:22]
