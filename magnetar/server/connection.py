@@ -185,6 +185,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close without answering."""
         transport, self._transport = self._transport, None
+        self._unread.resize(0)
         self._cancel_requests()
         if transport is not None:
             transport.abort()

@@ -326,14 +326,31 @@ class Server:
         now = self.loop.time()
         idle_ms = self._config.connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
-        slow_s, slow_by = idle_s, f"connections.max.idle.ms={idle_ms}"
-        if self.response_memory.room_bytes <= 0 and idle_s > unread.SHORT_OF_MEMORY_S:
-            slow_s = unread.SHORT_OF_MEMORY_S
-            slow_by = f"{slow_s:g} s while answers hold queued.max.request.bytes"
         for connection in self.connections:
-            if connection.slow_seconds(now) > slow_s:
-                kilobytes = unread.TAKEN_BYTES_MIN >> 10
-                connection.cut_off(f"it took less than {kilobytes} KB of its answers in {slow_by}")
+            if connection.slow_seconds(now) > idle_s:
+                _cut_off_slow(connection, f"connections.max.idle.ms={idle_ms}")
             elif connection.idle_seconds(now) > idle_s:
                 _log.debug("idle connection closed", client_address=connection.client_address)
                 connection.end()
+        if self.response_memory.room_bytes <= 0:
+            self._make_room(now)
+
+    def _make_room(self, now_s: float) -> None:
+        """Cut off clients that do not read their answers, the slowest first, until answers have
+        some room again. No more: an application may rest for a while, and reads on."""
+        memory = self.response_memory
+        room_bytes_wanted = memory.limit_bytes // unread.ROOM_PART
+        slowest = sorted(
+            self.connections, key=lambda connection: connection.slow_seconds(now_s), reverse=True
+        )
+        for connection in slowest:
+            is_slow = connection.slow_seconds(now_s) > unread.SHORT_OF_MEMORY_S
+            if not is_slow or memory.room_bytes >= room_bytes_wanted:
+                return
+            seconds = f"{unread.SHORT_OF_MEMORY_S:g} s"
+            _cut_off_slow(connection, f"{seconds} while answers hold queued.max.request.bytes")
+
+
+def _cut_off_slow(connection: ClientConnection, slow_by: str) -> None:
+    kilobytes = unread.TAKEN_BYTES_MIN >> 10
+    connection.cut_off(f"it took less than {kilobytes} KB of its answers in {slow_by}")

@@ -21,6 +21,8 @@ from magnetar.server.idling import Idling
 TAKEN_BYTES_MIN = 64 * 1024
 #: That time while answers fill their memory: 6.5 KB/s, a tenth of a slow line.
 SHORT_OF_MEMORY_S = 10.0
+#: The slowest clients are cut off until this part of the memory is free: a quarter.
+ROOM_PART = 4
 
 
 class UnreadAnswers:

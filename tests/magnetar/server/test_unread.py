@@ -130,6 +130,27 @@ async def test_a_slow_client_is_cut_off_sooner_while_answers_fill_their_memory(
     assert "queued.max.request.bytes" in line
 
 
+async def test_only_the_slowest_clients_are_cut_off_for_their_memory(
+    start: Start, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that rested were, at the moment when one answer more filled the memory."""
+    monkeypatch.setattr(unread, "SHORT_OF_MEMORY_S", IDLE_S)
+    monkeypatch.setattr(unread, "ROOM_PART", 10)
+    # Two answers leave a tenth and more, and three are too many.
+    broker = await start(queued_max_request_bytes=f"{ANSWER_BYTES * 12 // 5}")
+    silent = await ask(broker)
+    await asyncio.sleep(IDLE_S / 3)
+    resting = await ask(broker)
+    await asyncio.sleep(1.5 * IDLE_S)
+    assert len(broker.server.connections) == 2
+    late = await ask(broker)
+    # For many sweeps, and not for as long as the late one may rest.
+    await asyncio.sleep(IDLE_S / 3)
+    assert await received(resting, 100_000) >= ANSWER_BYTES
+    assert await received(late, 100_000) >= ANSWER_BYTES
+    assert await received(silent, 100_000) < ANSWER_BYTES
+
+
 class Buffered(asyncio.Transport):
     """A transport that has been given an answer and holds `size_bytes` of it."""
 
