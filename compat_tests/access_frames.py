@@ -250,6 +250,11 @@ def key_of(access: Access) -> int:
     return message(f"{access.api}Request").API_KEY if key is None else key
 
 
+def last_known(access: Access) -> int:
+    """Return the last version that can be asked for here: kafka-python may lack the newest."""
+    return 99 if access.api in _OF_KIO else message(f"{access.api}Request").max_version
+
+
 def ask(connection: Connection, access: Access, version: int) -> Any:
     """Return the answer in a version, as dicts and lists."""
     if access.api not in _OF_KIO:

@@ -234,10 +234,13 @@ def test_a_client_without_rights_is_refused_as_by_apache_kafka_to_the_last_field
 
 
 def common_versions(access: Access, ours: Asked, theirs: Asked) -> range:
-    """Return the versions of a request that both brokers serve; there is one at least."""
+    """Return the versions of a request that both brokers serve and kafka-python knows; there is
+    one at least.
+    """
     key = access_frames.key_of(access)
     first = max(access.first, ours.served[key][0], theirs.served[key][0])
-    last = min(access.last, ours.served[key][1], theirs.served[key][1])
+    known = min(access.last, access_frames.last_known(access))
+    last = min(known, ours.served[key][1], theirs.served[key][1])
     assert first <= last, access
     return range(first, last + 1)
 
