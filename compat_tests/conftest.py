@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from compat_tests.console import Browser
     from compat_tests.group_frames import Member
+    from compat_tests.raw import Connection
     from compat_tests.spark import Spark
 
 #: Fixtures of files that need brokers with listeners for every security protocol.
@@ -125,6 +126,16 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 def broker(broker_kind: str, shared_broker: Callable[[str], Broker]) -> Broker:
     """The session's broker of this kind. Shared: use names of your own, and do not end it."""
     return shared_broker(broker_kind)
+
+
+@pytest.fixture
+def connection(broker: Broker) -> Iterator[Connection]:
+    """A connection to the broker, for raw requests."""
+    # Not imported above: kafka-python's warnings are ignored from `pytest_configure` on.
+    from compat_tests import raw
+
+    with raw.Connection(broker.bootstrap) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ The table in docs/transactions.md, "Where this differs", names these and other t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,12 +26,6 @@ from compat_tests.raw import Connection, Identity
 
 NONE, INVALID_REQUEST, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED = 0, 42, 51, 90
 FROM_THE_FUTURE = 1_000_000
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with Connection(broker.bootstrap) as connection:
-        yield connection
 
 
 def init_once(connection: Connection, transactional_id: str, known: Identity | None = None) -> Any:

@@ -5,7 +5,6 @@ Kafka has no such thing: there a child's commit commits. docs/joint_transactions
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,6 @@ LOOP = Path(__file__).with_name("TransactionLoop.java")
 NONE, INVALID_REQUEST, CONCURRENT_TRANSACTIONS = 0, 42, 51
 PARTITIONS = 3
 EVERYWHERE = tuple(range(PARTITIONS))
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with Connection(broker.bootstrap) as connection:
-        yield connection
 
 
 def begun(broker: Broker, transactional_id: str) -> Producer:

@@ -73,12 +73,6 @@ class Producer:
         self.now = Identity(self.id, ended.producer_id, ended.producer_epoch)
 
 
-@pytest.fixture
-def connection(broker: Broker) -> Any:
-    with Connection(broker.bootstrap) as connection:
-        yield connection
-
-
 def test_version_2_is_finalized(connection: Connection) -> None:
     request = ApiVersionsRequest[4](client_software_name="raw", client_software_version="1")
     answer = connection.call(request, ApiVersionsResponse)

@@ -155,6 +155,13 @@ class Field:
         if declared.default is _UNSET:
             self.default = default_of(self.type)
 
+    @property
+    def element_struct(self) -> Any:
+        """The struct of which the field is a list; None for a field that is no list of structs."""
+        if isinstance(self.type, types.Array) and isinstance(self.type.element, types.Nested):
+            return self.type.element.struct
+        return None
+
     def is_flexible(self, version: int, message_flexible: bool) -> bool:
         """Return whether lengths are compact: `message_flexible`, unless the field overrides it."""
         return message_flexible if self.flexible is None else version in self.flexible

@@ -84,7 +84,7 @@ class _Mirror(NamedTuple):
         `asked` is the request, or one of its structs. No field if `struct` has no such list.
         """
         for name, field in self._present(struct).items():
-            element = _element(field)
+            element = field.element_struct
             if element is None or not self._says_errors(element):
                 continue
             # A request may have other lists, but the things it is about are in the first one.
@@ -124,8 +124,8 @@ class _Mirror(NamedTuple):
     def _says_errors(self, struct: Any) -> bool:
         """Return whether the struct, or one in its lists, has an error code."""
         return self.error(struct) is not None or any(
-            element is not None and self._says_errors(element)
-            for element in map(_element, self._present(struct).values())
+            one.element_struct is not None and self._says_errors(one.element_struct)
+            for one in self._present(struct).values()
         )
 
     def _present(self, struct: Any) -> dict[str, Field]:
@@ -136,10 +136,3 @@ class _Mirror(NamedTuple):
 def _present(struct: Any, version: int) -> dict[str, Field]:
     """Return the fields of a message's struct in one version. There are so many as declarations."""
     return {one.name: one for one in fields_of(struct) if version in one.versions}
-
-
-def _element(field: Field) -> Any:
-    """Return the struct of which a field is a list; None for a field that is no such list."""
-    if isinstance(field.type, Array) and isinstance(field.type.element, Nested):
-        return field.type.element.struct
-    return None

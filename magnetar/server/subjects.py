@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from wire.message import ZERO_UUID
-from wire.schema import Field, fields_of
-from wire.types import Array, Nested, String
+from wire.schema import fields_of
+from wire.types import Array, String
 
 #: How many elements of a list are looked at.
 ELEMENTS_MAX = 100
@@ -58,7 +58,7 @@ def _topic_lists(message: type) -> tuple[tuple[str, tuple[str, ...] | None], ...
     for field in fields_of(message):
         if "topic" not in field.name and field.name != "responses":
             continue
-        element = _element(field)
+        element = field.element_struct
         if element is not None:
             names = {one.name for one in fields_of(element)}
             found.append((field.name, tuple(name for name in (*_NAMES, _ID) if name in names)))
@@ -75,7 +75,7 @@ def _topic(each: Any, names: tuple[str, ...]) -> str | UUID | None:
 @cache
 def _error_readers(struct: type) -> _Readers:
     fields = fields_of(struct)
-    elements = ((field.name, _element(field)) for field in fields)
+    elements = ((field.name, field.element_struct) for field in fields)
     lists = ((name, _error_readers(each)) for name, each in elements if each is not None)
     return _Readers(
         tuple(field.name for field in fields if field.name.endswith("error_code")),
@@ -91,10 +91,3 @@ def _codes(struct: Any, readers: _Readers) -> Iterator[int]:
     for name, inner in readers.lists:
         for each in islice(getattr(struct, name) or (), ELEMENTS_MAX):
             yield from _codes(each, inner)
-
-
-def _element(field: Field) -> Any:
-    """Return the struct of which a field is a list; None for a field that is no such list."""
-    if isinstance(field.type, Array) and isinstance(field.type.element, Nested):
-        return field.type.element.struct
-    return None
