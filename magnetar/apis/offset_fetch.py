@@ -12,8 +12,8 @@ transaction may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
@@ -40,6 +40,9 @@ from wire.messages.offset_fetch import (
 )
 
 PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+
+#: Makes the answers for one topic.
+_Offsets: TypeAlias = Callable[[], list[FetchedOffset]]
 
 _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
@@ -93,14 +96,14 @@ async def _fetched(
             groups.append(await _group(services, context, group, stable, by_id))
         return OffsetFetchResponse(groups=groups)
     require(services, context, Operation.DESCRIBE, Resource.GROUP, request.group_id)
-    found: list[tuple[str, list[FetchedOffset]]] = []
+    found: list[tuple[str, _Offsets]] = []
     if request.topics is None:
         everything = await services.groups.offsets.fetch_all(
             request.group_id, require_stable=request.require_stable
         )
         found.extend(
-            (name, offsets)
-            for name, offsets in everything.items()
+            (name, looked_up.fetched)
+            for name, looked_up in everything.items()
             if may(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
         )
     else:
@@ -116,7 +119,7 @@ async def _fetched(
         topics=[
             OffsetFetchResponseTopic(
                 name=name,
-                partitions=await _partitions(services, OffsetFetchResponsePartition, offsets),
+                partitions=await _partitions(services, OffsetFetchResponsePartition, offsets()),
             )
             async for name, offsets in services.turns.each(found)
         ]
@@ -128,6 +131,10 @@ class _Named(NamedTuple):
 
     asked: Asked
     code: ErrorCode = ErrorCode.NONE
+
+    def refused(self) -> list[FetchedOffset]:
+        """Return the answers to a topic that is refused."""
+        return [FetchedOffset(index, error_code=self.code) for index in self.asked.partitions]
 
 
 def _named(services: Services, context: RequestContext, asked: Asked) -> _Named:
@@ -152,18 +159,13 @@ def _named_by_id(
 
 async def _offsets(
     services: Services, group_id: str, named: Sequence[_Named], require_stable: bool
-) -> list[list[FetchedOffset]]:
-    """Return the answers for each topic. What is not refused was committed at one moment."""
+) -> list[_Offsets]:
+    """Return the answers for each topic, yet to be made, of what was committed at one moment."""
     allowed = [each.asked for each in named if not each.code]
-    fetched = iter(
+    found = iter(
         await services.groups.offsets.fetch(group_id, allowed, require_stable=require_stable)
     )
-    return [
-        [FetchedOffset(index, error_code=code) for index in asked.partitions]
-        if code
-        else next(fetched)
-        async for asked, code in services.turns.each(named)
-    ]
+    return [each.refused if each.code else next(found).fetched for each in named]
 
 
 async def _group(
@@ -200,7 +202,7 @@ async def _all_topics(
     """Return everything committed; where topics go by id, what is left of deleted ones is not."""
     everything = await services.groups.offsets.fetch_all(group_id, require_stable=require_stable)
     topics = []
-    for name, offsets in everything.items():
+    for name, looked_up in everything.items():
         topic = services.topics.by_name(name)
         # A client of version 10 knows topics by id alone, and this one has none any more.
         if by_id and topic is None:
@@ -212,7 +214,9 @@ async def _all_topics(
                 # The encoder refuses a name in version 10, which has no field for it.
                 name="" if by_id else name,
                 topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
-                partitions=await _partitions(services, OffsetFetchResponsePartitions, offsets),
+                partitions=await _partitions(
+                    services, OffsetFetchResponsePartitions, looked_up.fetched()
+                ),
             )
         )
     return topics
@@ -237,9 +241,9 @@ async def _topics(
         OffsetFetchResponseTopics(
             name=asked.name,
             topic_id=asked.topic_id,
-            partitions=await _partitions(services, OffsetFetchResponsePartitions, offsets),
+            partitions=await _partitions(services, OffsetFetchResponsePartitions, offsets()),
         )
-        async for asked, offsets in services.turns.each(list(zip(topics, found, strict=True)))
+        async for asked, offsets in services.turns.each(zip(topics, found, strict=True))
     ]
 
 

@@ -27,7 +27,7 @@ from coordinator.groups.committing import (
 )
 from coordinator.groups.deletion import decide_expiry, decide_offset_deletion
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
-from coordinator.groups.offsets.store import FetchedOffset
+from coordinator.groups.offsets.store import LookedUp
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
@@ -239,7 +239,7 @@ class GroupOffsets:
 
     async def fetch(
         self, group_id: str, asked: Sequence[Asked], *, require_stable: bool
-    ) -> list[list[FetchedOffset]]:
+    ) -> list[LookedUp]:
         """Return what the group has committed for the partitions of each topic, at one moment.
 
         UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. An
@@ -247,11 +247,9 @@ class GroupOffsets:
         """
         if sum(len(each.partitions) for each in asked) > _FETCHED_AT_ONCE:
             await self._turns.begin()
-        return await self._fetched(group_id, asked, require_stable)
+        return await self._looked_up(group_id, asked, require_stable)
 
-    async def fetch_all(
-        self, group_id: str, *, require_stable: bool
-    ) -> dict[str, list[FetchedOffset]]:
+    async def fetch_all(self, group_id: str, *, require_stable: bool) -> dict[str, LookedUp]:
         """Return everything the group has committed, by topic; as `fetch`."""
         await self._turns.begin()
         offsets = self._shards.of(group_id).state.offsets
@@ -261,26 +259,29 @@ class GroupOffsets:
             # Else this was left by a deleted topic, whose name another topic has now.
             if partitions := offsets.partitions_of(group_id, topic, topic_id):
                 asked.append(Asked(topic, partitions, topic_id))
-        found = await self._fetched(group_id, asked, require_stable)
-        return {each.topic: offsets for each, offsets in zip(asked, found, strict=True)}
+        found = await self._looked_up(group_id, asked, require_stable)
+        return {each.topic: looked_up for each, looked_up in zip(asked, found, strict=True)}
 
-    async def _fetched(
+    async def _looked_up(
         self, group_id: str, asked: Sequence[Asked], require_stable: bool
-    ) -> list[list[FetchedOffset]]:
+    ) -> list[LookedUp]:
         shard = self._shards.of(group_id)
-        look_up = shard.state.offsets.look_up
+        offsets = shard.state.offsets
         # One step for all topics: one commit, or one transaction, may be for several.
         found = [
-            (
-                look_up(group_id, topic, partitions, require_stable=require_stable),
+            offsets.look_up(
+                group_id,
+                topic,
+                partitions,
                 # Clients before OffsetFetch v10 name topics, not ids (KIP-848).
                 self._id_of(topic) if topic_id == NO_TOPIC_ID else topic_id,
+                require_stable=require_stable,
             )
             for topic, partitions, topic_id in asked
         ]
         # The end of now, not of the offsets' own records: a deletion may be the newest record.
         await shard.durable(shard.log.log_end_offset)
-        return [looked_up.fetched(id_) async for looked_up, id_ in self._turns.each(found)]
+        return found
 
     async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Return a code for each (topic, partition), once what was committed for it is gone, and

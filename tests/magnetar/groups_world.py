@@ -90,7 +90,7 @@ class GroupsWorld(World):
         (found,) = await self.until(
             self.groups.offsets.fetch(GROUP, asked, require_stable=require_stable)
         )
-        return found
+        return found.fetched()
 
     async def offset(self) -> int:
         """The committed offset, which is the same in both partitions, and stable."""

@@ -143,7 +143,8 @@ def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> 
         pending = world.broker.groups.shards.of("group").state.offsets.pending
         assert not pending.holds(OffsetKey("group", "in", 0))
         asked = [Asked("in", [0])]
-        ((found,),) = await world.broker.groups.offsets.fetch("group", asked, require_stable=True)
+        (looked_up,) = await world.broker.groups.offsets.fetch("group", asked, require_stable=True)
+        (found,) = looked_up.fetched()
         assert found.offset == -1
 
     tell(story)

@@ -37,9 +37,10 @@ async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> 
 
 
 async def stable_offset(world: World) -> int | ErrorCode:
-    ((found,),) = await world.broker.groups.offsets.fetch(
+    (looked_up,) = await world.broker.groups.offsets.fetch(
         OFFSET.group_id, [Asked("in", [0])], require_stable=True
     )
+    (found,) = looked_up.fetched()
     return found.error_code or found.offset
 
 

@@ -41,14 +41,16 @@ class LookedUp(NamedTuple):
     stored: Sequence[Stored | None]
     held: Sequence[bool] | None
     """Whether an open transaction might change each of them; None: of no interest, or none."""
+    topic_id: UUID
+    """Offsets of a topic of another id do not count. NO_TOPIC_ID: those of any id do."""
 
-    def fetched(self, topic_id: UUID) -> list[FetchedOffset]:
-        """Return OffsetFetch's answers. `topic_id` NO_TOPIC_ID: of any id.
+    def fetched(self) -> list[FetchedOffset]:
+        """Return OffsetFetch's answers, now or later.
 
         An offset that an open transaction may change is answered with UNSTABLE_OFFSET_COMMIT
         (KIP-447).
         """
-        held = repeat(False) if self.held is None else self.held
+        topic_id, held = self.topic_id, repeat(False) if self.held is None else self.held
         found = []
         for partition, stored, is_held in zip(self.partitions, self.stored, held, strict=False):
             if is_held:
@@ -111,7 +113,13 @@ class GroupOffsets:
         return None if stored is None else stored.committed
 
     def look_up(
-        self, group_id: str, topic: str, partitions: Sequence[int], *, require_stable: bool
+        self,
+        group_id: str,
+        topic: str,
+        partitions: Sequence[int],
+        topic_id: UUID,
+        *,
+        require_stable: bool,
     ) -> LookedUp:
         """Return what is committed for these partitions of a topic now.
 
@@ -122,7 +130,7 @@ class GroupOffsets:
         held = None
         if require_stable and self.pending.holds_any(group_id):
             held = self.pending.holds_each(group_id, topic, partitions)
-        return LookedUp(partitions, list(map(offsets.get, partitions)), held)
+        return LookedUp(partitions, list(map(offsets.get, partitions)), held, topic_id)
 
     def of_group(self, group_id: str) -> Iterator[tuple[OffsetKey, CommittedOffset]]:
         """Yield the group's committed offsets, sorted by topic and partition."""

@@ -79,7 +79,7 @@ async def committed(broker: Broker, count: int = COUNT) -> set[int]:
     """Return the offsets that the first partitions of "many" have."""
     asked = [Asked("many", range(count))]
     (found,) = await broker.groups.offsets.fetch("g", asked, require_stable=False)
-    return {each.offset for each in found}
+    return {each.offset for each in found.fetched()}
 
 
 @pytest.fixture

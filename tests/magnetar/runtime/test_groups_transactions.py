@@ -128,7 +128,7 @@ async def test_a_commit_that_returned_is_visible_to_a_fetch_at_once(world: Group
     (found,) = await asyncio.wait_for(
         world.groups.offsets.fetch(GROUP, asked, require_stable=True), 1
     )
-    assert [fetched.offset for fetched in found] == [5, 5]
+    assert [fetched.offset for fetched in found.fetched()] == [5, 5]
     await world.settle()
 
 

@@ -52,7 +52,8 @@ async def test_the_same_offset_in_two_transactions(
     assert await second.send_offset("group", 8, version) == ErrorCode.NONE
     assert await second.end(commit=True) == ErrorCode.NONE
     asked = [Asked("a", [0])]
-    ((found,),) = await broker.groups.offsets.fetch("group", asked, require_stable=True)
+    (looked_up,) = await broker.groups.offsets.fetch("group", asked, require_stable=True)
+    (found,) = looked_up.fetched()
     assert found.offset == 8
 
 

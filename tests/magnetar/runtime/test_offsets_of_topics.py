@@ -29,11 +29,12 @@ async def commit(broker: Broker, topic_id: UUID, offset: int) -> None:
 async def fetched(broker: Broker) -> list[int]:
     asked = [Asked("orders", (0, 1))]
     (found,) = await broker.groups.offsets.fetch(GROUP, asked, require_stable=False)
-    return [each.offset for each in found]
+    return [each.offset for each in found.fetched()]
 
 
 async def everything(broker: Broker) -> dict[str, list[FetchedOffset]]:
-    return await broker.groups.offsets.fetch_all(GROUP, require_stable=False)
+    found = await broker.groups.offsets.fetch_all(GROUP, require_stable=False)
+    return {topic: looked_up.fetched() for topic, looked_up in found.items()}
 
 
 async def test_a_topic_made_anew_does_not_inherit_offsets(broker: Broker) -> None:
