@@ -104,7 +104,8 @@ class FileSystem(Protocol):
     def free_bytes(self) -> int:
         """Return how many bytes this process may still add to files. Does not wait.
 
-        Raises StorageFailure where the root is deleted: what is written goes with the process.
+        Raises StorageFailure if the root was deleted: bytes that are written from then on would be
+        lost with the process.
         """
 
     def close(self) -> None:
@@ -201,7 +202,7 @@ class DiskFiles:
                 raise
 
     def free_bytes(self) -> int:
-        # Some file systems count no links of a directory: there its name tells.
+        # Some file systems do not count the links of a directory: there its name is looked up.
         if not os.fstat(self._root).st_nlink and not self._has_its_name():
             raise StorageFailure(f"{self._path} was deleted, and all that was in it")
         facts = os.fstatvfs(self._root)

@@ -77,7 +77,7 @@ def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], Non
 def _fold(scanned: Scanned, batch: Batch, topic: str) -> None:
     header = batch.header
     producer_id = header.producer_id
-    # Above are ids that no coordinator hands out; counted in, they would use up those below.
+    # No coordinator hands out ids above that. If they counted, they would use up the ids below.
     if producer_id < PRODUCER_IDS_END:
         scanned.last_producer_id = max(scanned.last_producer_id, producer_id)
     scanned.leader_epoch = max(scanned.leader_epoch, header.partition_leader_epoch)

@@ -1,7 +1,7 @@
-"""What a node of a cluster does about who leads: takes over, hands over, prefers, evens out.
+"""How a node of a cluster changes leaders: it takes over, hands over, prefers, evens out.
 
-Who leads is decided by the catalog (`magnetar.storage.leadership`). Nodes that do the same at the
-same moment get one answer: of several that take a dead node over, one does.
+The catalog decides which node leads what (`magnetar.storage.leadership`). If several nodes try the
+same at the same moment, one of them succeeds: of several that take over a dead node, one does.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _log = get_logger("nodes")
 
 
 class Fences(Protocol):
-    """The catalog, as far as nodes go that are dead, or leave."""
+    """The part of the catalog that is about nodes which are dead, or leave."""
 
     def begin_to_leave(self, node_id: int, incarnation: int) -> None:
-        """Let no other node give this incarnation anything to lead any more."""
+        """From now on no other node gives this incarnation a partition to lead."""
         ...
 
     def take_over(self, node_id: int, incarnation: int) -> bool:
@@ -99,11 +99,12 @@ class Leadership:
         """Hand over what another node is assigned to lead, and what this node leads beyond its
         share, to nodes that lead less than theirs.
 
-        What is assigned to nodes that live counts, and does not move for the sake of shares.
+        A partition that is assigned to a node that lives counts for that node's share. It does not
+        move for the sake of shares.
         """
         own_id = self._topics.placement.own_id
         if own_id not in live:
-            return 0  # It leaves, or its lease has ended: all of it goes.
+            return 0  # This node leaves, or its lease has ended: all its partitions go.
         preferred = await self.prefer(live)
         counts = Counter(
             leader_id(one, own_id) for topic in self._topics.all() for one in topic.partitions

@@ -160,7 +160,7 @@ class Catalog:
     def set_topic_configs(self, topic_id: UUID, changes: Mapping[str, str | None]) -> bool:
         """Set settings of a topic's own, and remove those that are None.
 
-        False: the topic is gone, and nothing has happened.
+        Returns False if the topic is gone; then nothing was changed.
         """
         of = (topic_id.bytes,)
         with self._change("set topic configs", Change("topic", topic_id.hex)) as database:
@@ -214,7 +214,7 @@ class Catalog:
     ) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
         """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential.
 
-        Of one user, or of all.
+        `user`: only those of this user; None: those of all users.
         """
         with self._database.statements("read SCRAM credentials") as database:
             found = "SELECT * FROM scram_credentials"
@@ -280,7 +280,7 @@ class Catalog:
     def remove_topics(self, topic_ids: Iterable[UUID], gone: Iterable[UUID] = ()) -> None:
         """Remove topics and their configs, and remember that their files must go.
 
-        Forgets that of deleted topics whose files are durably `gone`.
+        Forgets deleted topics whose files are durably `gone`.
         """
         ids = [(topic_id.bytes,) for topic_id in topic_ids]
         changed = (Change("topic", UUID(bytes=topic_id).hex) for (topic_id,) in ids)
@@ -292,7 +292,7 @@ class Catalog:
             )
 
     def deleted_topics(self) -> set[UUID]:
-        """Return the ids of deleted topics: their files, where there are any, are remains."""
+        """Return the ids of deleted topics whose files may still be there."""
         with self._database.statements("read deleted topics") as database:
             rows = database.execute("SELECT id FROM deleted_topics")
             return {UUID(bytes=topic_id) for (topic_id,) in rows}
@@ -351,9 +351,9 @@ class Catalog:
     def start_node(self, node_id: int, presence: Presence | None = None) -> int:
         """Count one more start, of a node that has others beside it; return its number.
 
-        It is the node's incarnation, and the leader epoch of all partitions that the node leads.
-        What an earlier incarnation commits later has no effect. The node has a lease from now on.
-        `presence`: where the others find it; None: they know, or are not to know.
+        The number is the node's incarnation, and the leader epoch of all partitions that it leads.
+        From now on commits of earlier incarnations have no effect, and the node has a lease.
+        `presence`: where the other nodes find it; None: they know, or are not to know.
         """
         said = presence or Presence("", {}, "", "")
         with self._change("start node", Change("node", str(node_id))) as database:
@@ -374,7 +374,7 @@ class Catalog:
             return epoch
 
     def claim_nodes(self, owner: str, node_ids: Iterable[int]) -> None:
-        """Let these ids be those of a place. Raises IdInUse: another place has one, and a lease."""
+        """Give these ids to a place. Raises IdInUse if another place has one, with a lease."""
         with self._database.transaction("claim node ids") as database:
             for node_id in node_ids:
                 # A new id is the place's for as long as a lease, within which its node starts.
@@ -390,7 +390,7 @@ class Catalog:
                     raise IdInUse(node_id, *database.execute(held, (node_id,)).fetchone())
 
     def begin_to_leave(self, node_id: int, incarnation: int) -> None:
-        """Let no other node give this incarnation anything to lead any more."""
+        """From now on no other node gives this incarnation a partition to lead."""
         with self._change("begin to leave", Change("node", str(node_id))) as database:
             database.execute(
                 "UPDATE nodes SET is_leaving = 1 WHERE node_id = ? AND incarnation = ?",
@@ -428,7 +428,7 @@ class Catalog:
             return dict(database.execute("SELECT node_id, incarnation FROM nodes").fetchall())
 
     def place(self, node_ids: Sequence[int], leaders: Mapping[UUID, Sequence[int]]) -> None:
-        """Make these the nodes, and the leaders of every partition; none of both for one node."""
+        """Store the nodes and the leaders of every partition; for a single node, none of either."""
         with self._change("place partitions") as database:
             database.execute("DELETE FROM partition_leaders")
             database.execute("DELETE FROM changes")

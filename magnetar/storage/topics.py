@@ -59,7 +59,7 @@ _T = TypeVar("_T")
 
 #: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
-#: So many new partitions of a large topic at a time are left out of the interpreter's collections.
+#: The partitions of a large topic are made in batches of this size, each followed by a `gc.freeze`.
 _BUILT_AT_ONCE = 500
 
 
@@ -73,7 +73,7 @@ class Topics:
         config: BrokerConfig,
         placement: Placement | None = None,
     ) -> None:
-        """`placement`: of the nodes; None where this is the only one."""
+        """`placement`: which node leads what; None if there is one node."""
         self._catalog = catalog
         self.placement = placement or Placement(config.node_id)
         #: In a cluster: the partitions that come and go.
@@ -434,12 +434,12 @@ class Topics:
             ids = [topic.id for topic in found]
             self._leaving.update(ids)
             try:
-                # With the files of earlier ones, which are gone: one transaction does both.
+                # It also forgets topics that were deleted earlier: their files are gone.
                 await CATALOG.run(partial(self._catalog.remove_topics, ids, self._gone))
             finally:
                 self._leaving.difference_update(ids)
             await self._drop(found)
-            # The files of other nodes may be there still.
+            # With several nodes, the files of the others may still be there.
             self._gone = ids if self.placement.is_alone else []
             return found
 
@@ -482,8 +482,8 @@ class Topics:
             )
             found += self.placement.joined(row.leaders, begin, end, iter(logs))
             if end - begin == _BUILT_AT_ONCE:
-                # It lives as long as the topic, and goes without a collection: a pause of 0.1 s
-                # for 10 000 partitions.
+                # These objects live as long as the topic, and need no collection to be freed. To
+                # look at those of 10 000 partitions again would take 0.1 s.
                 gc.collect(1)
                 gc.freeze()
         return found
