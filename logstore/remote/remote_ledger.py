@@ -1,11 +1,11 @@
 """One partition's log in a shared store.
 
 Appends wait in memory for the node's next commit, which has what all its logs have to write. The
-newest batches stay in memory, within a bound over all logs; older ones are asked for.
+newest batches stay in memory, within a bound over all logs. Older ones are read from the store.
 
-A log is a sequence of chunks, each the batches of one commit. A row tells of each *sealed* segment,
-written by the commit of the batch behind it. The active segment begins where the last sealed one
-ends, so no row says what it is.
+A log is a sequence of chunks. A chunk has the batches of one commit. Each *sealed* segment has a
+row, which the commit of the batch behind it writes. The active segment begins where the last sealed
+one ends, and has no row.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class RemoteLedger(CommittedLedger):
         *,
         is_wholly_loaded: bool = False,
     ) -> None:
-        """`stored` is what was loaded. `is_wholly_loaded`: it is all of a coordinator's log, and
-        stays in memory until it is iterated over."""
+        """`stored` is what was loaded. `is_wholly_loaded`: that is the whole log of a coordinator,
+        and stays in memory until it is iterated over."""
         super().__init__(group_commit)
         self._group_commit = group_commit
         self.key = key
@@ -192,7 +192,7 @@ class RemoteLedger(CommittedLedger):
 
     def close(self) -> None:
         for pending in self._pending():
-            # A commit under way may move something all the same: LedgerClosed tells of that.
+            # A move in the commit under way may still happen: its caller gets LedgerClosed.
             if pending is not self._moving:
                 pending.done.set_result(False)
         self._stop_committing()
@@ -200,7 +200,7 @@ class RemoteLedger(CommittedLedger):
         self._hot.forget_below(self.end_offset)
 
     def _pending(self) -> list[_PendingSwap | _PendingMove]:
-        """Return what is waited for besides appends."""
+        """Return the swaps and moves that wait for a commit."""
         known = (self._swap, self._swapping, self._move, self._moving)
         return [one for one in known if one is not None and not one.done.done()]
 
@@ -268,7 +268,7 @@ class RemoteLedger(CommittedLedger):
             self._group_commit.touch(self, may_wait=True)
 
     def want_start(self, start_offset: int) -> None:
-        """Write by the next commit that the log begins there, before `trim` says so."""
+        """Let the next commit write a new start of the log, ahead of the call of `trim`."""
         self._note_start(start_offset, 0)
         self._group_commit.touch(self)
 
@@ -283,9 +283,9 @@ class RemoteLedger(CommittedLedger):
 
     @property
     def deferrable_bytes(self) -> int:
-        """What the next commit has to write, as far as it may leave that to a later one.
+        """The bytes to write that the next commit may leave to a later one.
 
-        Nothing of a coordinator's log: the markers of its decisions may ride this commit.
+        None of a coordinator's log: the commit may hold the markers of its decisions.
         """
         return 0 if self._has_atomic or self._is_wholly_loaded else self._pending_bytes
 
@@ -387,17 +387,17 @@ class RemoteLedger(CommittedLedger):
 
     @property
     def moved_to(self) -> int:
-        """All chunks below were moved to objects; those behind it, perhaps."""
+        """The offset below which all chunks were moved to objects. Later ones may have been too."""
         return self._offset_in(MOVED_TO)
 
     @property
     def bytes_in_rows(self) -> int:
-        """What was not moved to objects; up to a segment more."""
+        """The bytes that were not moved to objects, or up to a segment more."""
         return self._known.bytes_since(self.moved_to)
 
     @property
     def bytes_never_moved(self) -> int:
-        """The same, without what the cleaner has brought back; up to a segment more."""
+        """`bytes_in_rows` without what the cleaner has brought back from objects."""
         return self._known.bytes_since(max(self.moved_to, self._offset_in(MOVED_ONCE)))
 
     def _offset_in(self, name: str) -> int:
@@ -407,11 +407,11 @@ class RemoteLedger(CommittedLedger):
         self.attachments.write(MOVED_TO, offset.to_bytes(_OFFSET_BYTES, "big"))
 
     async def move(self, move: Move, replacements: int) -> bool:
-        """Let other chunks stand for the same batches, by the next commit.
+        """Let the next commit replace chunks by others with the same batches.
 
-        False: nothing has happened, since some of the batches are gone, or the cleaner has replaced
-        a segment since there were so many `replacements`. Raises StorageFailure, and LedgerClosed
-        where the log was closed while that commit was under way: it may have happened.
+        Returns False if nothing has happened: some of the batches are gone, or the cleaner has
+        replaced a segment since `replacements` was read. Raises StorageFailure, and LedgerClosed if
+        the log was closed while that commit was under way, which may have moved the chunks.
         """
         assert self._move is None and self._moving is None, "one move at a time for each log"
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

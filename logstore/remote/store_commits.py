@@ -1,16 +1,20 @@
-"""The medium of group commit where ledgers are in a shared store: one commit for each sync.
+"""The medium of group commit for ledgers in a shared store: one commit for each sync.
 
-A commit is sent when the one before it has had its effect. It is *ordered* then: what any node
-writes from here on comes after it, if that rests on it (`Basis`). It is acknowledged when it is
-proven:
-the proofs of several commits are under way at once, and the next commit meanwhile, so the time that
-a standby takes is waited for once, not in turn. The proof of a commit is one of all before it.
+A commit passes two moments:
 
-Where anything goes wrong, the store is asked for the number of the last commit, as often as it
-takes. What is not there is sent again in its order, with its number, behind the last one that is
-there. A copy that is still on its way has no effect after that: the commit that it has to follow is
-not the last one any more. What is there has to be proven as everything else, because what a read
-shows may be lost with a standby's promotion.
+- It has its *effect*: the store has it. It is *ordered* from then on: what any node writes later
+  comes after it, if that rests on it (`Basis`). The next commit is sent only then.
+- It is *proven*: no fail-over can take it back, since a standby has it too. It is acknowledged
+  only then. A proof of a commit is one of all before it.
+
+The proofs of several commits are under way at once, and the next commit meanwhile. So the time that
+a standby takes is waited for once, and not by one commit after the other.
+
+If anything goes wrong, the store is asked for the number of the last commit, as often as it takes.
+Commits that are not there are sent again, in their order and with their numbers, behind the last
+one that is there. A copy that is still on its way has no effect after that: the commit that it has
+to follow is not the last one any more. Commits that are there have to be proven like all others,
+because a read may show what is lost when a standby is promoted.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from logstore.remote.remote_ledger import RemoteSync
 from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync
 
-#: The own copy of the lease ends so much earlier than the store's: clocks may drift apart.
+#: By this node's clock its lease ends so much earlier than in the store: clocks may drift apart.
 LEASE_MARGIN_MS = 1_000
 #: Waits before the store is asked again.
 _RETRY_FIRST_S = 0.02
@@ -53,7 +57,7 @@ def boot_time_ms() -> int:
 
 
 class _Unproven:
-    """A commit that may be taken back yet."""
+    """A commit that is not proven: it may still be taken back."""
 
     def __init__(self, commit: Commit, done: Performed, make_room: Callable[[], None]) -> None:
         self.commit = commit
@@ -88,14 +92,14 @@ class StoreCommits:
         self._store = store
         self._now_ms = now_ms
         self._on_trouble = on_trouble
-        self._number = 0  # the highest that any commit was given
-        self._had_effect = 0  # the highest that has returned
+        self._number = 0  # the highest number that a commit was given
+        self._had_effect = 0  # the number of the last commit that is known to have had its effect
         #: What the next commit rests on, by node.
         self._bases: dict[int, Basis] = {}
         #: Called for each commit, in their order, once it is ordered: before it is acknowledged.
         self.on_ordered: Callable[[], None] = _ignore
-        self._proven = 0  # of the last one that was acknowledged
-        #: In the order of their numbers: the next commit goes behind the last of them.
+        self._proven = 0  # the number of the last commit that was acknowledged
+        #: In the order of their numbers. A commit that `perform` gets goes to the end.
         self._unproven: deque[_Unproven] = deque()
         self._proofs = asyncio.Semaphore(PROOFS_MAX)
         self._recovering = asyncio.Lock()
@@ -116,10 +120,10 @@ class StoreCommits:
             await asyncio.sleep(left_ms / 1000)
 
     def proof(self) -> Callable[[], bool | None]:
-        """Return what tells whether a commit is proven that was sent after this call.
+        """Return a function that tells whether a commit sent after this call is proven.
 
-        It tells None once the outcome of commits had to be found out since: these may be on another
-        server, which lacks what was seen before.
+        It returns None if the outcome of commits had to be found out since this call: they may be
+        on another server then, which lacks what was seen before.
         """
         asked_at_ms, recoveries = self._now_ms(), self._recoveries
 
@@ -136,7 +140,7 @@ class StoreCommits:
         return None if self._had_effect <= self._proven else self._had_effect
 
     def rest_on(self, basis: Basis) -> None:
-        """Let all commits that have not begun yet be for nothing without that one."""
+        """Let the next commit, and so all after it, have no effect without that of `basis`."""
         known = self._bases.get(basis.node_id, basis)
         self._bases[basis.node_id] = max(known, basis)
 
@@ -156,7 +160,7 @@ class StoreCommits:
         *,
         settles: bool,
     ) -> None:
-        """Commit what these have to write; with none, renew the lease."""
+        """Commit what these syncs have to write. Without any, the commit renews the lease."""
         rests_on = (*self._bases.values(),)
         self._bases.clear()
         commit = Commit(self._number + 1, self._number, changes_of(syncs), rests_on)
@@ -178,7 +182,7 @@ class StoreCommits:
         """Return when the commit has had its effect. Raises NodeFenced, CommitsLost."""
         async with self._recovering:
             recoveries = self._recoveries
-        # Else a recovery has sent it, and the next commit may be under way already.
+        # If it has, a recovery has sent it, and the next commit may be under way already.
         if not one.had_effect:
             one.sent_at_ms = self._now_ms()
             try:
@@ -233,8 +237,8 @@ class StoreCommits:
     async def _recover(self, recoveries: int) -> None:
         """Let every commit that is not proven have its effect, again if need be, in their order.
 
-        Once for all that fails together: `recoveries` is how many there were when it began. Raises
-        NodeFenced, CommitsLost.
+        `recoveries` is the count of recoveries before the caller's attempt: attempts that failed
+        together need one recovery. Raises NodeFenced, CommitsLost.
         """
         async with self._recovering:
             wait_s, told = _RETRY_FIRST_S, ""
@@ -257,10 +261,11 @@ class StoreCommits:
                     wait_s = min(2 * wait_s, _RETRY_MAX_S)
 
     async def _may_send(self, commit: Commit) -> bool:
-        """Return whether what a commit rests on is there, or after a while that it is not yet.
+        """Return whether the commits of other nodes that this one rests on are there.
 
-        A fail-over may have taken it back. Its node writes it again, or is replaced by one that
-        never knew of it: then this node has what it may not keep. Raises NodeFenced then.
+        If one is not, a fail-over has taken it back: returns False after a short wait, since its
+        node writes it again. Raises NodeFenced if a node that never knew of it has replaced that
+        node: then this node must not keep what it has written.
         """
         if not commit.rests_on:
             return True
@@ -275,12 +280,12 @@ class StoreCommits:
     async def _send(self, one: _Unproven) -> None:
         sent_at_ms = self._now_ms()
         await self._store.commit(one.commit)
-        # Not where it was refused: an earlier copy may have had its effect then.
+        # Not before the commit returns: if it is refused, an earlier copy may have had its effect.
         one.sent_at_ms = sent_at_ms
         self._note_effect(one)
 
     def _fail(self, failure: StorageFailure) -> None:
-        """Tell of what has ended all commits, once."""
+        """End all commits, and tell of the failure once."""
         self.close()
         unproven, self._unproven = self._unproven, deque()
         if unproven:
@@ -324,18 +329,18 @@ class StoreCommits:
                 task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Raise what has ended a commit, where the event loop's exception handler hears of it."""
+        """Raise an unexpected exception of a commit, for the event loop's exception handler."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
 
 
 def _ignore() -> None:
-    """What is told of the order before a hook is set."""
+    """Stand in for `on_ordered` until that is set."""
 
 
 def changes_of(syncs: Sequence[Sync]) -> Changes:
-    """Return what these write, together."""
+    """Return all that these syncs write."""
     changed = [sync.changes for sync in syncs if isinstance(sync, RemoteSync)]
     if len(changed) == 1:
         return changed[0]

@@ -48,15 +48,15 @@ PATIENCE_SECONDS = 0.05
 
 
 def _tell_none() -> None:
-    """What is told of a full disk before a hook is set."""
+    """Stand in for the hook about a full disk until that is set."""
 
 
-#: A sync under way: what it covers, those that wait for its end, when it began (seconds). A plain
-#: tuple: each request that appends makes one.
+#: A sync under way: the ledgers that it covers, the futures that wait for its end, and when it
+#: began (seconds). A plain tuple, because each request that appends makes one.
 _Round: TypeAlias = "tuple[list[tuple[CommittedLedger, Sync]], list[asyncio.Future[None]], float]"
 
-#: Chooses what the next sync covers, of all ledgers that have something to write. The others wait
-#: for the one after it. What has to survive a crash together is chosen together.
+#: Chooses, among the ledgers that have something to write, those that the next sync covers. The
+#: others wait for the sync after it. What has to survive a crash together is chosen together.
 Choose: TypeAlias = Callable[["Iterable[CommittedLedger]"], "Sequence[CommittedLedger]"]
 
 
@@ -133,11 +133,11 @@ class GroupCommit:
         self.has_journal = self.is_all_or_nothing = True
 
     async def settle(self) -> None:
-        """Return when a sync has ended that began after the call, if only an empty one.
+        """Return when a sync has ended that began after the call, even an empty one.
 
-        Everything durable is so in its own file then, and the journal is empty. In a store, all
-        that was durable before has been there when this process could still write. Returns at once
-        without journal and store. Raises the failure, if there was one.
+        Then everything durable is in its own file, and the journal is empty. In a store, this
+        process could still write after all that was durable before the call. Without journal and
+        store it returns at once. Raises the failure, if there was one.
         """
         if self.failure is not None:
             raise self.failure
@@ -179,7 +179,7 @@ class GroupCommit:
     def touch(self, member: CommittedLedger, *, may_wait: bool = False) -> None:
         """Cover what `member` wrote by the next sync. Raises the failure, if there was one.
 
-        With `may_wait` none begins for it before `PATIENCE_SECONDS` have passed.
+        With `may_wait`, no sync begins for its sake before `PATIENCE_SECONDS` have passed.
         """
         if self.failure is not None:
             raise self.failure
@@ -376,7 +376,7 @@ class GroupCommit:
             self._begin()
         else:
             # Without a wait for the disk the loop would never get to anything else. A commit costs
-            # as much as several records: those whose clients are just being answered ride it too.
+            # as much as several records: the next ones of clients that are answered now ride it.
             self._executor.call_soon(self._begin)
 
 
