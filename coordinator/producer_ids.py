@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BLOCK_SIZE = 1000
-#: So far the count of ids given out does not come. One above it that is found in a log was made up
-#: by a producer (brokers take it at its word), and need not be kept from being given out again.
+#: No broker ever gives out so many ids. An id above this that is found in a log was made up by a
+#: producer, which brokers believe. It need not be kept from being given out.
 PRODUCER_IDS_END = 2**62
 
 

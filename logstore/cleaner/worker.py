@@ -30,9 +30,9 @@ from logstore.segments.segment_copy import SegmentWriter, scanned
 from wire.errors import WireError
 from wire.records import BATCH_OVERHEAD, BatchHeader
 
-#: It gives way to the broker and its clients where there are too few cores for all.
+#: The cleaner's process gives way to the broker and its clients if there are too few cores for all.
 _NICENESS = 5
-#: It says how far it is after so many bytes, or so much time.
+#: How many bytes, and how much time, may pass until the process says how far it has come.
 _WORD_BYTES = 4 << 20
 _WORD_S = 0.1
 #: A request's files: the source's, and the target's.

@@ -33,7 +33,7 @@ from logstore.sync.journal import JOURNAL, Entry, JournalDamaged, entry_id, read
 from wire.records import BatchHeader, crc_ok, iterate_batches
 from wire.records.header import MAGIC
 
-#: So many bytes of entries at most are compared with their file, and written, at once.
+#: The most bytes of entries that are compared with their file, and written, at once.
 _JOINED_BYTES_MAX = 1 << 20
 
 

@@ -17,7 +17,7 @@ class _Content:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        #: So many bytes are those of the file below.
+        #: The first so many bytes are those of the file below, unless a patch covers them.
         self.below_bytes = size
         self._patches: list[tuple[int, bytes]] = []
 

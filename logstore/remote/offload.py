@@ -41,8 +41,8 @@ REFERENCE_BYTES = 1 << 20
 RECLAIM_BYTES = 64 << 20
 #: The least time between two sweeps: a node writes an object and commits its references in less.
 SWEEP_INTERVAL_MS = 600_000
-#: So many keys of objects, of about 200 bytes each, a sweep has in memory at once, and so many it
-#: remembers until the next one.
+#: The most keys of objects, of about 200 bytes each, that a sweep has in memory at once, and that
+#: it remembers until the next sweep.
 SWEPT_KEYS = 100_000
 #: What the keys of all stores' objects begin with.
 PREFIX = "logs"

@@ -151,8 +151,8 @@ ORDER BY base_offset"""
 REMOVED_PARTS = """
 SELECT pg_stat_get_dead_tuples(reltoastrelid) FROM pg_class WHERE oid = 'chunks'::regclass"""
 
-#: Not while another node does it. What was free is used again, but not given back: that would keep
-#: commits out meanwhile.
+#: Is skipped while another node does it. The room is used again, and not given back to the disk:
+#: that would keep commits out meanwhile.
 RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
 
 INCARNATIONS = "SELECT incarnation FROM nodes"
@@ -163,8 +163,8 @@ SELECT data FROM chunks
 JOIN unnest($1::uuid[], $2::int[]) w(t, p) ON topic_id = w.t AND partition = w.p
 WHERE get_byte(substr(data, 1, 1), 0) = $3"""
 
-#: Where so many of a log's chunks end, from an offset on: the base offset of the last; NULL: none.
-#: All of a large one take longer than any call may.
+#: The base offset of the last of some chunks of a log, from an offset on; NULL: there is none.
+#: Chunks are deleted in such parts: all of a large log would take longer than any call may.
 SOME_CHUNKS = """
 SELECT max(base_offset) FROM (
     SELECT base_offset FROM chunks WHERE topic_id = $1 AND partition = $2 AND base_offset >= $3

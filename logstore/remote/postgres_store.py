@@ -67,7 +67,8 @@ _COMMITTING = {
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "5000",
 }
-#: So many rows one statement deletes at first, and at most; so long it may take to be given more.
+#: How many rows one statement deletes, at first and at most. A statement that takes less than this
+#: many seconds is followed by a larger one.
 _DELETED_ROWS, _DELETED_ROWS_MAX, _DELETED_S = 64, 8_192, 0.2
 
 

@@ -63,7 +63,7 @@ class _Unproven:
         self.commit = commit
         self.done = done
         self._make_room: Callable[[], None] | None = make_room
-        #: It renewed the lease at this time or later.
+        #: The commit renewed the lease at this time or later.
         self.sent_at_ms = 0
         self.had_effect = False
         self.is_ordered = False

@@ -25,7 +25,7 @@ from typing import NamedTuple
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
-#: So many entries share one lower bound of their first offsets, and are skipped together.
+#: How many entries share one lower bound of their first offsets, and are skipped together.
 _BLOCK = 128
 
 

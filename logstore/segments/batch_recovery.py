@@ -59,7 +59,7 @@ class Recovered:
     trimmed: list[Segment] = field(default_factory=list)
     #: The names of all files in the log's directory; None: there is no directory.
     names: list[str] | None = None
-    #: That of the last batch; -1 in an empty log.
+    #: The leader epoch of the last batch; -1 in an empty log.
     leader_epoch: int = -1
     scanned_bytes: int = 0
     truncated_bytes: int = 0

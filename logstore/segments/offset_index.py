@@ -24,7 +24,7 @@ from logstore.disk.files import Buffer
 ENTRY_BYTES = 8
 
 
-#: So many entries are compared in one call, in which no other thread runs.
+#: How many entries are compared in one call, during which no other thread runs.
 _COMPARED = 1 << 14
 
 

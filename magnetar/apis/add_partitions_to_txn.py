@@ -40,7 +40,7 @@ from wire.messages.add_partitions_to_txn import (
 )
 
 _BATCHED_SINCE = 4
-#: So many partitions take less than a turn.
+#: A number of partitions that takes less than a turn.
 _AT_ONCE = 100
 
 Codes = dict[TopicPartition, ErrorCode]

@@ -29,7 +29,7 @@ from wire.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 
-#: So many entities, at some tens of microseconds each, take a few milliseconds.
+#: Entities in one commit: at some tens of microseconds each, they take a few milliseconds.
 _PIECE = 64
 
 

@@ -33,7 +33,7 @@ from wire.messages.alter_user_scram_credentials import (
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
-#: So many users, at some tens of microseconds each, take a few milliseconds.
+#: Users in one commit: at some tens of microseconds each, they take a few milliseconds.
 _PIECE = 32
 
 

@@ -17,7 +17,7 @@ from magnetar.cli.readable import size
 if TYPE_CHECKING:
     from logstore.segments.findings import Finding
 
-#: So many bytes are read between two lines of progress.
+#: How many bytes are read before the bar of progress is drawn again.
 _PROGRESS_BYTES = 64 * 1024 * 1024
 #: The characters of the bar of progress.
 _BAR = 30

@@ -24,7 +24,7 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 #: Lines of the screen that are no rows: the summary, three titles and headers, and what is between.
 _LINES_BESIDE = 11
-#: So many rows each part has where the output is no terminal, and on a small one.
+#: The rows of each part: if the output is no terminal, and on a small terminal.
 _ROWS, _ROWS_MIN = 20, 3
 
 

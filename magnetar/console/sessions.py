@@ -27,7 +27,7 @@ from magnetar.console.lag_history import LagHistory
 
 #: How long a page waits for a node, where others can answer. After that the node is left out.
 LOOK_S = 3.0
-#: So long later a node that did not answer is asked again.
+#: The time after which a node that did not answer is asked again.
 _SILENT_S = 15.0
 _ID_BYTES = 24
 #: Connections kept for the next request, by access.

@@ -49,7 +49,7 @@ _DELETED_AT_ONCE = 64
 #: To look more offsets up needs a turn: about 0.3 ms.
 _FETCHED_AT_ONCE = 256
 
-#: So many offsets are looked at in any case: a topic has no more partitions.
+#: A request with at most so many offsets is looked at in any case: a topic has no more partitions.
 _COMMITS_UNCOUNTED = 10_000
 #: What a commit takes in the log at least, beside its group's id: a record's frame of 7 bytes, 10
 #: of key and 24 of value, without the topic's name.

@@ -27,7 +27,7 @@ from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import History, read_clock_s, read_history
 
 LOOK_AGAIN_S = 1.0
-#: So much the database's clock may gain or lose from one look to the next. Leases bear more.
+#: What the database's clock may gain or lose from one look to the next. Leases bear more.
 _CLOCK_S = 1.0
 #: A pool of its own: a look that waits for PostgreSQL must hold up nothing else.
 _LOOKS = Pool("members", 1)

@@ -31,7 +31,7 @@ SLICE_S = 0.002
 #: eighth has half a millisecond, in which most are done. What all that wait have made stays small.
 _MANY = 8
 _BEGIN_S = 0.004
-#: So many elements, at a few microseconds each, take less than a turn.
+#: The most elements of a piece: at a few microseconds each, they take less than a turn.
 _PIECE = 256
 _SMALL_PIECE = 32
 

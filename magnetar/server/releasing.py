@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from wire.message import Message, Struct, parts_of
 
-#: So many elements are freed within half a millisecond.
+#: How many elements are freed at once: within half a millisecond.
 PIECE = 256
 
 

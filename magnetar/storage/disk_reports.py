@@ -9,7 +9,7 @@ from logstore.directory.log_directory import LogDirectory
 from logstore.disk.checkpoints import LOG_START_OFFSETS
 from magnetar.logging import get_logger
 
-#: So many of a partition's segments are named.
+#: The most segments of one partition that a line of the log names.
 _NAMED_MAX = 5
 
 _log = get_logger("logs")

@@ -57,7 +57,7 @@ _STEPS_OF_HEADER = 6
 #: A record of more headers is compared with no other: to note where each length stands takes a
 #: hundred bytes for each.
 _HEADERS_COMPARED_MAX = 32
-#: So many records of different sizes are checked before the walk looks for equal ones again.
+#: How many records of different sizes are checked before the walk looks for equal ones again.
 _USUAL_MIN = 64
 #: To look at fewer records one by one costs less than to look for equal ones.
 _MANY = 24
