@@ -224,8 +224,8 @@ def _trim(client: Client, given: Given) -> Plan:
     if (short := beyond_end(planned, wanted)) is not None:
         raise ClientError(
             f"{short.topic}-{short.partition} ends at {count(short.new_start)}, before offset"
-            f" {count(wanted[short.place])}: no record is deleted. To delete all that is there,"
-            " choose the end."
+            f" {count(wanted[short.place])}: no record is deleted. Choose one partition, or the end"
+            " to delete all that is there."
         )
     trims = [each for each in planned if each.new_start > each.start]
     if not trims:
