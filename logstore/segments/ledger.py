@@ -334,11 +334,11 @@ class Appends(Protocol):
 
         Goes to the page cache and returns; wait with `until_durable(end_offset)`. `batch` is not
         kept. With `may_wait` the batch needs no sync of its own until `until_durable` is called or
-        `PATIENCE_SECONDS` have passed. With `is_atomic`, where `GroupCommit.is_atomic`, it survives
-        a crash only together with all that was appended before it, to any ledger, in this step of
-        the event loop. Raises `StorageFailure`: nothing of the batch is visible then, and the
-        ledger takes no more. With `is_refusable` raises `NoRoom` on a full disk: then nothing has
-        changed.
+        `UNSYNCED_S_MAX` seconds have passed. With `is_atomic`, if `GroupCommit.is_atomic`, it
+        survives a crash only together with all that was appended before it, to any ledger, in this
+        step of the event loop. Raises `StorageFailure`: nothing of the batch is visible then, and
+        the ledger takes no more. With `is_refusable` raises `NoRoom` on a full disk: then nothing
+        has changed.
         """
 
     def check_open(self) -> None:

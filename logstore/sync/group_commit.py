@@ -11,7 +11,7 @@ one turn later, and covers more. A medium that keeps the order of syncs by itsel
 one begin earlier (`make_room`); they end in the order in which they began.
 
 An append that may wait (`may_wait`) starts no sync. It rides the next one, which begins when a
-waiter asks for it (`hasten`), when another append needs one, or after `PATIENCE_SECONDS`.
+waiter asks for it (`hasten`), when another append needs one, or after `UNSYNCED_S_MAX` seconds.
 
 A failed sync is final. The kernel may have dropped the pages and called them clean, so a second
 fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
@@ -43,8 +43,8 @@ from logstore.sync.medium import Medium, Performed
 from logstore.sync.sync_executors import BesideLoop, SyncDurations, SyncExecutor
 from logstore.sync.sync_executors import Sync as Sync
 
-#: How long an append that may wait stays without a sync. Bounds what a power loss may take back.
-PATIENCE_SECONDS = 0.05
+#: How long an append that may wait stays without a sync. It bounds what a power loss takes back.
+UNSYNCED_S_MAX = 0.05
 
 
 def _tell_none() -> None:
@@ -113,7 +113,7 @@ class GroupCommit:
         #: Callers of `settle`. They wait for the end of a sync that has not begun.
         self._settling: list[asyncio.Future[None]] = []
         self._busy = False  # a sync that holds up the next one is under way, or about to begin
-        self._is_patient = False  # the time runs after which what may wait has waited long enough
+        self._has_timer = False  # the timer runs that begins a sync for appends that may wait
 
     @property
     def is_atomic(self) -> bool:
@@ -179,13 +179,13 @@ class GroupCommit:
     def touch(self, member: CommittedLedger, *, may_wait: bool = False) -> None:
         """Cover what `member` wrote by the next sync. Raises the failure, if there was one.
 
-        With `may_wait`, no sync begins for its sake before `PATIENCE_SECONDS` have passed.
+        With `may_wait`, no sync begins for its sake before `UNSYNCED_S_MAX` seconds have passed.
         """
         if self.failure is not None:
             raise self.failure
         self._dirty[member] = None
         if may_wait:
-            self._be_patient()
+            self._start_timer()
         elif not self.is_due:
             self._schedule()
 
@@ -208,13 +208,13 @@ class GroupCommit:
             self._busy = True
             self._executor.call_soon(self._begin)
 
-    def _be_patient(self) -> None:
-        if not self._is_patient and not self._busy:
-            self._is_patient = True
-            self._executor.call_later(PATIENCE_SECONDS, self._lose_patience)
+    def _start_timer(self) -> None:
+        if not self._has_timer and not self._busy:
+            self._has_timer = True
+            self._executor.call_later(UNSYNCED_S_MAX, self._on_timer)
 
-    def _lose_patience(self) -> None:
-        self._is_patient = False
+    def _on_timer(self) -> None:
+        self._has_timer = False
         if self._dirty:
             self._schedule()
 
@@ -371,7 +371,7 @@ class GroupCommit:
         if not self.is_due:
             self._busy = False
             if self._dirty:
-                self._be_patient()
+                self._start_timer()
         elif self._file_syncs is not None and self.durability is Durability.FSYNC:
             self._begin()
         else:

@@ -56,8 +56,8 @@ from wire.messages.write_txn_markers import (
 #: grows by one partition after the other would be named again and again.
 _TOLD_MAX = 256
 
-#: How long an answer waits for the disk. By then the peer has given the call up.
-PATIENCE_S = 30.0
+#: How long an answer waits for the disk. By then the peer has given up the call.
+_ANSWER_S_MAX = 30.0
 
 _log = get_logger("peers")
 
@@ -118,7 +118,7 @@ class PeerRequests:
             name_basis(response, self._bases)
             return response
 
-        delayed = DelayedResponse(PATIENCE_S, make)
+        delayed = DelayedResponse(_ANSWER_S_MAX, make)
         for log, end_offset in awaited:
             delayed.waits += log.ledger.when_ordered(end_offset, delayed.on_durable)
         return delayed if delayed.waits else make(False)
@@ -276,7 +276,7 @@ def _marked(
 def _when_durable(
     awaited: Sequence[_Awaited], make: Callable[[bool], Message]
 ) -> Message | DelayedResponse:
-    delayed = DelayedResponse(PATIENCE_S, make)
+    delayed = DelayedResponse(_ANSWER_S_MAX, make)
     for log, end_offset in awaited:
         delayed.wait_for(log.ledger, end_offset)
     return delayed if delayed.waits else make(False)
