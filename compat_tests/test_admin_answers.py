@@ -344,8 +344,7 @@ def quotas(orders: str) -> list[Fields]:
         *([(entity, [("connection_creation_rate", 5.0, False)])] for entity in entities[-4:]),
         [([("ip", "999.1.1.1")], [("connection_creation_rate", 5.0, False)])],
         *([([user], [(rate, value, False)])] for value in values),
-        # Kafka refuses an infinite one since 4.4.
-        *([([user], [("request_percentage", value, False)])] for value in values[:-1]),
+        *([([user], [("request_percentage", value, False)])] for value in values),
         *([([user], [("nope", 1.0, remove)])] for remove in (True, False)),
         [([user], [(rate, 1.0, False), (rate, 2.0, False)])],
         [([user], [(rate, 1.0, False)]), ([user], [(rate, 2.0, False)])],

@@ -177,9 +177,7 @@ def _check_value(allowed: Mapping[str, bool], key: str, value: float) -> None:
     is_whole = allowed.get(key)
     if is_whole is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
-    if not math.isfinite(value):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be a finite number")
-    if value <= 0:
+    if math.isnan(value) or value <= 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
     if is_whole and value > _INT64_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} is too large.")

@@ -83,8 +83,6 @@ def test_entities_are_found_by_their_parts(
         ([("user", "u")], RATE, float("nan")),
         ([("user", "u")], RATE, float("inf")),
         ([("user", "u")], "request_percentage", -1.0),
-        ([("user", "u")], "request_percentage", float("inf")),
-        ([("user", "u")], "controller_mutation_rate", float("inf")),
         ([("user", "u")], "nope", 1.0),
         ([("user", "u")], ADDRESS_RATE, 1.0),
         ([("ip", "127.0.0.1")], RATE, 1.0),
