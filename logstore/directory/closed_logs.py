@@ -62,8 +62,8 @@ class Left(NamedTuple):
 
     #: The logs that are still as they were.
     unchanged: dict[Key, ClosedLog]
-    #: For other logs, the `.log` files that are gone or shorter. A log whose last file is gone or
-    #: shorter is not here: opening it finds that out.
+    #: For other logs, the `.log` files that are gone or shorter. A log whose last file has another
+    #: size is not here: opening it finds that out.
     missing: dict[Key, list[str]]
 
 

@@ -147,7 +147,7 @@ class PostgresReaders:
             await connection.execute(self._setting, timeout=CONNECT_S)
             pid, began = await connection.fetchrow(sql.SERVED_BY, timeout=CONNECT_S)
             if changes != self._changes:
-                raise StoreUnavailable("commits may go to another server by now: read again")
+                raise StoreUnavailable("commits may go to another server by now")
         except BaseException:  # whatever ends it, a cancellation too
             connection.terminate()
             raise

@@ -4,8 +4,9 @@ A commit passes two moments:
 
 - It has its *effect*: the store has it. It is *ordered* from then on: what any node writes later
   comes after it, if that rests on it (`Basis`). The next commit is sent only then.
-- It is *proven*: no fail-over can take it back, since a standby has it too. It is acknowledged
-  only then. A proof of a commit is one of all before it.
+- It is *proven*: no fail-over to a synchronous standby can take it back, since that has it too;
+  without one it is proven with its effect. It is acknowledged only then. A proof of a commit is one
+  of all before it.
 
 The proofs of several commits are under way at once, and the next commit meanwhile. So the time that
 a standby takes is waited for once, and not by one commit after the other.

@@ -57,7 +57,7 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     #: The segments wholly below the start offset, ascending. The caller deletes them.
     trimmed: list[Segment] = field(default_factory=list)
-    #: The names of all files in the log's directory; None: there is no directory.
+    #: The files of the log's directory before leftovers were deleted; None: there is no directory.
     names: list[str] | None = None
     #: The leader epoch of the last batch; -1 in an empty log.
     leader_epoch: int = -1

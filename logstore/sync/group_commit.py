@@ -136,8 +136,8 @@ class GroupCommit:
         """Return when a sync has ended that began after the call, even an empty one.
 
         Then everything durable is in its own file, and the journal is empty. In a store, this
-        process could still write after all that was durable before the call. Without journal and
-        store it returns at once. Raises the failure, if there was one.
+        process could still write later than all that was durable before the call. Without journal
+        and store it returns at once. Raises the failure, if there was one.
         """
         if self.failure is not None:
             raise self.failure

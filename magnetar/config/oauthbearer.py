@@ -65,7 +65,8 @@ class OAuthBearerConfig(Config):
     sasl_oauthbearer_allow_unverified_issuer = boolean(
         False,
         since="4.4",
-        doc="Without effect: where no issuer is expected, tokens of any are taken.",
+        doc="Where no issuer is expected, tokens of any are taken in any case.",
+        acts=False,
     )
     sasl_oauthbearer_clock_skew_seconds = integer(
         30, minimum=0, since="3.1", doc="How far the clocks of issuer and broker may differ."

@@ -16,8 +16,8 @@ then. From then on the id *owes* COMPLETE_*, unless COMPLETE_* was the decision 
   data on the disk, with PREPARE_* as the coordinator's last record, a restart would give it the
   earlier transaction's marker. See
   docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
-- Under version 1 with markers on other nodes it is appended at the next request for the id. Data on
-  another node waits until that request's add is durable anyway, and one sync makes both durable.
+- Under version 1 with markers elsewhere it is appended as under version 2. Data on another node
+  waits until the next add is durable anyway, and one sync makes both durable.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Commits:
         self._elsewhere.ask(commit.early_round, partial(self._go_on, commit, end_offset, None))
 
     def _go_on(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
-        """Go on with a commit, in the step of the sync that has made its decision durable.
+        """Go on with a commit, in the step in which its decision became durable, or ordered.
 
         A commit that has asked other nodes goes on in the step of their last answer. A failure is
         raised in a task: raised here, it would end a step that has other waiters to tell.

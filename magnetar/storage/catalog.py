@@ -270,7 +270,7 @@ class Catalog:
 
     def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
         """Remove the delegation tokens of these ids."""
-        # A single token is named to the other nodes: users often remove tokens one by one.
+        # A single token is named to the other nodes: tokens may be removed one by one, and often.
         removed = Change("tokens", ids[0] if len(ids) == 1 else "")
         with self._change("remove delegation tokens", removed) as database:
             database.executemany(

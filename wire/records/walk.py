@@ -61,7 +61,7 @@ _HEADERS_COMPARED_MAX = 32
 _USUAL_MIN = 64
 #: To look at fewer records one by one costs less than to look for equal ones.
 _MANY = 24
-#: Shorter records are copied first: a slice with a step takes five times as long of a view.
+#: Shorter records are copied first: a slice with a step takes five times as long on a view.
 _COPIED_BYTES_MAX = 512
 #: How many equal records `_Walk.alike` looks for: at first, and so many times the last ones if all
 #: of these were equal. Else a client could make each look go far and find nothing.
