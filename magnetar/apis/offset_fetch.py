@@ -12,7 +12,7 @@ transaction may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -96,25 +96,24 @@ async def _fetched(
             groups.append(await _group(services, context, group, stable, by_id))
         return OffsetFetchResponse(groups=groups)
     require(services, context, Operation.DESCRIBE, Resource.GROUP, request.group_id)
-    found: list[tuple[str, _Offsets]] = []
+    found: Iterable[tuple[str, _Offsets]]
     if request.topics is None:
         everything = await services.groups.offsets.fetch_all(
             request.group_id, require_stable=request.require_stable
         )
-        found.extend(
+        found = [
             (name, looked_up.fetched)
             for name, looked_up in everything.items()
             if may(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
-        )
+        ]
     else:
         named = [
             _named(services, context, Asked(asked.name, asked.partition_indexes))
             async for asked in services.turns.each(request.topics)
         ]
         offsets_of = await _offsets(services, request.group_id, named, request.require_stable)
-        found.extend(
-            (asked.name, offsets) for asked, offsets in zip(request.topics, offsets_of, strict=True)
-        )
+        names = (asked.name for asked in request.topics)
+        found = zip(names, offsets_of, strict=True)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -159,13 +158,13 @@ def _named_by_id(
 
 async def _offsets(
     services: Services, group_id: str, named: Sequence[_Named], require_stable: bool
-) -> list[_Offsets]:
+) -> Iterator[_Offsets]:
     """Return the answers for each topic, yet to be made, of what was committed at one moment."""
     allowed = [each.asked for each in named if not each.code]
     found = iter(
         await services.groups.offsets.fetch(group_id, allowed, require_stable=require_stable)
     )
-    return [each.refused if each.code else next(found).fetched for each in named]
+    return (each.refused if each.code else next(found).fetched for each in named)
 
 
 async def _group(

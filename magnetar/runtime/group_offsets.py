@@ -245,7 +245,10 @@ class GroupOffsets:
         UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. An
         offset that was committed for a topic of that name but another id is left out.
         """
-        if sum(len(each.partitions) for each in asked) > _FETCHED_AT_ONCE:
+        if (
+            len(asked) > _FETCHED_AT_ONCE
+            or sum(len(each.partitions) for each in asked) > _FETCHED_AT_ONCE
+        ):
             await self._turns.begin()
         return await self._looked_up(group_id, asked, require_stable)
 
@@ -267,7 +270,9 @@ class GroupOffsets:
     ) -> list[LookedUp]:
         shard = self._shards.of(group_id)
         offsets = shard.state.offsets
-        # One step for all topics: one commit, or one transaction, may be for several.
+        # One step for all topics: one commit, or one transaction, may be for several. A request may
+        # name a hundred thousand that the group knows nothing of.
+        known = offsets.topics_with_some(group_id, require_stable=require_stable)
         found = [
             offsets.look_up(
                 group_id,
@@ -277,11 +282,18 @@ class GroupOffsets:
                 self._id_of(topic) if topic_id == NO_TOPIC_ID else topic_id,
                 require_stable=require_stable,
             )
+            if topic in known
+            else None
             for topic, partitions, topic_id in asked
         ]
         # The end of now, not of the offsets' own records: a deletion may be the newest record.
         await shard.durable(shard.log.log_end_offset)
-        return found
+        return [
+            LookedUp.of_nothing(partitions) if looked_up is None else looked_up
+            async for looked_up, (_, partitions, _) in self._turns.each(
+                zip(found, asked, strict=True)
+            )
+        ]
 
     async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
         """Return a code for each (topic, partition), once what was committed for it is gone, and

@@ -19,7 +19,7 @@ the second acknowledgement (TransactionConflictException), and `check_conflicts`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
@@ -118,6 +118,11 @@ class PendingAcks:
     def holds_any(self, group_id: str) -> bool:
         """Return whether a transaction that has not ended may change any offset of the group."""
         return group_id in self._groups
+
+    @property
+    def topics(self) -> Set[str]:
+        """The topics whose offsets a transaction that has not ended may change, in any group."""
+        return self._topics.keys()
 
     def held_of(self, topic: str, topic_id: UUID) -> dict[OffsetKey, None]:
         """Return the keys that transactions hold for the topic of this id, and for no other.

@@ -6,13 +6,18 @@ until the log's end, as it was at the time of the read, is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NamedTuple
 from uuid import UUID
 
-from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
+from coordinator.groups.offsets.committed import (
+    NO_TOPIC_ID,
+    CommittedOffset,
+    OffsetKey,
+    OffsetRecord,
+)
 from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
 from wire.error_code import ErrorCode
 
@@ -43,6 +48,11 @@ class LookedUp(NamedTuple):
     """Whether an open transaction might change each of them; None: of no interest, or none."""
     topic_id: UUID
     """Offsets of a topic of another id do not count. NO_TOPIC_ID: those of any id do."""
+
+    @classmethod
+    def of_nothing(cls, partitions: Sequence[int]) -> LookedUp:
+        """Return what is known of partitions for which nothing is committed."""
+        return cls(partitions, (None,) * len(partitions), None, NO_TOPIC_ID)
 
     def fetched(self) -> list[FetchedOffset]:
         """Return OffsetFetch's answers, now or later.
@@ -112,6 +122,13 @@ class GroupOffsets:
         stored = self._stored(key)
         return None if stored is None else stored.committed
 
+    def topics_with_some(self, group_id: str, *, require_stable: bool) -> Set[str]:
+        """Return the topics of which `look_up` may find something."""
+        committed = self._committed.get(group_id, {}).keys()
+        if require_stable and self.pending.holds_any(group_id):
+            return committed | self.pending.topics
+        return committed
+
     def look_up(
         self,
         group_id: str,
@@ -123,8 +140,8 @@ class GroupOffsets:
     ) -> LookedUp:
         """Return what is committed for these partitions of a topic now.
 
-        Takes 20 ns a partition, and 0.3 us where `require_stable` and the group has pending acks:
-        so much can be looked up in one step, and answered later.
+        Takes a microsecond for the topic and 20 ns a partition, 0.3 us where `require_stable` and
+        the group has pending acks: so much can be looked up in one step, and answered later.
         """
         offsets = self._committed.get(group_id, {}).get(topic, {})
         held = None

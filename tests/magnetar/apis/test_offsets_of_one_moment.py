@@ -9,9 +9,10 @@ import pytest
 
 from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.offsets.store import GroupOffsets
 from magnetar.broker import Broker
 from magnetar.runtime import turns
-from magnetar.runtime.group_offsets import Committed
+from magnetar.runtime.group_offsets import Asked, Committed
 from magnetar.runtime.shard import RunningShard
 from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient
@@ -110,3 +111,22 @@ async def test_the_end_of_a_transaction_is_not_seen_half(
     meanwhile(monkeypatch, lambda: state.apply_marker(*producer, commit=True))
     found = await fetched(broker, client, version)
     assert found in ([7] * 3, [ErrorCode.UNSTABLE_OFFSET_COMMIT] * 3)
+
+
+@pytest.mark.parametrize("require_stable", [False, True])
+async def test_topics_of_which_the_group_has_nothing_are_not_looked_up_in_the_one_step(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, require_stable: bool
+) -> None:
+    await durably(commit(broker, 5))
+    looked_up: list[str] = []
+    look_up = GroupOffsets.look_up
+
+    def counted(self: GroupOffsets, group_id: str, topic: str, *rest: Any, **stable: Any) -> Any:
+        looked_up.append(topic)
+        return look_up(self, group_id, topic, *rest, **stable)
+
+    monkeypatch.setattr(GroupOffsets, "look_up", counted)
+    asked = [Asked(name, [0, 1]) for name in (*NAMES, *map(str, range(1000)))]
+    found = await broker.groups.offsets.fetch(GROUP, asked, require_stable=require_stable)
+    assert looked_up == NAMES
+    assert [[each.offset for each in one.fetched()] for one in found[2:4]] == [[5, -1], [-1, -1]]
