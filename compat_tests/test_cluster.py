@@ -14,7 +14,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -236,6 +236,67 @@ def test_a_clean_stop_hands_over_and_clients_see_no_error(cluster: Cluster) -> N
         node.await_ready(said + 1)
     assert writer.flush(PATIENCE_S) == 0 and not refused
     assert sorted(map(int, read_all(cluster, "rolling", number))) == [*range(number)]
+
+
+class Committer(threading.Thread):
+    """A member of a group of its own, which commits all the time."""
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        super().__init__()
+        self.group = group
+        self._consumer = consumer(cluster.bootstrap, group)
+        self._consumer.subscribe(["committed"])
+        self.is_done = False
+        self.failures: list[KafkaException] = []
+        self.count = 0
+
+    def run(self) -> None:
+        while not self._consumer.assignment():
+            self._consumer.poll(0.1)
+        while not self.is_done:
+            try:
+                self._consumer.commit(
+                    offsets=[TopicPartition("committed", 0, self.count + 1)], asynchronous=False
+                )
+            except KafkaException as failure:
+                self.failures.append(failure)
+            else:
+                self.count += 1
+            self._consumer.poll(0.01)
+        self._consumer.close()
+
+
+def go_on(committers: Sequence[Committer]) -> None:
+    """Return once each of them has committed some more."""
+    counts = [each.count for each in committers]
+
+    def have_all() -> bool:
+        return all(each.count > was + 10 for each, was in zip(committers, counts, strict=True))
+
+    eventually(have_all, PATIENCE_S)
+
+
+def test_a_rolling_restart_fails_no_commit_of_a_group(cluster: Cluster) -> None:
+    make_topics(cluster, "committed")
+    committers = [Committer(cluster, f"committer-{number}") for number in range(6)]
+    for each in committers:
+        each.start()
+    go_on(committers)
+    for node in cluster.nodes.values():
+        said = node.output.count(" ready on ")
+        assert node.stop() == 0
+        node.spawn()
+        node.await_ready(said + 1)
+        go_on(committers)
+    for each in committers:
+        each.is_done = True
+    for each in committers:
+        each.join(PATIENCE_S)
+        assert not each.failures
+        (stored,) = consumer(cluster.bootstrap, each.group).committed(
+            [TopicPartition("committed", 0)], PATIENCE_S
+        )
+        assert stored.offset == each.count
 
 
 def described(cluster: Cluster, *options: str) -> dict[str, tuple[str, str, str]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from coordinator.transactions.metadata import ProducerIdentity
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
+from magnetar.apis.partitions_named import transaction_in
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_OFFSETS_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
@@ -27,6 +28,7 @@ from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsT
         Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id"),
         Whole([Operation.READ], Resource.GROUP, "group_id"),
     ],
+    is_for=transaction_in("transactional_id"),
 )
 async def add_offsets_to_txn(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext

@@ -20,6 +20,7 @@ from coordinator.transactions.metadata import (
     TopicPartition,
 )
 from magnetar.apis.authorization import require
+from magnetar.apis.partitions_named import transactions_in
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
@@ -46,7 +47,12 @@ _AT_ONCE = 100
 Codes = dict[TopicPartition, ErrorCode]
 
 
-@handles(AddPartitionsToTxnRequest, versions="0-5")
+def _ids(request: AddPartitionsToTxnRequest) -> list[str]:
+    batched = [each.transactional_id for each in request.transactions]
+    return batched or [request.v3_and_below_transactional_id]
+
+
+@handles(AddPartitionsToTxnRequest, versions="0-5", is_for=transactions_in(_ids))
 async def add_partitions_to_txn(
     services: Services, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:

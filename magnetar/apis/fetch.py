@@ -24,6 +24,7 @@ from magnetar.apis.isolation import isolation_of
 from magnetar.apis.leader_epochs import UNKNOWN_EPOCH, check_leader_epoch
 from magnetar.apis.leaders import endpoints
 from magnetar.apis.mirror import mirror
+from magnetar.apis.partitions_named import partitions_in
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
 from magnetar.runtime.fetch_sessions import AskedPartition, FetchContext, FetchedPartition
@@ -66,7 +67,10 @@ _NO_DIVERGENCE, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(),
 
 # Records that are null librdkafka cannot read (KAFKA-18646).
 @handles(
-    FetchRequest, versions="4-18", refuse=mirror(FetchResponse, high_watermark=-1, records=b"")
+    FetchRequest,
+    versions="4-18",
+    refuse=mirror(FetchResponse, high_watermark=-1, records=b""),
+    is_for=partitions_in("topics", name="topic", partitions="partitions", index="partition"),
 )
 def fetch(services: Services, request: FetchRequest, context: RequestContext) -> Handled:
     # Before any partition: what is refused here answers the whole request.
@@ -83,7 +87,9 @@ def fetch(services: Services, request: FetchRequest, context: RequestContext) ->
     if watch.due or watch.is_empty or not may_wait:
         return go_on()
     nothing = partial(_finish, services, session, [])
-    return IdleFetch(watch, services.fetch_timers, ends_at_s, go_on, nothing).response
+    idle = IdleFetch(watch, services.fetch_timers, ends_at_s, go_on, nothing)
+    context.give_way = idle.give_way
+    return idle.response
 
 
 async def _perform(
@@ -115,6 +121,7 @@ async def _perform(
         ends_at_s=ends_at_s,
         held=context.held,
     )
+    context.give_way = performing.give_way
     try:
         await performing.perform()
         if services.acls is not None and services.acls.version != acls_version:

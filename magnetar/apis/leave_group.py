@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from coordinator.groups.classic.requests import LeavingMember
 from magnetar.apis.authorization import Whole
+from magnetar.apis.partitions_named import group_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -18,7 +19,10 @@ _MANY_SINCE = 3
 
 
 @handles(
-    LeaveGroupRequest, versions="0-5", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+    LeaveGroupRequest,
+    versions="0-5",
+    needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
+    is_for=group_in("group_id"),
 )
 async def leave_group(
     services: Services, request: LeaveGroupRequest, context: RequestContext

@@ -17,6 +17,7 @@ from logstore.partition.reader import Isolation
 from magnetar.apis.authorization import Each
 from magnetar.apis.isolation import isolation_of
 from magnetar.apis.leader_epochs import check_leader_epoch
+from magnetar.apis.partitions_named import partitions_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -52,7 +53,10 @@ _SINCE = {
 
 
 @handles(
-    ListOffsetsRequest, versions="1-11", needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics")]
+    ListOffsetsRequest,
+    versions="1-11",
+    needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics")],
+    is_for=partitions_in("topics", name="name", partitions="partitions", index="partition_index"),
 )
 async def list_offsets(
     services: Services, request: ListOffsetsRequest, context: RequestContext

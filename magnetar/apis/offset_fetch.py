@@ -20,6 +20,7 @@ from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.apis.authorization import may, require
 from magnetar.apis.mirror import mirror
+from magnetar.apis.partitions_named import groups_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.group_offsets import Asked
 from magnetar.runtime.request_context import RequestContext
@@ -48,8 +49,15 @@ _GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
 
 
+def _group_ids(request: OffsetFetchRequest) -> list[str]:
+    return [group.group_id for group in request.groups] or [request.group_id]
+
+
 @handles(
-    OffsetFetchRequest, versions="1-10", refuse=mirror(OffsetFetchResponse, committed_offset=-1)
+    OffsetFetchRequest,
+    versions="1-10",
+    refuse=mirror(OffsetFetchResponse, committed_offset=-1),
+    is_for=groups_in(_group_ids),
 )
 async def offset_fetch(
     services: Services, request: OffsetFetchRequest, context: RequestContext

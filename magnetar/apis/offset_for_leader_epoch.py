@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from magnetar.apis.authorization import Each
 from magnetar.apis.leader_epochs import check_leader_epoch
+from magnetar.apis.partitions_named import partitions_in
 from magnetar.apis.refusals import refused_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -28,6 +29,7 @@ from wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     versions="2-4",
     needs=[Each(Operation.DESCRIBE, Resource.TOPIC, "topics", or_cluster=Operation.CLUSTER_ACTION)],
+    is_for=partitions_in("topics", name="topic", partitions="partitions", index="partition"),
 )
 async def offset_for_leader_epoch(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext

@@ -26,6 +26,7 @@ from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Whole, require
 from magnetar.apis.leaders import endpoints
 from magnetar.apis.mirror import mirror
+from magnetar.apis.partitions_named import partitions_in
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
@@ -82,6 +83,7 @@ def _refuse(request: ProduceRequest, version: int, error: KafkaError) -> Message
     versions="3-13",
     refuse=_refuse,
     needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
+    is_for=partitions_in("topic_data", name="name", partitions="partition_data", index="index"),
 )
 def produce(services: Services, request: ProduceRequest, context: RequestContext) -> Handled:
     appending = _Appending(services, request, context)

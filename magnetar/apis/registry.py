@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from magnetar.apis.authorization import Need
 from magnetar.apis.mirror import Refuse, mirror
+from magnetar.apis.partitions_named import Partitions
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -49,6 +50,7 @@ class Api(NamedTuple):
     handler: Callable[[Services, Any, RequestContext], Handled]
     refuse: Refuse
     needs: Sequence[Need]
+    is_for: Partitions | None = None
 
 
 _apis: dict[int, Api] = {}
@@ -60,13 +62,15 @@ def handles(
     versions: str,
     refuse: Refuse | None = None,
     needs: Sequence[Need] = (),
+    is_for: Partitions | None = None,
     changes_catalog: bool = False,
 ) -> Callable[[Handler[R]], Handler[R]]:
     """Enter the handler of `request_class` into the table, for `versions` ("3-11" or "0").
 
     `refuse` says how a `KafkaError` is answered; left out, the response mirrors the request.
-    `needs` are what a client must be allowed, where there is an authorizer. `changes_catalog`: the
-    request is answered once all nodes obey what it has changed.
+    `needs` are what a client must be allowed, where there is an authorizer. `is_for`: what the
+    request waits for where that moves between nodes. `changes_catalog`: the request is answered
+    once all nodes obey what it has changed.
     """
     first, _, last = versions.partition("-")
     response_class = _response_class(request_class)
@@ -85,6 +89,7 @@ def handles(
             _told_to_nodes(handler) if changes_catalog else handler,
             refuse or mirror(response_class),
             needs,
+            is_for,
         )
         # A version without a message would pass ApiVersions and fail at its first request.
         assert request_class.min_version <= api.min_version

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from coordinator.groups.classic.requests import SyncRequest
 from magnetar.apis.authorization import Whole
+from magnetar.apis.partitions_named import group_in
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -22,7 +23,10 @@ _PROTOCOL_SINCE = 5
 
 
 @handles(
-    SyncGroupRequest, versions="0-5", needs=[Whole([Operation.READ], Resource.GROUP, "group_id")]
+    SyncGroupRequest,
+    versions="0-5",
+    needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
+    is_for=group_in("group_id"),
 )
 async def sync_group(
     services: Services, request: SyncGroupRequest, context: RequestContext

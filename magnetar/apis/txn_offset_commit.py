@@ -27,6 +27,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.committed_topics import Found, find_topic, joined
+from magnetar.apis.partitions_named import group_in
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import (
@@ -63,6 +64,7 @@ _GROUP_NOT_FOUND_SINCE = _TOPIC_IDS_SINCE = 6
         Whole([Operation.READ], Resource.GROUP, "group_id"),
         Each(Operation.READ, Resource.TOPIC, "topics"),
     ],
+    is_for=group_in("group_id"),
 )
 def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext

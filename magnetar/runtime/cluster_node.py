@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 STEADY_S = 3.0
 #: The longest that a stop hands over; its lease is renewed meanwhile. Supervisors wait for 60 s.
 _HAND_OVER_S = 30.0
+#: How long a node that leads nothing any more answers questions before it stops. librdkafka asks
+#: again after a second where the node that it asked has gone.
+_LINGER_S = 0.3
 
 _log = get_logger("nodes")
 
@@ -181,7 +184,10 @@ class ClusterNode:
     async def _hand_over(self, heirs: Collection[int]) -> None:
         assert self._leadership is not None
         async with self._leading:
-            await self._leadership.drain(heirs)
+            handed_over = await self._leadership.drain(heirs)
+        if handed_over:
+            # Clients that were just sent away ask any node where to go: also this one.
+            await asyncio.sleep(_LINGER_S)
 
     def _tell_left(self, reason: str) -> None:
         """Say once that this node hands nothing over, and who will do it."""

@@ -181,11 +181,12 @@ class Fetch:
         self._unread: dict[PartitionKey, int] = {}
         self._unread_bytes = 0
         self._is_complete = self._min_bytes <= 0 or watch.is_empty
+        self._gives_way = False
         watch.take(self)
 
     @property
     def _is_late(self) -> bool:
-        return asyncio.get_running_loop().time() >= self._ends_at_s
+        return self._gives_way or asyncio.get_running_loop().time() >= self._ends_at_s
 
     @property
     def _is_overtaken(self) -> bool:
@@ -203,6 +204,12 @@ class Fetch:
         if not self._is_complete and not self._is_overtaken:
             # Less than asked for, but everything that is there by now.
             await self._read_moved()
+
+    def give_way(self) -> None:
+        """Wait no longer: a request of the same client waits behind this one."""
+        self._gives_way = True
+        if self._watch.wake is not None and not self._is_overtaken:
+            self._watch.wake()
 
     def end(self) -> None:
         """Leave the watch. Nothing that lives on holds the records after this."""
@@ -334,6 +341,12 @@ class IdleFetch:
         self._task: asyncio.Task[Message] | None = None
         watch.take(self, self._on_moved)
         timers.add(ends_at_s, self.response.end)
+
+    def give_way(self) -> None:
+        """As `Fetch.give_way`, of a fetch that has nothing to say."""
+        if self.response is not None and self._task is None:
+            self._discard_timer()
+            self.response.end()
 
     def _on_moved(self) -> None:
         self._discard_timer()

@@ -6,10 +6,11 @@ other is told of a change. `Peers` is the way to the other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from coordinator.partitioning import partition_for
 from coordinator.transactions import joint
+from coordinator.transactions.metadata import TopicPartition
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
@@ -128,21 +129,34 @@ class Nodes:
 
     def node_of(self, transactional_id: str) -> int:
         """Return the node that coordinates a transactional id: of a child, its parent's."""
-        topic = self._topics.by_name(TRANSACTION_STATE)
-        if topic is None:
-            return self.own_id  # Nodes with workers have the topic from their first start.
-        partitions = topic.partitions
-        separator: str = self._config.joint_transactions_separator
-        index = joint.coordinator_partition(transactional_id, separator, len(partitions))
-        return leader_id(partitions[index], self.own_id)
+        return self._coordinator(TRANSACTION_STATE, transactional_id)
 
     def node_of_group(self, group_id: str) -> int:
         """Return the node that coordinates a group."""
-        topic = self._topics.by_name(CONSUMER_OFFSETS)
-        if topic is None:
-            return self.own_id  # As above.
-        index = partition_for(group_id, len(topic.partitions))
-        return leader_id(topic.partitions[index], self.own_id)
+        return self._coordinator(CONSUMER_OFFSETS, group_id)
+
+    def _coordinator(self, topic: str, coordinated_id: str) -> int:
+        found = self._topics.by_name(topic)
+        if found is None:
+            return self.own_id  # Nodes with workers have the topic from their first start.
+        shard = self._shard_of(topic, coordinated_id, len(found.partitions))
+        return leader_id(found.partitions[shard.partition], self.own_id)
+
+    def _shard_of(self, topic: str, coordinated_id: str, count: int) -> TopicPartition:
+        if topic == CONSUMER_OFFSETS:
+            return TopicPartition(topic, partition_for(coordinated_id, count))
+        separator: str = self._config.joint_transactions_separator
+        return TopicPartition(topic, joint.coordinator_partition(coordinated_id, separator, count))
+
+    def shards_of(
+        self, topic: str, coordinated_ids: Iterable[str | None]
+    ) -> Collection[TopicPartition]:
+        """Return the shards that have these ids; `topic` is a coordinator's."""
+        found = self._topics.by_name(topic)
+        if found is None:
+            return ()
+        count = len(found.partitions)
+        return {self._shard_of(topic, each, count) for each in coordinated_ids if each}
 
     async def see_changes(self) -> int:
         """Obey what other nodes have changed; return the version of the catalog that is obeyed."""

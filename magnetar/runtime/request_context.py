@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -55,6 +56,8 @@ class RequestContext:
     """The size of the request, its header included."""
     held: HeldResponse | None = field(default=None, init=False)
     """The memory that a large response holds until it is sent; None for a small one."""
+    give_way: Callable[[], None] | None = field(default=None, init=False)
+    """Ends the wait of a request that may be answered at any time; None: it may not."""
     throttle_time_ms: int = field(default=0, init=False)
     """How long a quota makes the connection pause after the response."""
 

@@ -3,7 +3,8 @@
 Order: answers leave in the order of the requests. Requests that append and then wait for a sync
 overlap (`OVERLAPPING`): the part of each before its first wait runs on arrival. Any other request
 starts when all requests before it are answered. So a client that pipelines gets the answers that
-Kafka would give, which works on one request at a time.
+Kafka would give, which works on one request at a time. A fetch that waits for records ends its wait
+when another kind of request arrives behind it; in Kafka that one waits for up to `max_wait_ms`.
 
 Pressure: the connection reads no more while too many requests are unanswered, while the client does
 not read its answers, while requests hold too much memory, or while a quota mutes it. It starts no
@@ -28,20 +29,14 @@ from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.turns import Turns
 from magnetar.security.names import MappingRule
 from magnetar.security.session import Session
-from magnetar.server.dispatch import (
-    API_VERSIONS,
-    OVERLAPPING,
-    Answer,
-    Dispatcher,
-    Exchange,
-    UnsupportedVersion,
-)
+from magnetar.server.dispatch import API_VERSIONS, Answer, Dispatcher, Exchange, UnsupportedVersion
 from magnetar.server.first_step import Rest
 from magnetar.server.frames import Frame, FrameReader, SharedBuffer, is_long
 from magnetar.server.idling import Idling
 from magnetar.server.memory import RequestMemory
 from magnetar.server.pacing import PacedTransport, paced
 from magnetar.server.pausing import Mute, Pause
+from magnetar.server.route import OVERLAPPING
 from magnetar.server.tls import principal_of
 from magnetar.server.unread import UnreadAnswers
 from magnetar.server.writing import write
@@ -311,6 +306,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if not backlog or self._waits_for_turn or self._pause & Pause.UNREAD_ANSWERS:
                 break
             if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in _OVERLAPPING_BYTES):
+                exchanges[-1].give_way(backlog[0])
                 break
             if (has_started or (is_long(backlog[0]) and not has_turn)) and self._turns.is_over():
                 self._waits_for_turn = True

@@ -21,7 +21,6 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
 
 from magnetar.apis.api_versions import unsupported_version_response
-from magnetar.apis.authorization import guarded
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Api
 from magnetar.clock import Clock
@@ -36,10 +35,10 @@ from magnetar.server.collecting import Collector
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
 from magnetar.server.large_requests import LargeRequests
-from magnetar.server.latency import SUM_NS, Durations, no_durations
+from magnetar.server.latency import SUM_NS, no_durations
 from magnetar.server.memory import RequestMemory
-from magnetar.server.metering import metered
 from magnetar.server.releasing import release
+from magnetar.server.route import Route
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, TooManyElements, WireError
 from wire.message import Buffer, Message
@@ -51,9 +50,6 @@ if TYPE_CHECKING:
     from magnetar.server.tracing import Tracing
 
 API_VERSIONS = 18
-#: The API keys of requests that do all their work in their first step, and then wait for a sync
-#: only, or for a time limit: Produce, OffsetCommit, TxnOffsetCommit.
-OVERLAPPING = frozenset({0, 8, 28})
 #: The elements of all arrays that one request may have. Kafka's limit for each array is larger; a
 #: thread decodes so many in 0.2 s, and no real request comes near.
 ELEMENTS_MAX = 1 << 17
@@ -61,17 +57,18 @@ ELEMENTS_MAX = 1 << 17
 #: at most, since its elements are bounded.
 _LARGE_FACTOR = 15
 _DECODED_BYTES_MAX = 32 << 20
+#: How a Fetch begins.
+_FETCH_BYTES = (1).to_bytes(2, "big")
 #: API key and version as one number, correlation id, length of the client id.
 _HEADER = Struct(">Iih")
 _KEY_AND_VERSION = Struct(">hh")
 #: Where the client id begins.
 _HEADER_BYTES = _HEADER.size
-#: Size and correlation id, by the version of the response header; version 1 ends with no tags.
-_PREFIXES = (Struct(">ii"), Struct(">iix"))
 #: Shorter responses are joined into one buffer: a copy costs less than one more buffer.
 _JOIN_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
+
 
 #: The buffers of an answer; empty where none is to be sent.
 Answer = list[Buffer]
@@ -84,55 +81,6 @@ class UnsupportedVersion(WireError):
         super().__init__(f"API key {api_key} version {version} is not served")
         self.api_key = api_key
         self.correlation_id = correlation_id
-
-
-class Route:
-    """What every request of one API in one version has in common, looked up once."""
-
-    __slots__ = (
-        "api",
-        "api_key",
-        "decode",
-        "durations",
-        "encode",
-        "handler",
-        "is_flexible",
-        "overlaps",
-        "prefix",
-        "version",
-    )
-
-    def __init__(
-        self,
-        api: Api,
-        version: int,
-        durations: Durations,
-        *,
-        is_guarded: bool = False,
-        is_metered: bool = False,
-        tracing: Tracing | None = None,
-    ) -> None:
-        """`durations` count the requests of all versions of the API.
-
-        `is_guarded`: there is an authorizer, which the API's needs are put before. `is_metered`:
-        some clients have quotas. `tracing`: what makes a span of each request.
-        """
-        self.api = api
-        self.api_key = api.key
-        self.version = version
-        self.durations = durations
-        self.overlaps = api.key in OVERLAPPING
-        self.handler = api.handler
-        if is_guarded and api.needs:
-            self.handler = guarded(api.handler, api.refuse, api.needs)
-        if is_metered:
-            self.handler = metered(api, self.handler)
-        if tracing is not None:
-            self.handler = tracing.around(api, self.handler)
-        self.decode = api.request_class.decoder(version)
-        self.encode = api.response_class.encoder(version)
-        self.is_flexible = api.request_class.header_version(version) >= 2
-        self.prefix = _PREFIXES[api.response_class.header_version(version)]
 
 
 class Exchange:
@@ -172,6 +120,14 @@ class Exchange:
         self.overlaps = route.overlaps
         self.answer: Answer | None = None
         self.waits_for: DelayedResponse | Rest | asyncio.Task[None] | None = None
+
+    def give_way(self, frame: Frame) -> None:
+        """Answer now, if that is allowed, since the request in `frame` waits behind this one.
+
+        Not for another fetch: two that wait by turns would never rest.
+        """
+        if self.context.give_way is not None and bytes(frame[:2]) != _FETCH_BYTES:
+            self.context.give_way()
 
 
 class Dispatcher:
@@ -411,6 +367,7 @@ class Dispatcher:
             self.durations[api_key],
             is_guarded=self.services.acls is not None,
             is_metered=self.services.quotas.limits_clients,
+            do_partitions_move=self.services.topics.placement.moves,
             tracing=self.tracing,
         )
         return route

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from logstore.disk.pools import Pool
+from logstore.partition.log import PartitionLog
 from logstore.remote.commit_store import NodeFenced
 from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
@@ -49,15 +50,16 @@ class HandOver:
         #: How many partitions are led neither here nor, as far as is known, by their next leader.
         self.under_way = 0
 
-    async def perform(self, moves: Sequence[Move]) -> None:
-        """Let other nodes lead these partitions; return when these may open them.
+    async def perform(self, moves: Sequence[Move]) -> list[PartitionLog]:
+        """Let other nodes lead these partitions; return their logs when these may open them.
 
-        What was appended is durable and answered by then. A partition whose new leader has gone
-        too is led here again. Raises NodeFenced.
+        What was appended is durable and answered by then. Who waits for more is woken by
+        `reader.on_gone`, which is to be called once the other nodes know. A partition whose new
+        leader has gone too is led here again. Raises NodeFenced.
         """
-        await self._topics.alone(partial(self._perform, moves))
+        return await self._topics.alone(partial(self._perform, moves))
 
-    async def _perform(self, moves: Sequence[Move]) -> None:
+    async def _perform(self, moves: Sequence[Move]) -> list[PartitionLog]:
         topics, catalog = self._topics, self._catalog
         logs = topics.led.leave(
             Leaving(topic, move.partition, move.node_id)
@@ -76,8 +78,7 @@ class HandOver:
             # Deleted, by another node: what is left of it goes with that change.
             if row is not None and topic is not None:
                 await topics.led.follow(topic, row)
-        for log in logs:
-            log.reader.on_gone()
+        return logs
 
 
 async def _insistently(ask: Callable[[], _T]) -> _T:

@@ -3,7 +3,8 @@
 The catalog says who leads a partition, and this module makes what a node has of a topic agree.
 
 A partition comes: requests are told that this node leads it, and to ask again, until its log is
-open; a coordinator's shard is loaded in that time too. Log and shard appear in one step.
+open; a coordinator's shard is loaded in that time too. Log and shard appear in one step. Requests
+for a coordinator wait until then (`moving_partitions`).
 
 A partition goes: from one step on nothing is appended to it and nothing of it is coordinated. What
 was appended becomes durable and is answered. Then the log is closed, and only then the catalog
@@ -20,12 +21,14 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
 from logstore.remote.commit_store import NodeFenced
 from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Elsewhere, Placement
 from magnetar.storage.logs import Logs, Opening
+from magnetar.storage.moving_partitions import MovingPartitions
 from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import INTERNAL
 from wire.error_code import ErrorCode
@@ -60,6 +63,8 @@ class LedPartitions:
     def __init__(self, placement: Placement, logs: Logs) -> None:
         self._placement = placement
         self._logs = logs
+        #: What is handed over, and the coordinators' shards that are loaded.
+        self.moving = MovingPartitions()
         #: By the name of the topic: the coordinators, once they have replayed their shards.
         self.coordinators: dict[str, Coordinator] = {}
         #: Called with a topic and one of its partitions, in the step in which it comes or goes.
@@ -111,6 +116,13 @@ class LedPartitions:
                 await self.follow(topic, row)
 
     async def _gain(self, topic: Topic, gained: Sequence[tuple[int, Elsewhere]]) -> None:
+        is_shard = topic.name in INTERNAL
+        with self.moving.moving(
+            TopicPartition(topic.name, index) for index, _ in gained if is_shard
+        ):
+            await self._open(topic, gained)
+
+    async def _open(self, topic: Topic, gained: Sequence[tuple[int, Elsewhere]]) -> None:
         settings = topic.settings
         logs = await self._logs.open_together(
             Opening(topic.name, index, topic.id, settings, leader.leader_epoch)
@@ -128,6 +140,7 @@ class LedPartitions:
                 callback(topic.name, log.partition)
             if begin is not None:
                 begin()
+                self.moving.settle(TopicPartition(topic.name, log.partition))
         if opened:
             _log.info("partitions are led here now", topic=topic.name, partitions=len(opened))
 
@@ -158,7 +171,7 @@ class LedPartitions:
         """Return when all that was appended to these logs is durable and answered, and they are
         closed. Raises StorageFailure.
 
-        Who waits for more of them is woken by `reader.on_gone`, once the catalog says who leads.
+        Who waits for more of them is woken by `reader.on_gone`, once all nodes know who leads.
         """
         await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
         await self._logs.release(logs)

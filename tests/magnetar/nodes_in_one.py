@@ -111,10 +111,13 @@ class NodesInOne:
     async def client(self, node_id: int) -> RawClient:
         """Return the connection to a node."""
         if node_id not in self._clients:
-            listener = self.nodes[node_id].listeners[0]
-            stream = await asyncio.open_connection(listener.host, listener.port)
-            self._clients[node_id] = RawClient(*stream)
+            self._clients[node_id] = await self.another_client(node_id)
         return self._clients[node_id]
+
+    async def another_client(self, node_id: int) -> RawClient:
+        """Return a new connection to a node."""
+        listener = self.nodes[node_id].listeners[0]
+        return RawClient(*await asyncio.open_connection(listener.host, listener.port))
 
     # --- who has what
 

@@ -26,6 +26,7 @@ from wire.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from wire.messages.metadata import MetadataRequest
 from wire.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -139,6 +140,31 @@ async def test_a_fetch_that_waits_is_in_the_account_until_its_client_goes(
     # Nothing is left that hears of the partitions.
     log = broker.topics.partition(TOPIC, 0)
     assert not log.reader._subscribers
+
+
+@pytest.mark.parametrize("kind", ["whole", "idle"])
+@pytest.mark.usefixtures("topic")
+async def test_a_fetch_that_waits_gives_way_to_another_request(
+    client: RawClient, kind: str
+) -> None:
+    fetch = fetch_request(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=60_000)
+    if kind == "idle":
+        fetch = following(await opened(client), 1)
+    waiting = client.send(fetch, 12)
+    behind = client.send(MetadataRequest(topics=[]), 4)
+    async with asyncio.timeout(30):
+        assert (await client.receive())[0] == waiting
+        assert (await client.receive())[0] == behind
+
+
+@pytest.mark.usefixtures("topic")
+async def test_a_fetch_gives_no_way_to_a_fetch(client: RawClient) -> None:
+    # Two that are sent again whenever they are answered would never rest.
+    fetch = fetch_request(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=200)
+    began_s = asyncio.get_running_loop().time()
+    sent = [client.send(fetch, 12) for _ in range(2)]
+    assert [(await client.receive())[0] for _ in sent] == sent
+    assert asyncio.get_running_loop().time() - began_s >= 0.4
 
 
 @pytest.fixture

@@ -64,20 +64,22 @@ async def move(nodes: MovingNodes, topic: str, partition: int, target: int) -> N
     assert owner is not None and owner != target
     found = nodes.nodes[owner].topics.by_name(topic)
     assert found is not None
-    step = [Move(found.id, partition, target)]
-    await nodes.leadership(owner)._hand_over.perform(step)
+    await nodes.leadership(owner)._perform([Move(found.id, partition, target)])
     await nodes.all_see()
 
 
-async def produce(nodes: MovingNodes, node_id: int, partition: int, *values: bytes) -> ErrorCode:
-    client = await nodes.client(node_id)
+def producing(partition: int, *values: bytes) -> ProduceRequest:
     data = PartitionProduceData(index=partition, records=batch_of(*values))
-    request = ProduceRequest(
+    return ProduceRequest(
         acks=-1,
         timeout_ms=5000,
         topic_data=[TopicProduceData(name="a", partition_data=[data])],
     )
-    answer = await client.ask(request, 9, ProduceResponse)
+
+
+async def produce(nodes: MovingNodes, node_id: int, partition: int, *values: bytes) -> ErrorCode:
+    client = await nodes.client(node_id)
+    answer = await client.ask(producing(partition, *values), 9, ProduceResponse)
     return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -126,13 +128,7 @@ async def test_a_fetch_that_waits_is_told_of_the_next_leader(nodes: MovingNodes)
 async def test_what_was_appended_before_a_hand_over_is_answered(nodes: MovingNodes) -> None:
     partition = nodes.partition(0)
     client = await nodes.client(0)
-    data = PartitionProduceData(index=partition, records=batch_of(b"one"))
-    request = ProduceRequest(
-        acks=-1,
-        timeout_ms=5000,
-        topic_data=[TopicProduceData(name="a", partition_data=[data])],
-    )
-    asking = asyncio.create_task(client.ask(request, 9, ProduceResponse))
+    asking = asyncio.create_task(client.ask(producing(partition, b"one"), 9, ProduceResponse))
     while not nodes.nodes[0].topics.partition("a", partition).log_end_offset:
         await asyncio.sleep(0)
     await move(nodes, "a", partition, 1)
@@ -196,15 +192,18 @@ async def test_a_node_that_stops_opens_nothing_more(nodes: MovingNodes) -> None:
 # --- coordinators
 
 
-async def commit(nodes: MovingNodes, node_id: int, group: str, offset: int) -> ErrorCode:
-    client = await nodes.client(node_id)
+def committing(group: str, offset: int) -> OffsetCommitRequest:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    request = OffsetCommitRequest(
+    return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1,
         topics=[OffsetCommitRequestTopic(name="a", partitions=[partition])],
     )
-    answer = await client.ask(request, 8, OffsetCommitResponse)
+
+
+async def commit(nodes: MovingNodes, node_id: int, group: str, offset: int) -> ErrorCode:
+    client = await nodes.client(node_id)
+    answer = await client.ask(committing(group, offset), 8, OffsetCommitResponse)
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 

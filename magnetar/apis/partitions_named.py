@@ -1,0 +1,55 @@
+"""Which partitions a request is for: those that it names, or the shard of its group or transaction.
+
+In a cluster partitions move between nodes; what is for one that moves waits meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from coordinator.transactions.metadata import TopicPartition
+from magnetar.runtime.services import Services
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from wire.types import ZERO_UUID
+
+#: Returns what a request is for; a partition may be in it twice.
+Partitions: TypeAlias = Callable[[Services, Any], Iterable[TopicPartition]]
+
+
+def group_in(field: str) -> Partitions:
+    """Return what finds the shard of the group that `field` names."""
+    return groups_in(lambda request: (getattr(request, field),))
+
+
+def groups_in(ids: Callable[[Any], Iterable[str]]) -> Partitions:
+    """Return what finds the shards of these groups."""
+    return lambda services, request: services.nodes.shards_of(CONSUMER_OFFSETS, ids(request))
+
+
+def transaction_in(field: str) -> Partitions:
+    """Return what finds the shard of the transactional id in `field`, which may be null."""
+    return transactions_in(lambda request: (getattr(request, field),))
+
+
+def transactions_in(ids: Callable[[Any], Iterable[str | None]]) -> Partitions:
+    """Return what finds the shards of these transactional ids."""
+    return lambda services, request: services.nodes.shards_of(TRANSACTION_STATE, ids(request))
+
+
+def partitions_in(topics: str, *, name: str, partitions: str, index: str) -> Partitions:
+    """Return what finds the partitions in a request's list `topics`, by the names of its fields."""
+
+    def find(services: Services, request: Any) -> Iterator[TopicPartition]:
+        for asked in getattr(request, topics):
+            topic = getattr(asked, name)
+            topic_id = getattr(asked, "topic_id", ZERO_UUID)
+            if topic_id != ZERO_UUID:
+                found = services.topics.by_id(topic_id)
+                if found is None:
+                    continue
+                topic = found.name
+            for partition in getattr(asked, partitions):
+                yield TopicPartition(topic, getattr(partition, index))
+
+    return find

@@ -1,0 +1,124 @@
+"""Requests for what moves between nodes: they wait, and are sent away when all nodes know where."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore.partition.log import PartitionLog
+from magnetar.storage.leadership import Move
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from tests.magnetar.moving_nodes import MovingNodes
+from tests.magnetar.nodes_in_one import two_of
+from tests.magnetar.peers.test_moving_partitions import (
+    commit,
+    committed,
+    committing,
+    fetching,
+    move,
+    producing,
+    shard_of_group,
+)
+from wire.error_code import ErrorCode
+from wire.messages.fetch import FetchResponse
+from wire.messages.offset_commit import OffsetCommitResponse
+from wire.messages.produce import ProduceResponse
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[MovingNodes]:
+    async with two_of(MovingNodes(tmp_path / "data")) as started:
+        await started.all_see()
+        yield started
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+
+class Telling:
+    """Stands in for what tells all nodes of a hand-over, and waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+
+    async def see_changes(self) -> int:
+        return 0
+
+    async def tell_changes(self) -> None:
+        await self.let_go.wait()
+
+
+async def test_no_client_is_sent_away_before_all_nodes_know_the_next_leader(
+    nodes: MovingNodes,
+) -> None:
+    partition, group, other = nodes.partition(0), nodes.group_id(0), nodes.group_id(1)
+    assert await commit(nodes, 0, group, 7) is ErrorCode.NONE
+    first = nodes.nodes[0]
+    moves = []
+    for name, index in (("a", partition), (CONSUMER_OFFSETS, shard_of_group(nodes, group))):
+        topic = first.topics.by_name(name)
+        assert topic is not None
+        moves.append(Move(topic.id, index, 1))
+    leadership, telling = nodes.leadership(0), Telling()
+    leadership._changes = telling
+    handing_over = asyncio.create_task(leadership._perform(moves))
+    moving = first.topics.led.moving
+    await until(lambda: moving.are_any)
+    clients = [await nodes.another_client(0) for _ in range(3)]
+    producing_there = asyncio.create_task(
+        clients[0].ask(producing(partition, b"one"), 9, ProduceResponse)
+    )
+    fetching_there = asyncio.create_task(clients[1].ask(fetching(partition, 0), 12, FetchResponse))
+    committing_there = asyncio.create_task(
+        clients[2].ask(committing(group, 8), 8, OffsetCommitResponse)
+    )
+    asked: list[asyncio.Task[Any]] = [producing_there, fetching_there, committing_there]
+    await until(lambda: sum(map(len, moving._waiters.values())) == len(asked))
+    # What does not move is served meanwhile.
+    assert await commit(nodes, 1, other, 1) is ErrorCode.NONE
+    assert not any(each.done() for each in asked)
+    telling.let_go.set()
+    await handing_over
+    not_leader = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    produced = (await producing_there).responses[0].partition_responses[0]
+    assert produced.error_code == not_leader
+    told = (await fetching_there).responses[0].partitions[0]
+    assert (told.error_code, told.current_leader.leader_id) == (not_leader, 1)
+    refused = (await committing_there).topics[0].partitions[0]
+    assert refused.error_code == ErrorCode.NOT_COORDINATOR
+    assert not moving.are_any
+    await nodes.all_see()
+    assert await commit(nodes, 1, group, 8) is ErrorCode.NONE
+    for client in clients:
+        client.close()
+
+
+async def test_a_commit_waits_until_its_shard_is_loaded(nodes: MovingNodes) -> None:
+    group = nodes.group_id(0)
+    assert await commit(nodes, 0, group, 7) is ErrorCode.NONE
+    second, loading = nodes.nodes[1], asyncio.Event()
+    coordinator = second.topics.led.coordinators[CONSUMER_OFFSETS]
+    load = coordinator.load
+
+    async def load_late(log: PartitionLog) -> Callable[[], None]:
+        begin = await load(log)
+        await loading.wait()
+        return begin
+
+    coordinator.load = load_late  # type: ignore[method-assign]  # a gate before it
+    moving = asyncio.create_task(move(nodes, CONSUMER_OFFSETS, shard_of_group(nodes, group), 1))
+    await until(lambda: second.topics.led.moving.are_any)
+    waiting = asyncio.create_task(commit(nodes, 1, group, 8))
+    await until(lambda: second.topics.led.moving._waiters)
+    assert not waiting.done()
+    loading.set()
+    assert await waiting is ErrorCode.NONE
+    await moving
+    assert await committed(nodes, 1, group) == 8
