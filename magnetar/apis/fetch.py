@@ -84,6 +84,7 @@ def fetch(services: Services, request: FetchRequest, context: RequestContext) ->
     go_on = partial(_perform, services, request, context, session, isolation, ends_at_s)
     watch = session.watch
     may_wait = wait_ms > 0 and min(request.min_bytes, request.max_bytes) > 0
+    may_wait = may_wait and not context.is_waited_for
     if watch.due or watch.is_empty or not may_wait:
         return go_on()
     nothing = partial(_finish, services, session, [])
@@ -122,6 +123,8 @@ async def _perform(
         held=context.held,
     )
     context.give_way = performing.give_way
+    if context.is_waited_for:
+        performing.give_way()
     try:
         await performing.perform()
         if services.acls is not None and services.acls.version != acls_version:
@@ -133,6 +136,7 @@ async def _perform(
             return _finish(services, session, [])
         return await _answer(services, context, session, performing)
     finally:
+        context.give_way = None  # It leads to what was read, which leads back to the context.
         performing.end()
         session.release()
 

@@ -178,16 +178,18 @@ class ClusterNode:
         try:
             if not await self._logs.in_time(self._hand_over(heirs), _HAND_OVER_S):
                 self._tell_left("the database does not answer")
+                return
         except CatalogUnavailable as away:
             self._tell_left(away.detail)
+            return
+        if {*heirs} - {self._own_id}:
+            # Clients that were just sent away ask any node where to go: also this one.
+            await asyncio.sleep(_LINGER_S)
 
     async def _hand_over(self, heirs: Collection[int]) -> None:
         assert self._leadership is not None
         async with self._leading:
-            handed_over = await self._leadership.drain(heirs)
-        if handed_over:
-            # Clients that were just sent away ask any node where to go: also this one.
-            await asyncio.sleep(_LINGER_S)
+            await self._leadership.drain(heirs)
 
     def _tell_left(self, reason: str) -> None:
         """Say once that this node hands nothing over, and who will do it."""

@@ -331,12 +331,13 @@ class IdleFetch:
         answer_nothing: Callable[[], Message],
     ) -> None:
         """`go_on` performs the fetch and answers; `answer_nothing` answers that nothing moved."""
-        #: None once the wait is over: the two would keep each other from being freed.
+        #: None once the wait is over, as `_go_on` is: what they lead to leads back here, and would
+        #: not be freed.
         self.response: DelayedResponse | None = DelayedResponse(math.inf, self._make, self._stop)
         self._watch = watch
         self._timers = timers
         self._ends_at_s = ends_at_s
-        self._go_on = go_on
+        self._go_on: Callable[[], Coroutine[Any, Any, Message]] | None = go_on
         self._answer_nothing = answer_nothing
         self._task: asyncio.Task[Message] | None = None
         watch.take(self, self._on_moved)
@@ -350,6 +351,7 @@ class IdleFetch:
 
     def _on_moved(self) -> None:
         self._discard_timer()
+        assert self._go_on is not None, "a wait that is over hears of no move"
         self._task = asyncio.get_running_loop().create_task(self._go_on())
         self._task.add_done_callback(self._end)
 
@@ -358,7 +360,7 @@ class IdleFetch:
             self.response.end()
 
     def _make(self, is_late: bool) -> Message:
-        self.response = None
+        self.response = self._go_on = None
         if self._task is not None:
             return self._task.result()
         self._watch.end(self)
@@ -367,7 +369,7 @@ class IdleFetch:
     def _stop(self) -> None:
         self._watch.end(self)
         self._discard_timer()
-        self.response = None
+        self.response = self._go_on = None
         if self._task is not None:
             self._task.cancel()
 

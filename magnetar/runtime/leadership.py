@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Protocol
 
-from coordinator.transactions.metadata import TopicPartition
 from magnetar.logging import get_logger
 from magnetar.storage.hand_over import LEADERSHIP, HandOver
 from magnetar.storage.leaders import Elsewhere, leader_id
@@ -126,21 +125,11 @@ class Leadership:
     def _led(self) -> list[Led]:
         return [Led(topic.id, log.partition) for topic in self._topics.all() for log in topic.local]
 
-    def _named(self, moves: Iterable[Move]) -> Iterator[TopicPartition]:
-        for move in moves:
-            topic = self._topics.by_id(move.topic_id)
-            if topic is not None:
-                yield TopicPartition(topic.name, move.partition)
-
     async def _perform(self, moves: Iterable[Move]) -> int:
         shards_of = {topic.id for topic in self._topics.all() if topic.name in INTERNAL}
         count = 0
         for step in in_steps(moves, shards_of):
-            with self._topics.led.moving.moving(self._named(step)):
-                logs = await self._hand_over.perform(step)
-                await self._changes.tell_changes()
-            for log in logs:
-                log.reader.on_gone()
+            await self._hand_over.perform(step, self._changes.tell_changes)
             count += len(step)
         if count:
             _log.info("partitions handed over", partitions=count)

@@ -56,8 +56,12 @@ class RequestContext:
     """The size of the request, its header included."""
     held: HeldResponse | None = field(default=None, init=False)
     """The memory that a large response holds until it is sent; None for a small one."""
+    is_held: bool = field(default=False, init=False)
+    """Whether the handler begins later, since what the request is for moves between nodes."""
+    is_waited_for: bool = field(default=False, init=False)
+    """Whether a request stands behind this one that a fetch gives way to."""
     give_way: Callable[[], None] | None = field(default=None, init=False)
-    """Ends the wait of a request that may be answered at any time; None: it may not."""
+    """Ends the wait of a fetch for records; None: nothing waits for any."""
     throttle_time_ms: int = field(default=0, init=False)
     """How long a quota makes the connection pause after the response."""
 

@@ -2,9 +2,10 @@
 
 Order: answers leave in the order of the requests. Requests that append and then wait for a sync
 overlap (`OVERLAPPING`): the part of each before its first wait runs on arrival. Any other request
-starts when all requests before it are answered. So a client that pipelines gets the answers that
-Kafka would give, which works on one request at a time. A fetch that waits for records ends its wait
-when another kind of request arrives behind it; in Kafka that one waits for up to `max_wait_ms`.
+starts when all requests before it are answered, and so does what follows one that is held while
+partitions move. So a client that pipelines gets the answers that Kafka would give, which works on
+one request at a time. A fetch that waits for records ends its wait when the next request is of
+another kind, which in Kafka waits for up to `max_wait_ms`.
 
 Pressure: the connection reads no more while too many requests are unanswered, while the client does
 not read its answers, while requests hold too much memory, or while a quota mutes it. It starts no

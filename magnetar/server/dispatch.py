@@ -122,12 +122,15 @@ class Exchange:
         self.waits_for: DelayedResponse | Rest | asyncio.Task[None] | None = None
 
     def give_way(self, frame: Frame) -> None:
-        """Answer now, if that is allowed, since the request in `frame` waits behind this one.
+        """Answer soon, if this is a fetch, since the request in `frame` stands behind it.
 
         Not for another fetch: two that wait by turns would never rest.
         """
-        if self.context.give_way is not None and bytes(frame[:2]) != _FETCH_BYTES:
-            self.context.give_way()
+        context = self.context
+        if not context.is_waited_for and bytes(frame[:2]) != _FETCH_BYTES:
+            context.is_waited_for = True
+            if context.give_way is not None:
+                context.give_way()
 
 
 class Dispatcher:
@@ -215,6 +218,8 @@ class Dispatcher:
                 outcome = run_first_step(handled, self._loop)
                 if isinstance(outcome, Rest):
                     exchange.waits_for = outcome
+                    # Else later ones would do their work before it.
+                    exchange.overlaps = exchange.overlaps and not context.is_held
                 else:
                     self._respond(exchange, outcome)
             else:

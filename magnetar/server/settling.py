@@ -1,12 +1,13 @@
 """Requests held while what they are for moves between nodes.
 
-The dispatcher puts this around the handlers of a node whose partitions move. Everything is as
-without, but while a partition is on its way (`magnetar.storage.moving_partitions`).
+The dispatcher puts this around the handlers of a node whose partitions move. While nothing moves
+(`magnetar.storage.moving_partitions`) it changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import islice
 from types import CoroutineType
 from typing import Any
 
@@ -15,11 +16,14 @@ from magnetar.apis.partitions_named import Partitions
 from magnetar.apis.registry import Handled
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.storage.moving_partitions import MovingPartitions
 from wire.message import Message
 
 #: A request that has waited so long is told who leads now, or that a shard is being loaded.
 #: Clients allow at least twice as much.
 WAIT_S = 5.0
+#: Of a request that names more partitions only so many are looked at: a millisecond's work.
+_LOOKED_AT = 500
 
 AnyHandler = Callable[[Services, Any, RequestContext], Handled]
 
@@ -29,17 +33,22 @@ def settled(partitions: Partitions, handler: AnyHandler) -> AnyHandler:
 
     def handle(services: Services, request: Message, context: RequestContext) -> Handled:
         moving = services.topics.led.moving
-        if moving.are_any and (held := moving.held({*partitions(services, request)})):
-            return go_on(held, services, request, context)
+        if moving.are_any:
+            asked = {*islice(partitions(services, request), _LOOKED_AT)}
+            if moving.hold(asked):
+                context.is_held = True
+                return go_on(moving, asked, services, request, context)
         return handler(services, request, context)
 
     async def go_on(
-        held: Sequence[TopicPartition],
+        moving: MovingPartitions,
+        asked: set[TopicPartition],
         services: Services,
         request: Message,
         context: RequestContext,
     ) -> Any:
-        await services.topics.led.moving.settled(held, WAIT_S)
+        await moving.settled(asked, WAIT_S)
+        context.now_ms = services.clock.now_ms()
         handled = handler(services, request, context)
         return await handled if isinstance(handled, CoroutineType) else handled
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from coordinator.transactions.metadata import TopicPartition
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.remote.commit_store import NodeFenced
@@ -50,16 +51,33 @@ class HandOver:
         #: How many partitions are led neither here nor, as far as is known, by their next leader.
         self.under_way = 0
 
-    async def perform(self, moves: Sequence[Move]) -> list[PartitionLog]:
-        """Let other nodes lead these partitions; return their logs when these may open them.
+    async def perform(self, moves: Sequence[Move], tell: Callable[[], Awaitable[None]]) -> None:
+        """Let other nodes lead these partitions; return when they may, and `tell` has told them.
 
-        What was appended is durable and answered by then. Who waits for more is woken by
-        `reader.on_gone`, which is to be called once the other nodes know. A partition whose new
-        leader has gone too is led here again. Raises NodeFenced.
+        What was appended is durable and answered by then. Requests wait meanwhile, and so do
+        fetches that waited already. A partition whose new leader has gone too is led here again.
+        Raises NodeFenced, and what `tell` raises.
         """
-        return await self._topics.alone(partial(self._perform, moves))
+        # Whole: who is cancelled half way would leave fetches that never hear of it.
+        await self._topics.whole(self._perform(moves, tell))
 
-    async def _perform(self, moves: Sequence[Move]) -> list[PartitionLog]:
+    async def _perform(self, moves: Sequence[Move], tell: Callable[[], Awaitable[None]]) -> None:
+        with self._topics.led.moving.moving(self._named(moves)):
+            logs = await self._topics.alone(partial(self._give, moves))
+            try:
+                await tell()
+            finally:
+                for log in logs:
+                    log.reader.on_gone()
+
+    def _named(self, moves: Iterable[Move]) -> Iterator[TopicPartition]:
+        for move in moves:
+            topic = self._topics.by_id(move.topic_id)
+            if topic is not None:
+                yield TopicPartition(topic.name, move.partition)
+
+    async def _give(self, moves: Sequence[Move]) -> list[PartitionLog]:
+        """Let the partitions go, and have the catalog say who leads them; return their logs."""
         topics, catalog = self._topics, self._catalog
         logs = topics.led.leave(
             Leaving(topic, move.partition, move.node_id)

@@ -140,7 +140,7 @@ class LedPartitions:
                 callback(topic.name, log.partition)
             if begin is not None:
                 begin()
-                self.moving.settle(TopicPartition(topic.name, log.partition))
+            self.moving.settle(TopicPartition(topic.name, log.partition))
         if opened:
             _log.info("partitions are led here now", topic=topic.name, partitions=len(opened))
 
@@ -171,7 +171,7 @@ class LedPartitions:
         """Return when all that was appended to these logs is durable and answered, and they are
         closed. Raises StorageFailure.
 
-        Who waits for more of them is woken by `reader.on_gone`, once all nodes know who leads.
+        Who waits for more of them is woken by `reader.on_gone`, once the other nodes know.
         """
         await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
         await self._logs.release(logs)

@@ -212,7 +212,7 @@ class Topics:
         if row.name in self._by_name or row.name in self._coming:
             raise already_exists(row.name)
         self._coming[row.name] = asyncio.get_running_loop().create_future()
-        return await self._whole(self._create(row))
+        return await self.whole(self._create(row))
 
     async def _create(self, row: TopicRow) -> Topic:
         try:
@@ -286,7 +286,7 @@ class Topics:
         `assigned`: the replicas of each new one; none: the placement chooses. They are found once
         all of them are there. Raises as `check_growth`.
         """
-        return await self._whole(self._grow(name, partition_count, assigned))
+        return await self.whole(self._grow(name, partition_count, assigned))
 
     async def _grow(self, name: str, partition_count: int, assigned: Sequence[Replicas]) -> Topic:
         async with self._changing:
@@ -373,7 +373,7 @@ class Topics:
 
     async def alone(self, change: Callable[[], Awaitable[_T]]) -> _T:
         """Carry out a change to its end while no other one is under way."""
-        return await self._whole(self._alone(change))
+        return await self.whole(self._alone(change))
 
     async def _alone(self, change: Callable[[], Awaitable[_T]]) -> _T:
         async with self._changing:
@@ -425,7 +425,7 @@ class Topics:
         Returns those that no other request has deleted first. All of them go in one step: from it
         on they are not found, and requests that wait for their data are woken.
         """
-        return await self._whole(self._delete(list(topics)))
+        return await self.whole(self._delete(list(topics)))
 
     async def _delete(self, topics: list[Topic]) -> list[Topic]:
         async with self._changing:
@@ -460,7 +460,7 @@ class Topics:
         while self._changes:
             await asyncio.gather(*self._changes, return_exceptions=True)
 
-    async def _whole(self, change: Coroutine[None, None, _T]) -> _T:
+    async def whole(self, change: Coroutine[None, None, _T]) -> _T:
         """Carry a change to its end, also when the request that waits for it is cancelled."""
         task = asyncio.get_running_loop().create_task(change)
         self._changes.add(task)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from magnetar.broker import Broker
+from magnetar.runtime.fetching import Fetch, IdleFetch
 from magnetar.runtime.response_memory import PARTITION_BYTES
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.storage.acls import STANDARD_AUTHORIZER
@@ -155,6 +157,33 @@ async def test_a_fetch_that_waits_gives_way_to_another_request(
     async with asyncio.timeout(30):
         assert (await client.receive())[0] == waiting
         assert (await client.receive())[0] == behind
+
+
+@pytest.mark.usefixtures("topic")
+async def test_a_fetch_leaves_nothing_to_the_garbage_collection(client: RawClient) -> None:
+    session_id = await opened(client)
+    gc.collect()
+    gc.disable()
+    try:
+        assert not _fetches()
+        # One that waits to its end, one that gives way, one with records.
+        await client.ask(following(session_id, 1, max_wait_ms=20), 12, FetchResponse)
+        client.send(following(session_id, 2), 12)
+        client.send(MetadataRequest(topics=[]), 4)
+        for _ in range(2):
+            await client.receive()
+        await produce(client, batch(b"apple"), partition=0)
+        found = await client.ask(fetch_request({0: 0}), 12, FetchResponse)
+        assert found.responses[0].partitions[0].records
+        # What the event loop still has goes in its next turns.
+        await asyncio.sleep(0.01)
+        assert not _fetches()
+    finally:
+        gc.enable()
+
+
+def _fetches() -> list[object]:
+    return [each for each in gc.get_objects() if isinstance(each, (Fetch, IdleFetch))]
 
 
 @pytest.mark.usefixtures("topic")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from logstore.partition.log import PartitionLog
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leadership import Move
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.moving_nodes import MovingNodes
@@ -47,12 +48,15 @@ class Telling:
 
     def __init__(self) -> None:
         self.let_go = asyncio.Event()
+        self.failure: BaseException | None = None
 
     async def see_changes(self) -> int:
         return 0
 
     async def tell_changes(self) -> None:
         await self.let_go.wait()
+        if self.failure is not None:
+            raise self.failure
 
 
 async def test_no_client_is_sent_away_before_all_nodes_know_the_next_leader(
@@ -80,7 +84,7 @@ async def test_no_client_is_sent_away_before_all_nodes_know_the_next_leader(
         clients[2].ask(committing(group, 8), 8, OffsetCommitResponse)
     )
     asked: list[asyncio.Task[Any]] = [producing_there, fetching_there, committing_there]
-    await until(lambda: sum(map(len, moving._waiters.values())) == len(asked))
+    await until(lambda: len(moving._waiters) == len(asked))
     # What does not move is served meanwhile.
     assert await commit(nodes, 1, other, 1) is ErrorCode.NONE
     assert not any(each.done() for each in asked)
@@ -98,6 +102,56 @@ async def test_no_client_is_sent_away_before_all_nodes_know_the_next_leader(
     assert await commit(nodes, 1, group, 8) is ErrorCode.NONE
     for client in clients:
         client.close()
+
+
+async def test_no_request_of_a_connection_overtakes_one_that_waits(nodes: MovingNodes) -> None:
+    first = nodes.nodes[0]
+    topic = first.topics.by_name("a")
+    assert topic is not None
+    stays, goes = topic.local[:2]
+    leadership, telling = nodes.leadership(0), Telling()
+    leadership._changes = telling
+    handing_over = asyncio.create_task(leadership._perform([Move(topic.id, goes.partition, 1)]))
+    await until(lambda: first.topics.led.moving.are_any)
+    client = await nodes.client(0)
+    sent = [client.send(producing(log.partition, b"one"), 9) for log in (stays, goes, stays, stays)]
+    await until(lambda: first.topics.led.moving._waiters)
+    await until(lambda: stays.high_watermark)
+    await asyncio.sleep(0.05)
+    assert stays.log_end_offset == 1
+    telling.let_go.set()
+    await handing_over
+    async with asyncio.timeout(30):
+        assert [(await client.receive())[0] for _ in sent] == sent
+    assert stays.log_end_offset == 3
+
+
+@pytest.mark.parametrize("failure", [CatalogUnavailable("away"), asyncio.CancelledError()])
+async def test_a_fetch_that_waits_is_told_although_the_nodes_were_not(
+    nodes: MovingNodes, failure: BaseException
+) -> None:
+    partition = nodes.partition(0)
+    client = await nodes.client(0)
+    waiting = asyncio.create_task(client.ask(fetching(partition, 0, 60_000), 12, FetchResponse))
+    first = nodes.nodes[0]
+    log = first.topics.partition("a", partition)
+    await until(lambda: log.reader._subscribers)
+    leadership, telling = nodes.leadership(0), Telling()
+    leadership._changes = telling
+    topic = first.topics.by_name("a")
+    assert topic is not None
+    handing_over = asyncio.create_task(leadership._perform([Move(topic.id, partition, 1)]))
+    await until(lambda: first.topics.led.moving.are_any)
+    if isinstance(failure, asyncio.CancelledError):
+        handing_over.cancel()
+        telling.let_go.set()
+    else:
+        telling.failure = failure
+        telling.let_go.set()
+    with pytest.raises(type(failure)):
+        await handing_over
+    told = (await waiting).responses[0].partitions[0]
+    assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_a_commit_waits_until_its_shard_is_loaded(nodes: MovingNodes) -> None:

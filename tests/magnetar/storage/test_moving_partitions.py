@@ -25,8 +25,8 @@ class World:
 
     def ask(self, name: str, *partitions: TopicPartition, timeout_s: float = PATIENCE_S) -> None:
         """Begin a request for these partitions, as one that has just arrived does."""
-        if held := self.moving.held(partitions):
-            work = self._go_on(name, self.moving.settled(held, timeout_s))
+        if self.moving.hold(partitions):
+            work = self._go_on(name, self.moving.settled(partitions, timeout_s))
             self._tasks.append(asyncio.create_task(work))
         else:
             self.gone_on.append(name)
@@ -45,9 +45,7 @@ async def world() -> World:
     return World()
 
 
-async def test_only_requests_for_what_moves_wait_and_go_on_in_the_order_of_their_arrival(
-    world: World,
-) -> None:
+async def test_only_requests_for_what_moves_wait(world: World) -> None:
     world.ask("before", ONE)
     with world.moving.moving([ONE, TWO]):
         world.ask("first", ONE, TWO)
@@ -55,25 +53,23 @@ async def test_only_requests_for_what_moves_wait_and_go_on_in_the_order_of_their
         world.ask("second", TWO)
         await asyncio.sleep(0)
         assert world.gone_on == ["before", "another"]
-    # The first has not gone on yet: who comes now stays behind it.
-    world.ask("third", ONE)
     await world.ended()
-    assert world.gone_on == ["before", "another", "first", "second", "third"]
+    assert world.gone_on == ["before", "another", "first", "second"]
     assert not world.moving.are_any
     world.ask("after", ONE)
     assert world.gone_on[-1] == "after"
 
 
-async def test_what_is_settled_early_waits_for_nothing_else(world: World) -> None:
-    with world.moving.moving([ONE, TWO]):
+async def test_a_request_waits_for_all_that_it_is_for(world: World) -> None:
+    with world.moving.moving([ONE]):
         world.ask("both", ONE, TWO)
         world.ask("one", ONE)
         await asyncio.sleep(0)
-        world.moving.settle(ONE)
-        world.moving.settle(ONE)  # Which counts once.
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert world.gone_on == ["one"]
+        with world.moving.moving([TWO]):
+            world.moving.settle(ONE)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert world.gone_on == ["one"]
     await world.ended()
     assert world.gone_on == ["one", "both"]
 
@@ -105,4 +101,4 @@ async def test_a_client_that_has_gone_leaves_nothing_behind(world: World) -> Non
         await asyncio.sleep(0)
         world._tasks[0].cancel()
         await asyncio.gather(*world._tasks, return_exceptions=True)
-    assert not world.moving.are_any and not world.gone_on
+    assert not world.moving._waiters and not world.gone_on
