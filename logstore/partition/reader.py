@@ -127,7 +127,7 @@ class LogReader:
         # Retention and DeleteRecords may cut off the beginning of a transaction that is open still.
         self.last_stable_offset = stable if stable > start_offset else start_offset
         self.high_watermark = end_offset
-        if self._subscribers:
+        if self._subscribers and self._moved is None:
             self._notify()
 
     def on_new_start(self) -> None:
@@ -135,7 +135,8 @@ class LogReader:
         if self.last_stable_offset < self._ledger.start_offset:
             self.last_stable_offset = self._ledger.start_offset
         assert self.last_stable_offset <= self.high_watermark, "the start is not durable"
-        self._notify()
+        if self._moved is None:
+            self._notify()
 
     def on_replaced(self) -> None:
         """The cleaner has replaced segments. Reads under way read again."""
@@ -147,7 +148,10 @@ class LogReader:
         self._notify()
 
     def move(self, code: ErrorCode) -> None:
-        """Refuse with `code` from now on, because another node leads the partition."""
+        """Refuse with `code` from now on, because another node is to lead the partition.
+
+        Subscribers hear of that by `on_gone`, once the other nodes know.
+        """
         self._moved = code
         self.is_gone = True
 

@@ -6,7 +6,7 @@ other is told of a change. `Peers` is the way to the other nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from coordinator.partitioning import partition_for
 from coordinator.transactions import joint
@@ -148,15 +148,14 @@ class Nodes:
         separator: str = self._config.joint_transactions_separator
         return TopicPartition(topic, joint.coordinator_partition(coordinated_id, separator, count))
 
-    def shards_of(
-        self, topic: str, coordinated_ids: Iterable[str | None]
-    ) -> Collection[TopicPartition]:
-        """Return the shards that have these ids; `topic` is a coordinator's."""
+    def shards_of(self, topic: str, ids: Iterable[str | None]) -> Iterator[TopicPartition]:
+        """Yield the shard of each of these ids; `topic` is a coordinator's."""
         found = self._topics.by_name(topic)
-        if found is None:
-            return ()
-        count = len(found.partitions)
-        return {self._shard_of(topic, each, count) for each in coordinated_ids if each}
+        if found is not None:
+            count = len(found.partitions)
+            for each in ids:
+                if each:
+                    yield self._shard_of(topic, each, count)
 
     async def see_changes(self) -> int:
         """Obey what other nodes have changed; return the version of the catalog that is obeyed."""

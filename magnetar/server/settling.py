@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import Any
 
 from coordinator.transactions.metadata import TopicPartition
-from magnetar.apis.partitions_named import Partitions
+from magnetar.apis.partitions_named import LOOKED_AT, Partitions
 from magnetar.apis.registry import Handled
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -22,8 +22,6 @@ from wire.message import Message
 #: A request that has waited so long is told who leads now, or that a shard is being loaded.
 #: Clients allow at least twice as much.
 WAIT_S = 5.0
-#: Of a request that names more partitions only so many are looked at: a millisecond's work.
-_LOOKED_AT = 500
 
 AnyHandler = Callable[[Services, Any, RequestContext], Handled]
 
@@ -34,7 +32,7 @@ def settled(partitions: Partitions, handler: AnyHandler) -> AnyHandler:
     def handle(services: Services, request: Message, context: RequestContext) -> Handled:
         moving = services.topics.led.moving
         if moving.are_any:
-            asked = {*islice(partitions(services, request), _LOOKED_AT)}
+            asked = {*islice(partitions(services, request), LOOKED_AT)}
             if moving.hold(asked):
                 context.is_held = True
                 return go_on(moving, asked, services, request, context)

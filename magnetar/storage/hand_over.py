@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Protocol, TypeVar
 from uuid import UUID
@@ -62,8 +63,8 @@ class HandOver:
         await self._topics.whole(self._perform(moves, tell))
 
     async def _perform(self, moves: Sequence[Move], tell: Callable[[], Awaitable[None]]) -> None:
-        with self._topics.led.moving.moving(self._named(moves)):
-            logs = await self._topics.alone(partial(self._give, moves))
+        with ExitStack() as until_told:
+            logs = await self._topics.alone(partial(self._give, moves, until_told))
             try:
                 await tell()
             finally:
@@ -76,9 +77,11 @@ class HandOver:
             if topic is not None:
                 yield TopicPartition(topic.name, move.partition)
 
-    async def _give(self, moves: Sequence[Move]) -> list[PartitionLog]:
+    async def _give(self, moves: Sequence[Move], until_told: ExitStack) -> list[PartitionLog]:
         """Let the partitions go, and have the catalog say who leads them; return their logs."""
         topics, catalog = self._topics, self._catalog
+        # Not before: while another change is under way, all of this is served.
+        until_told.enter_context(topics.led.moving.moving(self._named(moves)))
         logs = topics.led.leave(
             Leaving(topic, move.partition, move.node_id)
             for move in moves

@@ -116,13 +116,17 @@ class LedPartitions:
                 await self.follow(topic, row)
 
     async def _gain(self, topic: Topic, gained: Sequence[tuple[int, Elsewhere]]) -> None:
-        is_shard = topic.name in INTERNAL
-        with self.moving.moving(
-            TopicPartition(topic.name, index) for index, _ in gained if is_shard
-        ):
-            await self._open(topic, gained)
+        shards = gained if topic.name in INTERNAL else ()
+        coming = [TopicPartition(topic.name, index) for index, _ in shards]
+        with self.moving.moving(coming) as settle:
+            await self._open(topic, gained, settle)
 
-    async def _open(self, topic: Topic, gained: Sequence[tuple[int, Elsewhere]]) -> None:
+    async def _open(
+        self,
+        topic: Topic,
+        gained: Sequence[tuple[int, Elsewhere]],
+        settle: Callable[[TopicPartition], None],
+    ) -> None:
         settings = topic.settings
         logs = await self._logs.open_together(
             Opening(topic.name, index, topic.id, settings, leader.leader_epoch)
@@ -140,7 +144,7 @@ class LedPartitions:
                 callback(topic.name, log.partition)
             if begin is not None:
                 begin()
-            self.moving.settle(TopicPartition(topic.name, log.partition))
+            settle(TopicPartition(topic.name, log.partition))
         if opened:
             _log.info("partitions are led here now", topic=topic.name, partitions=len(opened))
 

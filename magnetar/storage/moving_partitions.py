@@ -9,7 +9,8 @@ ready by then. They wait where they are: a part of a slow answer, for which clie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from coordinator.transactions.metadata import TopicPartition
@@ -19,7 +20,8 @@ class MovingPartitions:
     """What this node hands over at present, and the shards of coordinators that it loads."""
 
     def __init__(self) -> None:
-        self._moving: set[TopicPartition] = set()
+        #: How often each is moving: a shard may come back while it is handed over.
+        self._moving: Counter[TopicPartition] = Counter()
         #: Who waits for any of them, in order: each looks again when one has settled.
         self._waiters: dict[asyncio.Future[None], None] = {}
 
@@ -29,28 +31,36 @@ class MovingPartitions:
         return bool(self._moving)
 
     @contextmanager
-    def moving(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
-        """Let requests for these wait until the end of the block, or until `settle`."""
-        moving = list(partitions)
-        self._moving.update(moving)
-        try:
-            yield
-        finally:
-            for each in moving:
-                self.settle(each)
+    def moving(
+        self, partitions: Iterable[TopicPartition]
+    ) -> Iterator[Callable[[TopicPartition], None]]:
+        """Let requests for these wait until the end of the block. Each may be settled before."""
+        left = dict.fromkeys(partitions)
+        self._moving.update(left.keys())
 
-    def settle(self, partition: TopicPartition) -> None:
-        """The partition is here, or where the other nodes say that it is: its requests go on."""
-        if partition not in self._moving:
+        def settle(partition: TopicPartition) -> None:
+            if partition in left:
+                del left[partition]
+                self._settle(partition)
+
+        try:
+            yield settle
+        finally:
+            for partition in tuple(left):
+                settle(partition)
+
+    def _settle(self, partition: TopicPartition) -> None:
+        self._moving[partition] -= 1
+        if self._moving[partition]:
             return
-        self._moving.discard(partition)
+        del self._moving[partition]
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def hold(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether a request for these has to wait."""
-        return not self._moving.isdisjoint(partitions)
+        return not self._moving.keys().isdisjoint(partitions)
 
     async def settled(self, partitions: Collection[TopicPartition], timeout_s: float) -> None:
         """Return when none of these moves, or after `timeout_s`."""

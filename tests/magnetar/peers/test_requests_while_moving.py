@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 from logstore.partition.log import PartitionLog
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leadership import Move
+from magnetar.storage.led_partitions import Leaving
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from tests.logstore.partitions import batch_of
 from tests.magnetar.moving_nodes import MovingNodes
 from tests.magnetar.nodes_in_one import two_of
 from tests.magnetar.peers.test_moving_partitions import (
@@ -21,6 +23,7 @@ from tests.magnetar.peers.test_moving_partitions import (
     committing,
     fetching,
     move,
+    produce,
     producing,
     shard_of_group,
 )
@@ -124,6 +127,51 @@ async def test_no_request_of_a_connection_overtakes_one_that_waits(nodes: Moving
     async with asyncio.timeout(30):
         assert [(await client.receive())[0] for _ in sent] == sent
     assert stays.log_end_offset == 3
+
+
+async def test_nothing_waits_while_another_change_is_under_way(nodes: MovingNodes) -> None:
+    first, partition, over = nodes.nodes[0], nodes.partition(0), asyncio.Event()
+    changing = asyncio.create_task(first.topics.alone(over.wait))
+    await asyncio.sleep(0)
+    topic = first.topics.by_name("a")
+    assert topic is not None
+    handing_over = asyncio.create_task(nodes.leadership(0)._perform([Move(topic.id, partition, 1)]))
+    await asyncio.sleep(0.05)
+    assert not first.topics.led.moving.are_any
+    assert await produce(nodes, 0, partition, b"one") is ErrorCode.NONE
+    assert not handing_over.done()
+    over.set()
+    await changing
+    await handing_over
+
+
+async def test_a_fetch_is_told_late_also_of_a_partition_that_is_written(nodes: MovingNodes) -> None:
+    first, partition = nodes.nodes[0], nodes.partition(0)
+    reader, writer = await nodes.another_client(0), await nodes.client(0)
+    log = first.topics.partition("a", partition)
+    waiting = asyncio.create_task(reader.ask(fetching(partition, 0, 60_000), 12, FetchResponse))
+    await until(lambda: log.reader._subscribers)
+    leadership, telling = nodes.leadership(0), Telling()
+    leadership._changes = telling
+    topic = first.topics.by_name("a")
+    assert topic is not None
+    leave = first.topics.led.leave
+
+    def append_and_leave(leaving: Iterable[Leaving]) -> list[PartitionLog]:
+        log.append(log.check(batch_of(b"one"), first.clock.now_ms()))
+        return leave(leaving)
+
+    first.topics.led.leave = append_and_leave  # type: ignore[method-assign]  # as a producer may
+    handing_over = asyncio.create_task(leadership._perform([Move(topic.id, partition, 1)]))
+    await until(lambda: log.high_watermark)
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    telling.let_go.set()
+    await handing_over
+    told = (await waiting).responses[0].partitions[0]
+    assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    reader.close()
+    writer.close()
 
 
 @pytest.mark.parametrize("failure", [CatalogUnavailable("away"), asyncio.CancelledError()])

@@ -61,17 +61,30 @@ async def test_only_requests_for_what_moves_wait(world: World) -> None:
 
 
 async def test_a_request_waits_for_all_that_it_is_for(world: World) -> None:
-    with world.moving.moving([ONE]):
+    with world.moving.moving([ONE, TWO]) as settle:
         world.ask("both", ONE, TWO)
         world.ask("one", ONE)
         await asyncio.sleep(0)
-        with world.moving.moving([TWO]):
-            world.moving.settle(ONE)
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert world.gone_on == ["one"]
+        settle(ONE)
+        settle(ONE)  # Which counts once.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert world.gone_on == ["one"]
     await world.ended()
     assert world.gone_on == ["one", "both"]
+
+
+async def test_what_comes_back_while_it_is_handed_over_moves_still(world: World) -> None:
+    with world.moving.moving([ONE]) as loaded:
+        with world.moving.moving([ONE]):
+            world.ask("one", ONE)
+            await asyncio.sleep(0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not world.gone_on
+        loaded(ONE)
+        await world.ended()
+    assert world.gone_on == ["one"] and not world.moving.are_any
 
 
 async def test_no_request_waits_for_ever(world: World) -> None:
