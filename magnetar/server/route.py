@@ -51,7 +51,8 @@ class Route:
         """`durations` count the requests of all versions of the API.
 
         `is_guarded`: there is an authorizer, which the API's needs are put before. `is_metered`:
-        some clients have quotas. `tracing`: what makes a span of each request.
+        some clients have quotas. `do_partitions_move`: between nodes, so what a request is for may
+        be on its way. `tracing`: what makes a span of each request.
         """
         self.api = api
         self.api_key = api.key

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -31,6 +30,7 @@ from magnetar.storage.logs import Logs, Opening
 from magnetar.storage.moving_partitions import MovingPartitions
 from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import INTERNAL
+from magnetar.storage.waiters import Waiters
 from wire.error_code import ErrorCode
 
 _log = get_logger("nodes")
@@ -70,18 +70,12 @@ class LedPartitions:
         #: Called with a topic and one of its partitions, in the step in which it comes or goes.
         #: What is remembered of it may be old then.
         self.on_moved: list[Callable[[str, int], None]] = []
-        #: Resolved when the catalog has said anew who leads something.
-        self._followed: set[asyncio.Future[None]] = set()
+        #: Who waits for what the catalog says: each looks again when it has said anew who leads.
+        self._followers = Waiters()
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
         """Return when `is_so` holds, which says something of who leads; after a while, whether."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while not is_so():
-                    followed = asyncio.get_running_loop().create_future()
-                    self._followed.add(followed)
-                    await followed
-        return is_so()
+        return await self._followers.until(is_so, timeout_s)
 
     async def follow(self, topic: Topic, row: TopicRow) -> None:
         """Open what the catalog says that this node leads, and note who leads the rest.
@@ -103,10 +97,7 @@ class LedPartitions:
                 )
         if gained:
             await self._gain(topic, gained)
-        for followed in self._followed:
-            if not followed.done():
-                followed.set_result(None)
-        self._followed.clear()
+        self._followers.wake()
 
     async def follow_all(self, rows: Iterable[TopicRow], topics: Mapping[UUID, Topic]) -> None:
         """As `follow`, for each of these topics that is there, the coordinators' first."""

@@ -8,12 +8,12 @@ ready by then. They wait where they are: a part of a slow answer, for which clie
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from coordinator.transactions.metadata import TopicPartition
+from magnetar.storage.waiters import Waiters
 
 
 class MovingPartitions:
@@ -22,8 +22,8 @@ class MovingPartitions:
     def __init__(self) -> None:
         #: How often each is moving: a shard may come back while it is handed over.
         self._moving: Counter[TopicPartition] = Counter()
-        #: Who waits for any of them, in order: each looks again when one has settled.
-        self._waiters: dict[asyncio.Future[None], None] = {}
+        #: Who waits for any of them: each looks again when one has settled.
+        self._waiters = Waiters()
 
     @property
     def are_any(self) -> bool:
@@ -54,9 +54,7 @@ class MovingPartitions:
         if self._moving[partition]:
             return
         del self._moving[partition]
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._waiters.wake()
 
     def hold(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether a request for these has to wait."""
@@ -64,12 +62,4 @@ class MovingPartitions:
 
     async def settled(self, partitions: Collection[TopicPartition], timeout_s: float) -> None:
         """Return when none of these moves, or after `timeout_s`."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.hold(partitions):
-                    waiter = asyncio.get_running_loop().create_future()
-                    self._waiters[waiter] = None
-                    try:
-                        await waiter
-                    finally:
-                        self._waiters.pop(waiter, None)
+        await self._waiters.until(lambda: not self.hold(partitions), timeout_s)
