@@ -213,6 +213,8 @@ def _serve_cluster(config: BrokerConfig, count: int) -> int:
     from magnetar.cli.workers import NodeMetrics, check_workers
 
     check_workers(config)
+    # A node that has just started says which partitions it leads, while their clients wait for it.
+    logging.prepare()
     with joined(config, count) as place:
         metrics = _bound_metrics(config)
 
