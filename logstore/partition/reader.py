@@ -13,6 +13,7 @@ Not here: what changes the log (`log`). Source: KIP-98, KIP-101, KIP-320.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 
@@ -294,18 +295,26 @@ class LogReader:
         if self.is_gone:
             raise self.gone
 
-    def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
-        """Yield every record and marker from `offset` to the log's end, in order. Blocks.
+    def iterate_batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Yield every batch from the one that contains `offset` to the log's end, in order. Blocks.
 
-        For a coordinator's replay of its shard at start.
+        For a coordinator's replay of its shard at start. The caller may keep the bytes.
         """
-        for header, batch in self._batches.iterate(offset):
-            if header.is_control:
-                try:
-                    yield header, parse_marker(batch)
-                except WireError:
-                    continue  # Compaction has emptied this batch.
-            else:
-                for record in iterate_records(batch):
-                    if record.offset >= offset:
-                        yield header, record
+        return self._batches.iterate(offset)
+
+    def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
+        """Yield every record from `offset` on, and every marker, in order. Blocks."""
+        for header, batch in self.iterate_batches_from(offset):
+            for item in items_of(header, batch):
+                if isinstance(item, Marker) or item.offset >= offset:
+                    yield header, item
+
+
+def items_of(header: BatchHeader, batch: memoryview) -> Iterator[Record | Marker]:
+    """Yield the records of a batch, or its marker. Raises WireError."""
+    if not header.is_control:
+        yield from iterate_records(batch)
+        return
+    # None: compaction has emptied this batch.
+    with suppress(WireError):
+        yield parse_marker(batch)

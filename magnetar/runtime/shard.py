@@ -20,14 +20,26 @@ offset wins. A marker is appended and applied in the same step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from coordinator.decision import Urgency
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
+from logstore.partition.reader import items_of
 from logstore.partition.transaction_buffer import TransactionMarker
-from wire.records import BatchHeader, ControlType, EncodedRecords, Marker, Record, SimpleRecord
+from wire.records import (
+    ATTRIBUTE_COMPRESSION,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    BATCH_OVERHEAD,
+    BatchHeader,
+    ControlType,
+    EncodedRecords,
+    Marker,
+    SimpleRecord,
+)
+from wire.records.spans import scan_records
 
 #: Where a shard is replayed that comes while others are served.
 LOADING = Pool("shards", 1)
@@ -35,10 +47,12 @@ LOADING = Pool("shards", 1)
 #: What a batch and each record in it have besides keys and values, at most.
 _BATCH_BYTES = 64
 _RECORD_BYTES = 32
+#: A batch with one of these may hold more, or less, than the last values of its keys.
+_LOOKED_AT_WHOLE = ATTRIBUTE_COMPRESSION | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
 
 RecordT = TypeVar("RecordT")
 FoldedT = TypeVar("FoldedT", contravariant=True)
-LogEntry = tuple[BatchHeader, Record | Marker]
+Batch = tuple[BatchHeader, memoryview]
 
 
 class Fold(Protocol[FoldedT]):
@@ -95,25 +109,27 @@ class RunningShard(Generic[StateT, RecordT]):
         """Return a wait until what any node writes survives nothing that takes this back."""
         return self.log.ordered(end_offset)
 
-    def replay(self, select: Callable[[Iterator[LogEntry]], Iterable[LogEntry]] = iter) -> None:
+    def replay(self) -> None:
         """Fold what the log holds, in offset order. Blocks. WireError: the log holds garbage.
 
-        `select` may leave entries out of the fold that change nothing.
+        Batches are left out that later ones have replaced, as compaction leaves them out.
         """
-        state, decode = self.state, self._format.decode
-        log = self.log
-        for header, item in select(log.reader.iterate_records_from(log.log_start_offset)):
+        state, decode, log = self.state, self._format.decode, self.log
+        start_offset, reader = log.log_start_offset, log.reader
+        batches = reader.iterate_batches_from(start_offset)
+        for header, batch in not_replaced(batches, reader.last_stable_offset):
             producer = (header.producer_id, header.producer_epoch)
-            if isinstance(item, Marker):
-                state.apply_marker(*producer, commit=item.control_type is ControlType.COMMIT)
-                continue
-            record = decode(item.key, item.value)
-            if record is None:
-                continue
-            if header.is_transactional:
-                state.apply_pending(record, item.offset, *producer)
-            else:
-                state.apply(record, item.offset)
+            for item in items_of(header, batch):
+                if isinstance(item, Marker):
+                    state.apply_marker(*producer, commit=item.control_type is ControlType.COMMIT)
+                    continue
+                record = decode(item.key, item.value)
+                if record is None or item.offset < start_offset:
+                    continue
+                if header.is_transactional:
+                    state.apply_pending(record, item.offset, *producer)
+                else:
+                    state.apply(record, item.offset)
 
     def append(
         self,
@@ -207,19 +223,36 @@ class RunningShard(Generic[StateT, RecordT]):
         return self.log, end_offset
 
 
-def latest_of_each_key(entries: Iterator[LogEntry]) -> Iterable[LogEntry]:
-    """Return the last record of each key that is no tombstone, for `RunningShard.replay`.
+def not_replaced(batches: Iterable[Batch], stable_offset: int) -> Collection[Batch]:
+    """Return the batches that a replay needs: those that have the last record of some key.
 
-    For a state in which a record is the whole new value of its key. Only these are decoded: of the
-    thousands of records that a busy key leaves until compaction the others cost only their reading.
+    Kept in any case: batches of transactions, markers, compressed batches, and all from
+    `stable_offset` on, where an open transaction may begin: a deletion there takes something out of
+    it, whatever is committed later. A busy group leaves ten thousand commits until compaction, and
+    to decode a record costs four times as much as to look at its key.
+
+    Raises WireError where lengths are a lie.
     """
-    latest: dict[bytes, LogEntry] = {}
-    for entry in entries:
-        record = entry[1]
-        if isinstance(record, Marker) or record.key is None:
+    kept: dict[int, Batch] = {}
+    #: By key: the base offset of the batch that has its last record so far.
+    last_in: dict[bytes | None, int] = {}
+    #: By base offset: of how many keys that batch has the last record.
+    key_counts: dict[int, int] = {}
+    for header, batch in batches:
+        base_offset = header.base_offset
+        kept[base_offset] = header, batch
+        if header.attributes & _LOOKED_AT_WHOLE:
             continue
-        # Out first: a dictionary would keep the place of the key's first record.
-        latest.pop(record.key, None)
-        if record.value is not None:
-            latest[record.key] = entry
-    return latest.values()
+        spans, _ = scan_records(bytes(batch[BATCH_OVERHEAD:]), 0, header.record_count)
+        keys = {key for _, _, _, key, _ in spans}
+        if base_offset < stable_offset:
+            key_counts[base_offset] = len(keys)
+        for key in keys:
+            former = last_in.get(key)
+            last_in[key] = base_offset
+            if former not in key_counts:
+                continue
+            key_counts[former] -= 1
+            if not key_counts[former]:
+                del kept[former], key_counts[former]
+    return kept.values()

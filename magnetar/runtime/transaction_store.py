@@ -33,7 +33,7 @@ from magnetar.runtime.commit import Commits
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource, ProducerIds
-from magnetar.runtime.shard import LOADING, RecordFormat, RunningShard, latest_of_each_key
+from magnetar.runtime.shard import LOADING, RecordFormat, RunningShard
 from magnetar.runtime.transaction_clients import TransactionClients
 from magnetar.runtime.transaction_expiry import TransactionExpiry
 from magnetar.storage.leaders import Elsewhere, Partition, shard_missing
@@ -123,8 +123,7 @@ class TransactionStore:
         ]
         self.shards = [shard for shard in self._by_partition if shard is not None]
         for shard in self.shards:
-            # Each record is the whole new value of its transactional id.
-            shard.replay(latest_of_each_key)
+            shard.replay()
         for shard in self.shards:
             self._resume(shard)
 
@@ -149,7 +148,7 @@ class TransactionStore:
         """As `magnetar.storage.led_partitions.Coordinator`."""
         # By itself: no request may find an id by its producer id that has no shard yet.
         shard = RunningShard(log, Shard(log.partition), _FORMAT)
-        await LOADING.run(partial(shard.replay, latest_of_each_key))
+        await LOADING.run(shard.replay)
         return partial(self._begin, shard)
 
     def _begin(self, shard: TransactionShard) -> None:

@@ -28,6 +28,8 @@ from magnetar.storage.replicas import Replicas, heir
 
 #: Partitions that are handed over in one transaction: their clients wait for it.
 STEP_PARTITIONS = 64
+#: Of the coordinators' topics fewer: the next leader reads each from its beginning.
+STEP_SHARDS = 4
 
 
 class Led(NamedTuple):
@@ -98,14 +100,18 @@ def excess(
 
 
 def in_steps(moves: Iterable[Move], shards_of: Collection[UUID]) -> Iterator[Sequence[Move]]:
-    """Yield the moves in steps of `STEP_PARTITIONS`, those of the coordinators' topics first.
+    """Yield the moves in steps of at most `STEP_SHARDS`, and of `STEP_PARTITIONS` after those.
 
-    `shards_of`: the ids of these topics. Groups and transactions stand still without a coordinator;
-    a partition's clients only turn to another node.
+    `shards_of`: the ids of the coordinators' topics. Groups and transactions stand still without a
+    coordinator; a partition's clients only turn to another node.
     """
-    in_order = sorted(moves, key=lambda move: move.topic_id not in shards_of)
-    for begin in range(0, len(in_order), STEP_PARTITIONS):
-        yield in_order[begin : begin + STEP_PARTITIONS]
+    shards: list[Move] = []
+    others: list[Move] = []
+    for move in moves:
+        (shards if move.topic_id in shards_of else others).append(move)
+    for each, size in ((shards, STEP_SHARDS), (others, STEP_PARTITIONS)):
+        for begin in range(0, len(each), size):
+            yield each[begin : begin + size]
 
 
 # --- the statements

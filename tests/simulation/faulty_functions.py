@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from wire.errors import KafkaError
+from wire.records import BATCH_OVERHEAD
+from wire.records.spans import scan_records
 
 
 def nothing(*_: object, **__: object) -> None:
@@ -161,15 +163,17 @@ def catalog_forgets(real: Any) -> Any:
 
 
 def earliest_of_each_key(_: Any) -> Any:
-    def latest(entries: Any) -> Any:
-        first: dict[bytes, Any] = {}
-        for entry in entries:
-            key = getattr(entry[1], "key", None)
-            if key is not None and entry[1].value is not None:
-                first.setdefault(key, entry)
+    def earliest(batches: Any, _: int) -> Any:
+        first: dict[Any, Any] = {}
+        for header, batch in batches:
+            place: Any = header.base_offset
+            if not header.is_transactional:
+                spans, _ = scan_records(bytes(batch[BATCH_OVERHEAD:]), 0, header.record_count)
+                place = tuple(span[3] for span in spans)
+            first.setdefault(place, (header, batch))
         return first.values()
 
-    return latest
+    return earliest
 
 
 def freed_by_nobody(real: Any) -> Any:

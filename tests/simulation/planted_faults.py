@@ -202,8 +202,8 @@ FAULTS = (
     ),
     Fault(
         "replay-takes-the-first",
-        "magnetar.runtime.transaction_store:latest_of_each_key",
-        "A restart takes the first record of each transactional id, not the last.",
+        "magnetar.runtime.shard:not_replaced",
+        "A restart takes the first record of each key, not the last.",
         faulty.earliest_of_each_key,
     ),
     Fault(

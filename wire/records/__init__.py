@@ -10,6 +10,7 @@ from wire.records.control import (
 )
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
+    ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
     BatchHeader,
@@ -39,6 +40,7 @@ from wire.records.walk import STEPS_MAX, RecordRules, TakesManySteps
 
 __all__ = [
     "ATTRIBUTE_COMPRESSION",
+    "ATTRIBUTE_CONTROL",
     "ATTRIBUTE_TRANSACTIONAL",
     "BATCH_OVERHEAD",
     "DECOMPRESSED_BYTES_MAX",

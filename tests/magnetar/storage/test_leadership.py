@@ -17,6 +17,7 @@ from magnetar.storage.catalog_rows import Change, TopicRow
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.leadership import (
     STEP_PARTITIONS,
+    STEP_SHARDS,
     Led,
     Move,
     excess,
@@ -89,8 +90,9 @@ def test_shards_of_coordinators_go_first_and_steps_are_small() -> None:
     moves = [Move(_TOPIC, index, 2) for index in range(100)]
     moves += [Move(shards, index, 2) for index in range(10)]
     steps = [*in_steps(moves, {shards})]
-    assert [len(step) for step in steps] == [STEP_PARTITIONS, 110 - STEP_PARTITIONS]
-    assert [move.topic_id for move in steps[0][:10]] == [shards] * 10
+    of_shards = [STEP_SHARDS, STEP_SHARDS, 10 - 2 * STEP_SHARDS]
+    assert [len(step) for step in steps] == [*of_shards, STEP_PARTITIONS, 100 - STEP_PARTITIONS]
+    assert [move.topic_id for step in steps[:3] for move in step] == [shards] * 10
     assert sorted(move for step in steps for move in step) == sorted(moves)
 
 
