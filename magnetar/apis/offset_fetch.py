@@ -210,9 +210,9 @@ async def _all_topics(
     everything = await services.groups.offsets.fetch_all(group_id, require_stable=require_stable)
     topics = []
     for name, looked_up in everything.items():
-        topic = services.topics.by_name(name)
-        # A client of version 10 knows topics by id alone, and this one has none any more.
-        if by_id and topic is None:
+        # As at that moment: the name may be another topic's since. A client of version 10 knows
+        # topics by id alone, and a topic without one was deleted.
+        if by_id and looked_up.topic_id == NO_TOPIC_ID:
             continue
         if not may(services, context, Operation.DESCRIBE, Resource.TOPIC, name):
             continue
@@ -220,7 +220,7 @@ async def _all_topics(
             OffsetFetchResponseTopics(
                 # The encoder refuses a name in version 10, which has no field for it.
                 name="" if by_id else name,
-                topic_id=topic.id if by_id and topic is not None else NO_TOPIC_ID,
+                topic_id=looked_up.topic_id if by_id else NO_TOPIC_ID,
                 partitions=await _partitions(
                     services, OffsetFetchResponsePartitions, looked_up.fetched()
                 ),

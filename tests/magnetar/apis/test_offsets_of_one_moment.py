@@ -130,3 +130,23 @@ async def test_topics_of_which_the_group_has_nothing_are_not_looked_up_in_the_on
     found = await broker.groups.offsets.fetch(GROUP, asked, require_stable=require_stable)
     assert looked_up == NAMES
     assert [[each.offset for each in one.fetched()] for one in found[2:4]] == [[5, -1], [-1, -1]]
+
+
+async def test_offsets_of_all_topics_keep_the_ids_that_their_topics_had(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await durably(commit(broker, 5))
+    ids = {topic.id for topic in broker.topics.all() if topic.name in NAMES}
+    offsets = broker.groups.offsets
+    fetch_all = offsets.fetch_all
+
+    async def replaced_meanwhile(group_id: str, *, require_stable: bool) -> Any:
+        found = await fetch_all(group_id, require_stable=require_stable)
+        await broker.topics.delete([topic for topic in broker.topics.all() if topic.name == "a"])
+        broker.topics.create("a", 1)
+        return found
+
+    monkeypatch.setattr(offsets, "fetch_all", replaced_meanwhile)
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
+    (group,) = (await client.ask(request, 10, OffsetFetchResponse)).groups
+    assert {topic.topic_id for topic in group.topics} == ids
