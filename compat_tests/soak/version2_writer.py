@@ -19,6 +19,8 @@ _PRODUCE_VERSION, _END_VERSION, _INIT_VERSION = 12, 5, 5
 _RETRIABLE = {3, 5, 6, 7, 8, 14, 15, 16, 19, 51}
 #: NOT_LEADER, NOT_COORDINATOR: another node has it.
 _ELSEWHERE = {6, 16}
+#: A coordinator that loads, or is still ending the last transaction.
+_NOT_YET = {14, 15, 51}
 T = TypeVar("T")
 
 
@@ -121,7 +123,7 @@ class Worker:
             address = self._addresses[self._homes[about] % len(self._addresses)]
             try:
                 if address not in self._connections:
-                    self._connections[address] = Connection(address)
+                    self._connections[address] = Connection(address, not_yet=_NOT_YET)
                 answer = call(self._connections[address])
             except (Closed, OSError):
                 if (lost := self._connections.pop(address, None)) is not None:
