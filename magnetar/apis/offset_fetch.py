@@ -75,9 +75,9 @@ def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
 
     librdkafka looks for another coordinator after NOT_COORDINATOR, and never asks for the offsets
     again (its issue 5586). After COORDINATOR_LOAD_IN_PROGRESS it asks until it is answered, and its
-    heartbeats find the coordinator meanwhile.
+    heartbeats find the coordinator meanwhile. The version of its Python client names "rdkafka".
     """
-    is_affected = any("librdkafka" in word for word in context.connection.session.software)
+    is_affected = any("rdkafka" in word for word in context.connection.session.software)
     if code is ErrorCode.NOT_COORDINATOR and is_affected:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return code

@@ -76,14 +76,15 @@ async def test_the_wrong_node_says_so_and_the_right_one_does_not(nodes: NodesInO
     assert {key: codes for key, codes in right.items() if CODES[key[0]] in codes} == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("confluent-kafka-python", "2.16.1-rdkafka-2.16.0"), ("librdkafka", "2.16.0")],
+)
 async def test_librdkafka_asks_for_offsets_until_its_heartbeats_find_the_right_node(
-    nodes: NodesInOne,
+    nodes: NodesInOne, name: str, version: str
 ) -> None:
     client = await nodes.client(0)
-    told = ApiVersionsRequest(
-        client_software_name="confluent-kafka-python",
-        client_software_version="2.16.0-librdkafka-2.16.0",
-    )
+    told = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     await client.ask(told, 4, ApiVersionsResponse)
     wrong = await answers(nodes, 0)
     fetches = [codes for (name, _), codes in wrong.items() if name == "OffsetFetch"]
