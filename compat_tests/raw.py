@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from kafka.protocol.consumer import (
     FetchRequest,
@@ -51,9 +51,6 @@ from compat_tests.brokers import WORKERS
 from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 
 UNSTABLE_OFFSET_COMMIT = 88
-#: Retriable while a coordinator loads or its topic is created: LOADING, NOT_AVAILABLE,
-#: NOT_COORDINATOR, CONCURRENT.
-_NOT_YET = {14, 15, 16, 51}
 #: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, as messages are shown.
 _ELSEWHERE = re.compile(r"error_code=(<ErrorCode\.\w+: )?(6|16)\b")
 
@@ -132,20 +129,17 @@ class Connection:
     the next one, and so does the connection.
     """
 
-    def __init__(
-        self,
-        bootstrap: str,
-        introduce: Callable[[Connection], None] | None = None,
-        not_yet: Set[int] = _NOT_YET,
-    ) -> None:
-        """`introduce` is called with each connection that is made, first of all: to log in.
+    #: Sent again for a minute while a coordinator loads or its topic is created: LOADING,
+    #: NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT.
+    not_yet: ClassVar[Set[int]] = {14, 15, 16, 51}
 
-        `not_yet`: the error codes after which a request is sent again, here, for a minute.
-        """
+    def __init__(
+        self, bootstrap: str, introduce: Callable[[Connection], None] | None = None
+    ) -> None:
+        """`introduce` is called with each connection that is made, first of all: to log in."""
         host, port = bootstrap.rsplit(":", 1)
         self._nodes = [(host, int(port) + number) for number in range(WORKERS)]
         self._introduce = introduce
-        self._not_yet = not_yet
         #: The ports of coordinators by what they coordinate. They stay where they are.
         self._coordinators: dict[tuple[str, int], int] = {}
         self._correlation_id = 0
@@ -260,7 +254,7 @@ class Connection:
                 producer_epoch=known.producer_epoch if known else -1,
             )
             answer = self.call(request, InitProducerIdResponse)
-            if answer.error_code not in self._not_yet or time.monotonic() > deadline:
+            if answer.error_code not in self.not_yet or time.monotonic() > deadline:
                 found = Identity(transactional_id, answer.producer_id, answer.producer_epoch)
                 return answer.error_code, found
             time.sleep(0.02)
@@ -286,7 +280,7 @@ class Connection:
             answer = self.call(request, AddPartitionsToTxnResponse)
             (results,) = answer.results_by_topic_v3_and_below
             codes = [each.partition_error_code for each in results.results_by_partition]
-            if not self._not_yet & set(codes) or time.monotonic() > deadline:
+            if not self.not_yet & set(codes) or time.monotonic() > deadline:
                 return codes
             time.sleep(0.02)
 
@@ -332,7 +326,7 @@ class Connection:
                 committed=commit,
             )
             answer = self.call(request, EndTxnResponse)
-            if answer.error_code not in self._not_yet or time.monotonic() > deadline:
+            if answer.error_code not in self.not_yet or time.monotonic() > deadline:
                 return Ended(answer.error_code, answer.producer_id, answer.producer_epoch)
             time.sleep(0.02)
 
@@ -374,7 +368,7 @@ class Connection:
             )
             answer = self.call(request, TxnOffsetCommitResponse)
             code: int = answer.topics[0].partitions[0].error_code
-            if code not in self._not_yet or time.monotonic() > deadline:
+            if code not in self.not_yet or time.monotonic() > deadline:
                 return code
             time.sleep(0.02)
 
@@ -387,7 +381,7 @@ class Connection:
                 group_id=group, topics=[(topic, [0])], require_stable=require_stable
             )
             answer = self.call(request, OffsetFetchResponse)
-            if answer.error_code not in self._not_yet or time.monotonic() > deadline:
+            if answer.error_code not in self.not_yet or time.monotonic() > deadline:
                 (found,) = answer.topics[0].partitions
                 return answer.error_code or found.error_code, found.committed_offset
             time.sleep(0.02)
@@ -489,7 +483,7 @@ class Connection:
         """Return the coordinator of a transactional id, or (type 0) a group, once it is there."""
         deadline = time.monotonic() + TIMEOUT_S
         request = FindCoordinatorRequest[2](key=key, key_type=key_type)
-        while (found := self.call(request, FindCoordinatorResponse)).error_code in self._not_yet:
+        while (found := self.call(request, FindCoordinatorResponse)).error_code in self.not_yet:
             assert time.monotonic() < deadline, f"no coordinator for {key}"
             time.sleep(0.02)
         return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from compat_tests.pipeline.telling import tell
 from compat_tests.raw import Closed, Connection, Identity, batch
@@ -19,13 +19,17 @@ _PRODUCE_VERSION, _END_VERSION, _INIT_VERSION = 12, 5, 5
 _RETRIABLE = {3, 5, 6, 7, 8, 14, 15, 16, 19, 51}
 #: NOT_LEADER, NOT_COORDINATOR: another node has it.
 _ELSEWHERE = {6, 16}
-#: A coordinator that loads, or is still ending the last transaction.
-_NOT_YET = {14, 15, 51}
 T = TypeVar("T")
 
 
 class Refused(Exception):
     """An answer after which this producer can do nothing more."""
+
+
+class _NodeConnection(Connection):
+    """A connection to one of several nodes: where it is not the coordinator, another one is."""
+
+    not_yet: ClassVar[Set[int]] = Connection.not_yet - {16}
 
 
 class Worker:
@@ -123,7 +127,7 @@ class Worker:
             address = self._addresses[self._homes[about] % len(self._addresses)]
             try:
                 if address not in self._connections:
-                    self._connections[address] = Connection(address, not_yet=_NOT_YET)
+                    self._connections[address] = _NodeConnection(address)
                 answer = call(self._connections[address])
             except (Closed, OSError):
                 if (lost := self._connections.pop(address, None)) is not None:
