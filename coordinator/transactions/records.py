@@ -23,6 +23,8 @@ from struct import Struct
 
 from coordinator.transactions.metadata import (
     NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
     TRANSACTION_VERSION_1,
     State,
     TopicPartition,
@@ -137,14 +139,18 @@ def encode_endable(txn: TransactionMetadata, _now_ms: int, batch_bytes_max: int)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionMetadata | None:
-    """Return the metadata of a record; None for a tombstone, and for a key of an unknown kind.
+    """Return the metadata of a record, DEAD for a tombstone; None for a key of an unknown kind.
 
     Raises WireError for malformed bytes.
     """
-    if key is None or value is None:
+    transactional_id = None if key is None else decode_key(key)
+    if transactional_id is None:
         return None
-    transactional_id = decode_key(key)
-    return None if transactional_id is None else decode_value(transactional_id, value)
+    if value is None:
+        return TransactionMetadata(
+            transactional_id, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, 0, State.DEAD, NO_TIMESTAMP
+        )
+    return decode_value(transactional_id, value)
 
 
 def decode_key(key: bytes | memoryview) -> str | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from coordinator.transactions.metadata import TransactionMetadata
+from coordinator.transactions.metadata import State, TransactionMetadata
 from coordinator.transactions.records import decode_record
 from magnetar.logging import get_logger
 from magnetar.runtime.peer_messages import (
@@ -100,7 +100,7 @@ def _coordinated(producers: Sequence[FoundProducer]) -> dict[int, Coordinated]:
     found = {}
     for one in producers:
         txn = decode_record(one.key, one.value)
-        if txn is None:
+        if txn is None or txn.state is State.DEAD:
             raise WireError(f"a record of producer {one.producer_id} is of an unknown kind")
         found[one.producer_id] = Coordinated(txn, one.coordinator_epoch)
     return found

@@ -34,6 +34,7 @@ from wire.records import (
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
     BatchHeader,
+    Buffer,
     ControlType,
     EncodedRecords,
     Marker,
@@ -52,7 +53,7 @@ _LOOKED_AT_WHOLE = ATTRIBUTE_COMPRESSION | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_C
 
 RecordT = TypeVar("RecordT")
 FoldedT = TypeVar("FoldedT", contravariant=True)
-Batch = tuple[BatchHeader, memoryview]
+Batch = tuple[BatchHeader, bytes]
 
 
 class Fold(Protocol[FoldedT]):
@@ -123,8 +124,11 @@ class RunningShard(Generic[StateT, RecordT]):
                 if isinstance(item, Marker):
                     state.apply_marker(*producer, commit=item.control_type is ControlType.COMMIT)
                     continue
+                # A batch may begin below the start.
+                if item.offset < start_offset:
+                    continue
                 record = decode(item.key, item.value)
-                if record is None or item.offset < start_offset:
+                if record is None:
                     continue
                 if header.is_transactional:
                     state.apply_pending(record, item.offset, *producer)
@@ -223,7 +227,9 @@ class RunningShard(Generic[StateT, RecordT]):
         return self.log, end_offset
 
 
-def not_replaced(batches: Iterable[Batch], stable_offset: int) -> Collection[Batch]:
+def not_replaced(
+    batches: Iterable[tuple[BatchHeader, Buffer]], stable_offset: int
+) -> Collection[Batch]:
     """Return the batches that a replay needs: those that have the last record of some key.
 
     Kept in any case: batches of transactions, markers, compressed batches, and all from
@@ -240,10 +246,12 @@ def not_replaced(batches: Iterable[Batch], stable_offset: int) -> Collection[Bat
     key_counts: dict[int, int] = {}
     for header, batch in batches:
         base_offset = header.base_offset
-        kept[base_offset] = header, batch
+        # A copy: the batch may be a view of a block of the file, which it would keep in memory.
+        data = bytes(batch)
+        kept[base_offset] = header, data
         if header.attributes & _LOOKED_AT_WHOLE:
             continue
-        spans, _ = scan_records(bytes(batch[BATCH_OVERHEAD:]), 0, header.record_count)
+        spans, _ = scan_records(data, BATCH_OVERHEAD, header.record_count)
         keys = {key for _, _, _, key, _ in spans}
         if base_offset < stable_offset:
             key_counts[base_offset] = len(keys)

@@ -51,7 +51,7 @@ _FORGOTTEN_MAX = 100_000
 TransactionShard = RunningShard[Shard, Txn]
 
 #: What begins is bounded (`encode_endable`), so that it can end. An end is never refused.
-_FORMAT: RecordFormat[Txn] = RecordFormat(encode_endable, decode_record, is_bounded=False)
+FORMAT: RecordFormat[Txn] = RecordFormat(encode_endable, decode_record, is_bounded=False)
 
 
 class TransactionStore:
@@ -118,7 +118,7 @@ class TransactionStore:
         self._by_partition = [
             None
             if isinstance(one, Elsewhere)
-            else RunningShard(one, Shard(one.partition, self.index), _FORMAT)
+            else RunningShard(one, Shard(one.partition, self.index), FORMAT)
             for one in partitions
         ]
         self.shards = [shard for shard in self._by_partition if shard is not None]
@@ -147,7 +147,7 @@ class TransactionStore:
     async def load(self, log: PartitionLog) -> Callable[[], None]:
         """As `magnetar.storage.led_partitions.Coordinator`."""
         # By itself: no request may find an id by its producer id that has no shard yet.
-        shard = RunningShard(log, Shard(log.partition), _FORMAT)
+        shard = RunningShard(log, Shard(log.partition), FORMAT)
         await LOADING.run(shard.replay)
         return partial(self._begin, shard)
 

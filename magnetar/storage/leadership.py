@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from math import ceil
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -30,6 +31,8 @@ from magnetar.storage.replicas import Replicas, heir
 STEP_PARTITIONS = 64
 #: Of the coordinators' topics fewer: the next leader reads each from its beginning.
 STEP_SHARDS = 4
+#: But no more steps than so many: each waits for the catalog, and for all nodes.
+STEPS_OF_SHARDS_MAX = 32
 
 
 class Led(NamedTuple):
@@ -100,7 +103,7 @@ def excess(
 
 
 def in_steps(moves: Iterable[Move], shards_of: Collection[UUID]) -> Iterator[Sequence[Move]]:
-    """Yield the moves in steps of at most `STEP_SHARDS`, and of `STEP_PARTITIONS` after those.
+    """Yield the moves in steps: those of the coordinators' topics first, then all others.
 
     `shards_of`: the ids of the coordinators' topics. Groups and transactions stand still without a
     coordinator; a partition's clients only turn to another node.
@@ -109,7 +112,8 @@ def in_steps(moves: Iterable[Move], shards_of: Collection[UUID]) -> Iterator[Seq
     others: list[Move] = []
     for move in moves:
         (shards if move.topic_id in shards_of else others).append(move)
-    for each, size in ((shards, STEP_SHARDS), (others, STEP_PARTITIONS)):
+    step_shards = max(STEP_SHARDS, ceil(len(shards) / STEPS_OF_SHARDS_MAX))
+    for each, size in ((shards, step_shards), (others, STEP_PARTITIONS)):
         for begin in range(0, len(each), size):
             yield each[begin : begin + size]
 

@@ -73,9 +73,8 @@ async def test_no_client_is_sent_away_before_all_nodes_know_the_next_leader(
         topic = first.topics.by_name(name)
         assert topic is not None
         moves.append(Move(topic.id, index, 1))
-    leadership, telling = nodes.leadership(0), Telling()
-    leadership._changes = telling
-    handing_over = asyncio.create_task(leadership._perform(moves))
+    hand_over, telling = nodes.leadership(0)._hand_over, Telling()
+    handing_over = asyncio.create_task(hand_over.perform(moves, telling.tell_changes))
     moving = first.topics.led.moving
     await until(lambda: moving.are_any)
     clients = [await nodes.another_client(0) for _ in range(3)]

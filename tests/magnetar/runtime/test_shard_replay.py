@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
+from typing import Any
 
 import pytest
 
-from magnetar.runtime.shard import Batch, not_replaced
+from coordinator.transactions.metadata import State, TransactionMetadata
+from coordinator.transactions.records import encode_record
+from coordinator.transactions.shard import Shard
+from magnetar.runtime.shard import Batch, RunningShard, not_replaced
+from magnetar.runtime.transaction_store import FORMAT
+from tests.coordinator.transactions.shard_history import History, states
 from wire.errors import WireError
 from wire.records import (
     BATCH_OVERHEAD,
@@ -16,6 +23,9 @@ from wire.records import (
     build_batch,
     build_marker,
 )
+
+#: Two parents with their children.
+JOINT = ["p", "p~>a", "p~>b", "p~>c", "q", "q~>a"]
 
 
 def batch(base_offset: int, keys: Sequence[str], is_transactional: bool = False) -> Batch:
@@ -28,7 +38,7 @@ def batch(base_offset: int, keys: Sequence[str], is_transactional: bool = False)
         producer_epoch=0,
         is_transactional=is_transactional,
     )
-    return BatchHeader.parse(data), memoryview(bytes(data))
+    return BatchHeader.parse(data), bytes(data)
 
 
 def offsets(batches: Sequence[Batch], stable_offset: int = 1_000) -> list[int]:
@@ -71,7 +81,7 @@ def test_batches_of_transactions_replace_nothing_and_are_not_replaced() -> None:
     batches = [
         batch(0, ["a"]),
         batch(1, ["a"], is_transactional=True),
-        (BatchHeader.parse(marker), memoryview(marker)),
+        (BatchHeader.parse(marker), marker),
         batch(3, ["b"]),
         batch(4, ["a"], is_transactional=True),
     ]
@@ -89,7 +99,7 @@ def test_nothing_is_left_out_where_a_transaction_may_be_open() -> None:
 def test_compressed_batches_stay() -> None:
     record = SimpleRecord(b"a", b"value", 1_000)
     data = bytes(build_batch([record], compression=Compression.GZIP))
-    compressed = BatchHeader.parse(data), memoryview(data)
+    compressed = BatchHeader.parse(data), data
     assert offsets([compressed, batch(1, ["a"])]) == [0, 1]
 
 
@@ -103,3 +113,57 @@ def test_lengths_that_are_a_lie_are_told() -> None:
     header, data = batch(0, ["a"])
     with pytest.raises(WireError):
         offsets([(header._replace(record_count=2), data)])
+
+
+class Log:
+    """The log of a shard, as far as a replay looks at it."""
+
+    log_start_offset = 0
+
+    def __init__(self, written: Sequence[Sequence[SimpleRecord]]) -> None:
+        self._batches: list[Batch] = []
+        end_offset = 0
+        for records in written:
+            data = bytes(build_batch(records, base_offset=end_offset))
+            self._batches.append((BatchHeader.parse(data), data))
+            end_offset += len(records)
+        self.last_stable_offset = end_offset
+
+    @property
+    def reader(self) -> Log:
+        return self
+
+    def iterate_batches_from(self, _offset: int) -> list[Batch]:
+        return self._batches
+
+
+def replayed(written: Sequence[Sequence[SimpleRecord]]) -> Shard:
+    log: Any = Log(written)
+    shard = RunningShard(log, Shard(7), FORMAT)
+    shard.replay()
+    return shard.state
+
+
+def test_an_id_that_was_forgotten_stays_so_though_its_batch_has_another_one() -> None:
+    ended = [
+        TransactionMetadata(name, producer_id, 0, 1_000, State.COMPLETE_COMMIT, 1_000)
+        for producer_id, name in enumerate(("parent", "child"))
+    ]
+    forgotten = ended[1]._replace(state=State.DEAD)
+    batches = [[*map(encode_record, ended)], [encode_record(forgotten)]]
+    assert [*states(replayed(batches))] == ["parent"]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_replay_ends_in_the_state_of_the_living_shard(seed: int) -> None:
+    random, history = Random(seed), History()
+    for _ in range(random.randrange(10, 80)):
+        kind = random.choice(
+            ["init", "add", "add", "commit", "commit", "abort", "expire", "work", "age"]
+        )
+        later_ms = random.choice([0, 1, 1, 2, 60, 1001])
+        history.perform((kind, random.choice(JOINT), random.choice([0, 0, 0, 0, 1]), later_ms))
+    shard = replayed(history.log)
+    assert states(shard) == states(history.shard)
+    assert shard.families == history.shard.families
+    assert sorted(shard.work_due()) == sorted(history.shard.work_due())

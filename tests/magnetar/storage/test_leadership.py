@@ -18,6 +18,7 @@ from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.leadership import (
     STEP_PARTITIONS,
     STEP_SHARDS,
+    STEPS_OF_SHARDS_MAX,
     Led,
     Move,
     excess,
@@ -94,6 +95,12 @@ def test_shards_of_coordinators_go_first_and_steps_are_small() -> None:
     assert [len(step) for step in steps] == [*of_shards, STEP_PARTITIONS, 100 - STEP_PARTITIONS]
     assert [move.topic_id for step in steps[:3] for move in step] == [shards] * 10
     assert sorted(move for step in steps for move in step) == sorted(moves)
+
+
+def test_a_thousand_shards_take_no_more_steps_than_a_hundred() -> None:
+    shards = UUID(int=9)
+    moves = [Move(shards, index, 2) for index in range(1_000)]
+    assert len([*in_steps(moves, {shards})]) <= STEPS_OF_SHARDS_MAX
 
 
 # --- the statements
