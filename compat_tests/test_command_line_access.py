@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compat_tests.brokers import Broker
+from compat_tests.confluent_client import producer
 from compat_tests.secured import (
     PASSWORDS,
     Certificates,
@@ -106,3 +108,31 @@ def test_users_and_acls_decide_who_may(
     ]
     assert len(as_admin(secured, "acls", "remove", "--principal", "User:eve")) == 2
     eventually(lambda: as_admin(secured, "acls", "list", "--principal", "User:eve") == [])
+
+
+def test_a_transaction_that_a_user_may_not_see_is_not_called_hanging(
+    brokers: Callable[[str], Broker], certificates: Certificates, tmp_path: Path
+) -> None:
+    # Not of Kafka, whose brokers do not say that they leave some out.
+    broker = brokers("magnetar")
+    how = EVE.for_java(broker, certificates, tmp_path)
+    as_admin(broker, "topics", "create", "hidden")
+    rights = ("acls", "add", "--allow-principal", "User:eve")
+    as_admin(broker, *rights, "--operation", "read", "--topic", "hidden")
+    as_admin(broker, *rights, "--operation", "cluster_action", "--cluster")
+    writer = producer(broker.bootstrap, transactional_id="unseen")
+    writer.init_transactions(TIMEOUT_S)
+    writer.begin_transaction()
+    writer.produce("hidden", "debit", partition=0)
+    assert writer.flush(TIMEOUT_S) == 0
+    look = ("transactions", "hanging", "--topic", "hidden", "--max-transaction-timeout", "1ms")
+    place = ("--topic", "hidden", "--partition", "0", "--start-offset", "0")
+    for asked in (look, ("transactions", "abort", *place)):
+        ended = run(*asked, *how)
+        assert ended.returncode == 1
+        assert "this user may not describe every transactional id" in ended.stderr
+    as_admin(broker, *rights, "--operation", "describe", "--transactional-id", "*")
+    assert "no transaction hangs" in run(*look, *how).stderr
+    writer.commit_transaction(TIMEOUT_S)
+    assert run("consume", "hidden", "--exit", *how).stdout.split() == ["debit"]
+    as_admin(broker, "acls", "remove", "--principal", "User:eve")

@@ -1,4 +1,5 @@
-"""Tagged fields of magnetar's own in DescribeTransactions, which other clients skip.
+"""Tagged fields of magnetar's own in DescribeTransactions and ListTransactions, which other clients
+skip.
 
 tag 1000   16 bytes   TxnId of the current or last transaction
 tag 1001   UTF-8      of a child in joint transactions: its parent's transactional id
@@ -8,6 +9,7 @@ tag 1003   empty      of a child that has voted: clients refuse states that Kafk
                       have, so its state is told as Ongoing
 tag 1004   client     the client that last spoke for the id, while the coordinator runs: the size of
                       its client id in UTF-8 (2 bytes), the client id, its address in UTF-8
+tag 1005   empty      of a list: it leaves some out, which the client may not describe
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ PARENT_TAG = 1001
 CHILDREN_TAG = 1002
 VOTED_TAG = 1003
 CLIENT_TAG = 1004
+HIDDEN_TAG = 1005
 
 _SIZE_BYTES = 2
 

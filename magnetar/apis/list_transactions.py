@@ -6,6 +6,9 @@ must match (KIP-1152); INVALID_REGULAR_EXPRESSION.
 The response lists the states of the filter that do not exist, beside the ids that the other states
 find. A child that has voted (docs/joint_transactions.md) is found by `Voted` and by `Ongoing`; its
 state is shown as `Ongoing`, since clients refuse states that Kafka does not have.  KIP-664.
+
+As in Kafka, ids that the client may not describe are left out. A tagged field says so: whoever
+looks for transactions that no coordinator knows must not take a hidden one for such.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from wire.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from wire.transaction_tags import HIDDEN_TAG
 
 
 @handles(ListTransactionsRequest, versions="0-2")
@@ -35,10 +39,15 @@ async def list_transactions(
         longer_than_ms=request.duration_filter,
     )
     found = await services.transactions.describe_in(filters.states)
-    found = [
+    selected = [
         txn
         async for some in services.turns.pieces(found)
         for txn in filters.select(some, context.now_ms)
+    ]
+    found = [
+        txn
+        async for some in services.turns.pieces(selected)
+        for txn in some
         if may(
             services,
             context,
@@ -47,6 +56,7 @@ async def list_transactions(
             txn.transactional_id,
         )
     ]
+    is_hidden = len(found) < len(selected)
     # The pattern comes last: it waits for a thread, and has fewest ids to match then.
     if request.transactional_id_pattern:
         wanted = await matching(
@@ -64,4 +74,5 @@ async def list_transactions(
             async for some in services.turns.pieces(found)
             for txn in some
         ],
+        unknown_tags=((HIDDEN_TAG, b""),) if is_hidden else (),
     )

@@ -78,7 +78,7 @@ def abort_in_partition(
     """Write an abort marker for the transaction that begins at `start_offset` of a partition.
 
     Returns its producer as it was. ClientError if no open transaction begins there, and, unless
-    `force`, if a coordinator knows the transaction.
+    `force`, if a coordinator knows the transaction, or may know it: this user does not see all.
     """
     leaders = client.topics([partition[0]])
     open_producers = describe_open(client, leaders, [partition])
@@ -94,8 +94,9 @@ def abort_in_partition(
         )
     # The partition would have a marker, and the coordinator would later write its own: a commit
     # would then be half aborted.
-    owner = owners(client, [found]).get((found.producer_id, partition))
-    if owner is not None and not force:
+    known = {} if force else owners(client, [found], must_see_all=True)
+    owner = known.get((found.producer_id, partition))
+    if owner is not None:
         raise ClientError(
             f"the transaction does not hang: it is {owner.state} at the coordinator of "
             f"{owner.transactional_id!r}. Abort that transactional id, which ends the transaction "

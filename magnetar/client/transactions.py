@@ -25,6 +25,7 @@ from wire.messages.list_transactions import ListTransactionsRequest, ListTransac
 from wire.transaction_tags import (
     CHILDREN_TAG,
     CLIENT_TAG,
+    HIDDEN_TAG,
     PARENT_TAG,
     TXN_ID_TAG,
     VOTED_TAG,
@@ -131,10 +132,12 @@ def list_transactions(
     producer_ids: Sequence[int] = (),
     longer_than_ms: int = -1,
     pattern: str | None = None,
+    must_see_all: bool = False,
 ) -> list[Transaction]:
     """Return the transactions that pass all filters, by transactional id, children behind parents.
 
-    ClientError if a broker is too old for a filter, or if `pattern` is not a regular expression.
+    ClientError if a broker is too old for a filter, if `pattern` is not a regular expression, or,
+    with `must_see_all`, if some may not be described by this user. Apache Kafka does not tell that.
     """
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids)
@@ -153,6 +156,12 @@ def list_transactions(
         if response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise ClientError(f"{pattern!r} is no regular expression of RE2.")
         check(response.error_code, f"listing the transactions of broker {node_id}")
+        if must_see_all and HIDDEN_TAG in dict(response.unknown_tags):
+            raise ClientError(
+                "this user may not describe every transactional id: a transaction that is not seen"
+                " cannot be told from one that no coordinator knows. Ask as a user who may"
+                " describe them all."
+            )
         listed = [each.transactional_id for each in response.transaction_states]
         if listed:
             found[node_id] = listed
@@ -199,7 +208,8 @@ def find_hanging(
     """Return the producers with a transaction that no coordinator knows, in these partitions.
 
     `partitions` None: in all of them. A transaction with a batch younger than `older_than_ms` is
-    left out: below the longest transaction timeout it may simply be at work.
+    left out: below the longest transaction timeout it may simply be at work. ClientError if this
+    user may not describe all transactions.
     """
     leaders = client.topics(None if partitions is None else {topic for topic, _ in partitions})
     wanted = leaders if partitions is None else set(partitions)
@@ -213,22 +223,27 @@ def find_hanging(
         return []
     # Asked after the partitions: a transaction that began meanwhile is known here, and not taken
     # for a hanging one.
-    known = owners(client, suspects)
+    known = owners(client, suspects, must_see_all=True)
     return held_back(
         client, leaders, [each for each in suspects if (each.producer_id, each.where) not in known]
     )
 
 
 def owners(
-    client: Client, open_producers: Iterable[OpenProducer]
+    client: Client, open_producers: Iterable[OpenProducer], *, must_see_all: bool = False
 ) -> dict[tuple[int, TopicPartition], Transaction]:
-    """Return the open transactions of these producers, by producer id and partition."""
+    """Return the open transactions of these producers, by producer id and partition.
+
+    ClientError as `list_transactions`.
+    """
     producer_ids = sorted({each.producer_id for each in open_producers})
     return {
         (transaction.producer_id, partition): transaction
         # By producer id and partition, not by epoch: a fenced epoch's data is ended by its
         # coordinator.
-        for transaction in list_transactions(client, producer_ids=producer_ids)
+        for transaction in list_transactions(
+            client, producer_ids=producer_ids, must_see_all=must_see_all
+        )
         if transaction.is_open
         for partition in transaction.partitions
     }
