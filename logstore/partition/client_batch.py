@@ -32,12 +32,24 @@ from wire.records import (
 NO_APPEND_TIME = -1
 
 
-# A quick check takes at most so much work: about two milliseconds, on one core of 2020.
-_QUICK_RECORDS_MAX = 1 << 14
-_QUICK_STEPS_MAX = 1 << 14
-_QUICK_STREAM_BYTES_MAX = 64 * 1024
-_QUICK_RECORDS_BYTES_MAX = 512 * 1024
-_QUICK_RECOMPRESSED_BYTES_MAX = 32 * 1024
+class Effort(NamedTuple):
+    """What the check of a batch may take before it raises TakesLong."""
+
+    records: int
+    steps: int
+    stream_bytes: int
+    """Of a compressed batch."""
+    inflated_bytes: int
+    recompressed_bytes: int
+    """What is compressed anew by the topic's codec."""
+
+
+#: About two milliseconds, on one core of 2020.
+QUICK = Effort(1 << 14, 1 << 14, 64 * 1024, 512 * 1024, 32 * 1024)
+#: About a tenth of a second: for all that ordinary clients send.
+ORDINARY = Effort(INT32_MAX, 1 << 20, INT32_MAX, 32 << 20, 32 << 20)
+#: Whatever a client may send: seconds, for a few hundred bytes of a million headers.
+WHOLE = Effort(INT32_MAX, STEPS_MAX, INT32_MAX, DECOMPRESSED_BYTES_MAX, INT32_MAX)
 
 #: A client's batch that is well-formed and fits its topic, its header, and as of when that is so,
 #: ms. Not yet in a log. A plain tuple: each batch makes one, and it lives for one step.
@@ -45,7 +57,7 @@ CheckedBatch: TypeAlias = tuple[bytearray | memoryview, BatchHeader, int]
 
 
 class TakesLong(Exception):
-    """The check of a batch would hold up the event loop: repeat it in a thread, not quickly."""
+    """The check of a batch takes more than the effort that was asked for: repeat it with more."""
 
 
 class Appended(NamedTuple):
@@ -64,12 +76,11 @@ class Appended(NamedTuple):
 
 
 def check_batch(
-    batch: bytearray | memoryview, config: LogConfig, now_ms: int, *, is_quick: bool = False
+    batch: bytearray | memoryview, config: LogConfig, now_ms: int, effort: Effort = WHOLE
 ) -> CheckedBatch:
     """Return a client's batch, valid within its topic's settings, in its topic's codec.
 
-    Changes nothing; any thread may call it. With `is_quick` it takes no longer than about two
-    milliseconds, else it raises TakesLong.
+    Changes nothing; any thread may call it. Raises TakesLong beyond `effort`.
 
     Raises KafkaError as `validate_batch` and `validate_records` do, and RECORD_LIST_TOO_LARGE
     (larger than a segment), INVALID_TIMESTAMP (out of the topic's bounds), INVALID_RECORD (no key
@@ -77,26 +88,18 @@ def check_batch(
     """
     header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
     codec = header.attributes & ATTRIBUTE_COMPRESSION
-    if is_quick and (
-        header.record_count > _QUICK_RECORDS_MAX or (codec and len(batch) > _QUICK_STREAM_BYTES_MAX)
-    ):
+    if header.record_count > effort.records or (codec and len(batch) > effort.stream_bytes):
         raise TakesLong
     rules = _rules(config, now_ms, is_compressed=bool(codec))
     try:
-        records = validate_records(
-            header,
-            batch,
-            rules,
-            _QUICK_RECORDS_BYTES_MAX if is_quick else DECOMPRESSED_BYTES_MAX,
-            _QUICK_STEPS_MAX if is_quick else STEPS_MAX,
-        )
+        records = validate_records(header, batch, rules, effort.inflated_bytes, effort.steps)
     except (InflatesTooFar, TakesManySteps) as failure:
-        if is_quick:
+        if effort is not WHOLE:
             raise TakesLong from None
         raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
     check_max_timestamp(header, rules)
     if config.compression is not None and codec != config.compression:
-        if is_quick and len(records) > _QUICK_RECOMPRESSED_BYTES_MAX:
+        if len(records) > effort.recompressed_bytes:
             raise TakesLong
         batch = _in_codec(config.compression, header, bytes(records), config)
         header = BatchHeader.parse(batch)

@@ -19,8 +19,10 @@ from uuid import UUID
 from logstore.disk.barriers import Procedure, in_step
 from logstore.partition.client_batch import (
     NO_APPEND_TIME,
+    WHOLE,
     Appended,
     CheckedBatch,
+    Effort,
     appended_before,
     check_batch,
 )
@@ -180,13 +182,13 @@ class PartitionLog:
     # Writing.
 
     def check(
-        self, batch: bytearray | memoryview, now_ms: int, *, is_quick: bool = False
+        self, batch: bytearray | memoryview, now_ms: int, effort: Effort = WHOLE
     ) -> CheckedBatch:
         """Return a client's batch for `append`. Changes nothing; any thread may call it.
 
         Raises KafkaError for what can never be appended, and TakesLong: as `check_batch`.
         """
-        return check_batch(batch, self.config, now_ms, is_quick=is_quick)
+        return check_batch(batch, self.config, now_ms, effort)
 
     def append(self, checked: CheckedBatch) -> Appended:
         """Append a client's batch; its base offset and leader epoch are written in place.

@@ -21,7 +21,14 @@ from collections.abc import Sequence, Set
 from functools import partial
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
-from logstore.partition.client_batch import CheckedBatch, TakesLong
+from logstore.partition.client_batch import (
+    ORDINARY,
+    QUICK,
+    WHOLE,
+    CheckedBatch,
+    Effort,
+    TakesLong,
+)
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Whole, require
 from magnetar.apis.leaders import endpoints
@@ -30,7 +37,7 @@ from magnetar.apis.partitions_named import partitions_in
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
-from magnetar.runtime.batch_checks import CHECKS, Steps
+from magnetar.runtime.batch_checks import CHECKS, LONG_CHECKS, Steps
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.holds_elsewhere import HoldsElsewhere, MustAsk
 from magnetar.runtime.request_context import RequestContext
@@ -163,9 +170,9 @@ class _Appending:
                     topic = topic or self._topic_of(asked)
                     log = self._log_of(topic, data)
                     try:
-                        checked = self._check(log, data, is_quick=True)
+                        checked = self._check(log, data, QUICK)
                     except TakesLong:
-                        checked = yield partial(CHECKS.run, partial(self._check, log, data))
+                        checked = yield partial(self._check_aside, log, data)
                         topic = self._topic_of(asked)
                         if self._log_of(topic, data) is not log:
                             raise _unknown(topic, data.index) from None
@@ -219,13 +226,19 @@ class _Appending:
             raise NotLeader(topic.name, data.index, log)
         return log
 
-    def _check(
-        self, log: PartitionLog, data: PartitionProduceData, *, is_quick: bool = False
-    ) -> CheckedBatch:
-        """Return the batch as the log may store it. Changes nothing. Raises KafkaError."""
+    async def _check_aside(self, log: PartitionLog, data: PartitionProduceData) -> CheckedBatch:
+        """Do as `_check`, in a thread."""
+        try:
+            return await CHECKS.run(partial(self._check, log, data, ORDINARY))
+        except TakesLong:
+            return await LONG_CHECKS.run(partial(self._check, log, data, WHOLE))
+
+    def _check(self, log: PartitionLog, data: PartitionProduceData, effort: Effort) -> CheckedBatch:
+        """Return the batch as the log may store it. Changes nothing. Raises KafkaError, and
+        TakesLong beyond `effort`."""
         assert data.records is not None, "as _log_of has seen"
         batch = memoryview(data.records)
-        checked = log.check(batch, self._context.now_ms, is_quick=is_quick)
+        checked = log.check(batch, self._context.now_ms, effort)
         if self._context.version < _ZSTD_SINCE and _is_zstd(batch):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,

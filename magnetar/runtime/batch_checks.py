@@ -25,8 +25,10 @@ from magnetar.runtime.turns import Turns
 from wire.errors import KafkaError
 from wire.message import Message
 
-#: What checks of batches that take long run in.
+#: What checks of batches run in that take up to a tenth of a second.
 CHECKS = Pool("batch-checks", 2)
+#: What longer ones run in: they wait for each other, and ordinary batches wait for none of them.
+LONG_CHECKS = Pool("long-batch-checks", 1)
 
 #: Begins what a request waits for: a check in a thread, or the next turn. Raises KafkaError.
 Wait: TypeAlias = Callable[[], Awaitable[Any]]

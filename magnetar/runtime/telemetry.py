@@ -197,6 +197,7 @@ def _matches(rule: str, attributes: Mapping[str, str]) -> bool:
     name, _, pattern = rule.partition("=")
     options = re2.Options()
     options.log_errors = False
+    options.never_capture = True
     options.max_mem = _MEMORY_BYTES_MAX
     try:
         compiled = re2.compile(pattern, options=options)

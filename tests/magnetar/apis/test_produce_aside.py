@@ -14,8 +14,9 @@ from contextlib import ExitStack
 import pytest
 
 from logstore.partition import client_batch, log
-from logstore.partition.client_batch import CheckedBatch, check_batch
+from logstore.partition.client_batch import QUICK, WHOLE, CheckedBatch, Effort, check_batch
 from logstore.partition.log_config import LogConfig
+from magnetar.apis import produce
 from magnetar.broker import Broker
 from magnetar.storage.topic import Topic
 from tests.magnetar.conftest import RawClient
@@ -47,17 +48,19 @@ Connect = Callable[[Broker], Awaitable[RawClient]]
 class Gate:
     """Holds up checks in threads until it is opened; counts those that have begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Effort | None = None) -> None:
+        """`held`: of this effort alone; None: of any that runs in threads."""
+        self.held = held
         self.opened = threading.Event()
         self.begun = 0
 
     def check(
-        self, batch: bytearray | memoryview, config: LogConfig, now_ms: int, *, is_quick: bool
+        self, batch: bytearray | memoryview, config: LogConfig, now_ms: int, effort: Effort
     ) -> CheckedBatch:
-        if not is_quick:
+        if effort is self.held or (self.held is None and effort is not QUICK):
             self.begun += 1
             assert self.opened.wait(60)
-        return check_batch(batch, config, now_ms, is_quick=is_quick)
+        return check_batch(batch, config, now_ms, effort)
 
     async def until_begun(self, count: int) -> None:
         while self.begun < count:
@@ -172,6 +175,26 @@ async def test_other_connections_are_served_meanwhile(
     other.close()
 
 
+@pytest.mark.usefixtures("topic")
+async def test_ordinary_batches_wait_for_none_that_takes_seconds(
+    broker: Broker, client: RawClient, connect: Connect, gate: Gate
+) -> None:
+    gate.held = WHOLE
+    many = build_batch([SimpleRecord(b"k", b"v", 1_000, [("", None)] * 400_000)])
+    others = [await connect(broker) for _ in range(3)]
+    for each in (client, *others):
+        each.send(request(bytes(many)), 12)
+    await gate.until_begun(1)
+    ordinary = await connect(broker)
+    ordinary.send(request(large()), 12)
+    assert (await answers(ordinary))[0].error_code == ErrorCode.NONE
+    gate.opened.set()
+    for each in (client, *others):
+        assert (await answers(each))[0].error_code == ErrorCode.NONE
+    for each in (ordinary, *others):
+        each.close()
+
+
 @pytest.mark.parametrize(
     "records",
     [
@@ -194,7 +217,10 @@ async def test_records_that_take_long_are_checked_in_a_thread(
 async def test_records_that_take_too_long_are_refused(
     client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_batch, "STEPS_MAX", 100_000)
+    few = WHOLE._replace(steps=100_000)
+    monkeypatch.setattr(client_batch, "WHOLE", few)
+    monkeypatch.setattr(produce, "WHOLE", few)
+    monkeypatch.setattr(produce, "ORDINARY", QUICK)
     records = [SimpleRecord(b"k", b"v", 1_000, [("", None)] * 100_000)]
     client.send(request(bytes(build_batch(records)), batch([b"small"])), 12)
     refused, taken = await answers(client)
