@@ -46,7 +46,7 @@ async def consumer_group_describe(
     async for group_id in services.turns.each(group_ids):
         try:
             check_group_id(group_id)
-            group = _described(services, services.groups.find_consumer_group(group_id))
+            group = await _described(services, services.groups.find_consumer_group(group_id))
             if request.include_authorized_operations:
                 group.authorized_operations = allowed_operations(
                     services, context, Resource.GROUP, group_id
@@ -76,21 +76,24 @@ def _check_topics(services: Services, group: DescribedGroup, context: RequestCon
         require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
 
 
-def _described(services: Services, group: ConsumerGroup) -> DescribedGroup:
+async def _described(services: Services, group: ConsumerGroup) -> DescribedGroup:
     # The assignor of a group whose members name none.
     default_assignor = services.groups.consumer.settings.assignors[0]
-    return DescribedGroup(
+    described = DescribedGroup(
         error_message=None,
         group_id=group.group_id,
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor(default_assignor),
-        members=[_member(services, group, member) for member in group.members.values()],
     )
+    # All as of this step; a member may name ten thousand topics, and no member ever changes.
+    members = [(member, group.target(member.member_id)) for member in group.members.values()]
+    described.members = [_member(services, *each) async for each in services.turns.each(members)]
+    return described
 
 
-def _member(services: Services, group: ConsumerGroup, member: GroupMember) -> Member:
+def _member(services: Services, member: GroupMember, target: Target) -> Member:
     # A partition is the member's until it has confirmed the revocation.
     has = as_target(member.assigned)
     for topic_id, partitions in as_target(member.revoking).items():
@@ -105,7 +108,7 @@ def _member(services: Services, group: ConsumerGroup, member: GroupMember) -> Me
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(services, has),
-        target_assignment=_assignment(services, group.target(member.member_id)),
+        target_assignment=_assignment(services, target),
         member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 

@@ -55,6 +55,9 @@ _log = get_logger("groups")
 
 #: The default where group.consumer.assignors is empty.
 _ASSIGNORS = ("uniform",)
+#: Members of one group that are removed in one step: after a restart the sessions of all that have
+#: gone end at the same moment.
+_EXPIRED_AT_ONCE = 200
 
 
 class GroupSettings:
@@ -259,7 +262,8 @@ class ConsumerGroups:
 
     def expire(self, step: Step, group: ConsumerGroup) -> None:
         """Give up the members whose time has come."""
-        expired = step.soft.timers.expired(step.now_ms)
+        # The rest at once after this: the timer of the group is due still.
+        expired = step.soft.timers.expired(step.now_ms)[:_EXPIRED_AT_ONCE]
         for member_id, timer in expired:
             why = timer.value
             _log.info("member removed", group_id=step.group_id, member_id=member_id, why=why)
