@@ -23,7 +23,12 @@ from magnetar.testing.disk import Disk
 from magnetar.testing.faults import Fault
 from magnetar.testing.link import BrokerGone, Link
 from magnetar.testing.nodes import NodeLink
-from magnetar.testing.process import START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS, BrokerProcess
+from magnetar.testing.process import (
+    START_TIMEOUT_SECONDS,
+    STOP_TIMEOUT_SECONDS,
+    BrokerProcess,
+    Setting,
+)
 from magnetar.testing.requests import Requests
 from magnetar.testing.snapshots import Snapshot, take
 
@@ -62,7 +67,7 @@ class Broker(BrokerProcess):
     def __init__(
         self,
         data_dir: Path | str | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,

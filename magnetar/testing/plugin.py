@@ -7,13 +7,14 @@ broker. `-p no:magnetar` leaves it out.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from magnetar.testing.broker import Broker
+    from magnetar.testing.process import Setting
 
 _MARKER = (
     "magnetar(**options): the fixture kafka is a broker of this test's own, with these options of"
@@ -38,13 +39,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 @pytest.fixture(scope="session")
-def magnetar_settings() -> dict[str, str]:
+def magnetar_settings() -> Mapping[str, Setting]:
     """Return no settings for the broker that all tests share. Override it in a conftest.py."""
     return {}
 
 
 @pytest.fixture(scope="session")
-def magnetar_broker(magnetar_settings: dict[str, str]) -> Iterator[Broker]:
+def magnetar_broker(magnetar_settings: Mapping[str, Setting]) -> Iterator[Broker]:
     """Yield the broker that all tests share. Use `kafka`, which cleans up behind each test."""
     from magnetar.testing.broker import Broker
 

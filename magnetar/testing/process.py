@@ -26,6 +26,8 @@ from magnetar.testing.access import Access
 if TYPE_CHECKING:
     from magnetar.client.acls import Acl
 
+#: What a setting's value may be.
+Setting = str | int | float
 #: The form of the line is a promise of `magnetar serve`.
 _READY = re.compile(r"ready on ([^ ,]+):(\d+)")
 #: How `magnetar serve` begins a line about a setting that it does not know, or that has no effect.
@@ -45,7 +47,7 @@ class BrokerProcess:
     def __init__(
         self,
         data_dir: Path | str | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Setting] | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -56,13 +58,15 @@ class BrokerProcess:
         workers: int = 1,
         start_timeout_s: float = START_TIMEOUT_SECONDS,
     ) -> None:
-        """`settings` have Kafka's names. Port 0 takes a free port, which restarts keep.
+        """`settings` have Kafka's names, and text, numbers or booleans as values. Port 0 takes
+        a free port, which restarts keep.
 
         Without `data_dir` the data is in a temporary directory, which the end of the block deletes.
         `users` are passwords by name; clients then log in by `mechanism`. `acls` come from `allow`
         and `deny`: what none of them allows is denied. With several `workers` the broker is a
         cluster of as many nodes, on `port` and the ports after it; `kill` ends all of them.
         """
+        given = {name: _text(name, value) for name, value in (settings or {}).items()}
         # Certificates stay out of the data directory, which may be looked at and outlive them.
         files = Path(tempfile.mkdtemp(prefix="magnetar-"))
         # Runs at the end of the block, or with a broker that was used without one.
@@ -79,7 +83,7 @@ class BrokerProcess:
             files, tls, users or {}, [a for each in acls for a in each], mechanism
         )
         self._is_new = True
-        self._settings = {**self._access.broker_settings(), **(settings or {})}
+        self._settings = {**self._access.broker_settings(), **given}
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
@@ -270,6 +274,15 @@ def _free_ports(host: str, count: int) -> int:
             except (OSError, OverflowError):
                 continue  # One of them is taken, or beyond the last port.
             return port
+
+
+def _text(name: str, value: Setting) -> str:
+    """Return a setting's value as Kafka writes it. Raises TypeError for what is no value."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, Setting):
+        raise TypeError(f"the setting {name} is {value!r}: give text, a number or a boolean")
+    return str(value)
 
 
 def _escaped(value: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -82,6 +83,20 @@ def test_certificates_without_their_library_say_what_to_install(
     monkeypatch.delitem(sys.modules, "magnetar.testing.certificates", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'magnetar\[security\]'"):
         start_broker(tls=True)
+
+
+def test_numbers_and_booleans_are_values_of_settings() -> None:
+    settings = {"num.partitions": 3, "log.cleaner.min.cleanable.ratio": 0.25}
+    with start_broker(settings={**settings, "auto.create.topics.enable": True}) as broker:
+        admin = AdminClient(broker.confluent_settings())
+        shown = admin.list_topics("made-by-use", timeout=20).topics["made-by-use"]
+        assert len(shown.partitions) == 3
+
+
+@pytest.mark.parametrize("value", [None, ["PLAINTEXT"]])
+def test_what_is_no_value_is_told_with_the_settings_name(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"setting num\.partitions is .*: give text, a number"):
+        start_broker(settings={"num.partitions": value})
 
 
 def test_a_mistyped_setting_is_a_warning() -> None:
