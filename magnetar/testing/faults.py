@@ -24,8 +24,14 @@ class Fault:
     ) -> None:
         """`call` asks the broker. `wanted` are its arguments of `arm`; None is left out.
 
-        `until_ended`: of a fault that ends the broker, waits for that.
+        `until_ended`: of a fault that ends the broker, waits for that. Raises ValueError for
+        `times` and `seconds` that no request could meet.
         """
+        times, seconds = wanted.get("times"), wanted.get("seconds", 0)
+        if times is not None and times < 1:
+            raise ValueError(f"times={times}: a fault happens once at least; None is every time")
+        if seconds < 0:
+            raise ValueError(f"seconds={seconds}: a request cannot wait for less than no time")
         self._call = call
         self._until_ended = until_ended
         self._wanted = {name: value for name, value in wanted.items() if value is not None}

@@ -73,6 +73,15 @@ def test_a_fault_that_has_not_happened_is_told_at_the_end_of_its_block(broker: B
         producer.flush(20)
 
 
+def test_a_fault_that_could_not_fire_is_refused(broker: Broker) -> None:
+    for times in (0, -3):
+        with pytest.raises(ValueError, match=f"times={times}: a fault happens once at least"):
+            broker.fail(Api.PRODUCE, "NOT_LEADER_OR_FOLLOWER", times=times)
+    with pytest.raises(ValueError, match="seconds=-1: a request cannot wait"):
+        broker.delay(Api.PRODUCE, seconds=-1)
+    broker.check_faults()
+
+
 def test_faults_outlive_the_process(broker: Broker) -> None:
     topic = broker.topic()
     fault = broker.fail(Api.PRODUCE, "NOT_ENOUGH_REPLICAS", topic=topic, times=2)
