@@ -30,7 +30,7 @@ _OWN_FIELDS = frozenset({"go", "token", "seen", "answer", "again"})
 @dataclass(frozen=True)
 class Field:
     """One field of a form. `kind`: text, number, lines, check, choice, or fixed, which shows its
-    value and sends it."""
+    value, or the hint for an empty one, and sends it."""
 
     name: str
     label: str

@@ -35,6 +35,7 @@ def environment(root: str = "") -> Environment:
     found.filters |= {
         "count": count,
         "known": known,
+        "named": named,
         "duration": duration,
         "moment": moment,
         "size": size,
@@ -54,11 +55,21 @@ def render(template: str, values: Mapping[str, Any], root: str = "") -> str:
 
 
 def link(path: str, **query: object) -> str:
-    """Return an address in a cluster; a query's values that are None or empty are left out."""
+    """Return an address in a cluster; a query's values that are None or empty are left out.
+
+    An empty `id` stays: a group may have it.
+    """
     wanted = [
-        f"{name}={_quoted(str(value))}" for name, value in query.items() if value not in (None, "")
+        f"{name}={_quoted(str(value))}"
+        for name, value in query.items()
+        if value not in (None, "") or (name == "id" and value == "")
     ]
     return f"{path}?{'&'.join(wanted)}" if wanted else path
+
+
+def named(group_id: str) -> str:
+    """Return what a page calls a group: the broker allows an empty id, which cannot be seen."""
+    return group_id or "(empty)"
 
 
 #: A page has hundreds of links, to the same few names.

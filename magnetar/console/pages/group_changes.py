@@ -39,7 +39,7 @@ from magnetar.console.changes import (
     required,
     whole,
 )
-from magnetar.console.templating import link
+from magnetar.console.templating import link, named
 
 _TARGETS = [
     ("earliest", "the beginning"),
@@ -59,8 +59,15 @@ def _place(group_id: str) -> str:
     return link("/groups/one", id=group_id)
 
 
+def _group_id(given: Given) -> str:
+    """Return the group's id, which may be empty. ClientError: there is none."""
+    if "id" not in given:
+        raise ClientError("The group is missing.")
+    return given["id"]
+
+
 def _group(client: Client, given: Given) -> Group:
-    (found,) = describe_groups(client, [required(given, "id", "The group")])
+    (found,) = describe_groups(client, [_group_id(given)])
     return found
 
 
@@ -68,15 +75,15 @@ def _group(client: Client, given: Given) -> Group:
 
 
 def _reset_form(client: Client, given: Given) -> Form:
-    group_id = required(given, "id", "The group")
+    group_id = _group_id(given)
     committed = committed_offsets(client, group_id)
     topics = [(name, name) for name in sorted({topic for topic, _ in committed})]
     return Form(
         "Move offsets",
         _place(group_id),
-        group_id,
+        named(group_id),
         [
-            Field("id", "Group", "fixed", group_id),
+            Field("id", "Group", "fixed", group_id, hint=named(group_id)),
             Field("topic", "Topic", "choice", choices=[(_ALL, "all that it has read"), *topics]),
             Field("other", "Another topic", hint="One that the group has not read yet."),
             Field("partition", "Partition", "number", hint="Empty: all of the topic's."),
@@ -90,20 +97,20 @@ def _reset_form(client: Client, given: Given) -> Form:
 
 
 def _reset(client: Client, given: Given) -> Plan:
-    group_id = required(given, "id", "The group")
+    group_id = _group_id(given)
     if warning := _members(client, group_id):
         raise ClientError(warning)
     moves = _moves(client, group_id, given)
     if not moves:
-        raise ClientError(f"{group_id} has committed no offset: name a topic.")
+        raise ClientError(f"{named(group_id)} has committed no offset: name a topic.")
     changed = [each for each in moves if each.planned != each.committed]
     if not changed:
         raise ClientError("Every offset is there already: nothing would move.")
     return Plan(
-        title=f"Move the offsets of {group_id}?",
+        title=f"Move the offsets of {named(group_id)}?",
         button=f"Move {many(len(changed), 'offset')}",
         deed=lambda asked, _: commit_moves(asked, group_id, changed),
-        done=f"The offsets of {group_id} are moved.",
+        done=f"The offsets of {named(group_id)} are moved.",
         back=_place(group_id),
         effects=_reset_effects(changed),
         heads=("Partition", "Now", "Will be", "Difference"),
@@ -142,7 +149,7 @@ def _members(client: Client, group_id: str) -> str:
     if not group.members:
         return ""
     return (
-        f"{group_id} has {many(len(group.members), 'member')}, which would commit offsets of"
+        f"{named(group_id)} has {many(len(group.members), 'member')}, which would commit offsets of"
         " their own over these. Stop them first."
     )
 
@@ -206,22 +213,22 @@ def _exact_moves(client: Client, group_id: str, text: str) -> list[Move]:
 
 
 def _delete_offsets(client: Client, given: Given) -> Plan:
-    group_id = required(given, "id", "The group")
+    group_id = _group_id(given)
     topic = required(given, "topic", "The topic")
     committed = committed_offsets(client, group_id)
     places = sorted(place for place in committed if place[0] == topic)
     if not places:
-        raise ClientError(f"{group_id} has no offsets in {topic} (any more).")
+        raise ClientError(f"{named(group_id)} has no offsets in {topic} (any more).")
 
     def delete(asked: Client, _: str) -> None:
         for place, code in delete_offsets(asked, group_id, places).items():
             check(code, f"{place[0]}-{place[1]}")
 
     return Plan(
-        title=f"Delete the offsets of {group_id} in {topic}?",
+        title=f"Delete the offsets of {named(group_id)} in {topic}?",
         button=f"Delete {many(len(places), 'offset')}",
         deed=delete,
-        done=f"{group_id} has no offsets in {topic} any more.",
+        done=f"{named(group_id)} has no offsets in {topic} any more.",
         back=_place(group_id),
         effects=[
             "A member that reads the topic later begins where its auto.offset.reset says.",
@@ -242,8 +249,8 @@ def _delete(client: Client, given: Given) -> Plan:
     group_id = group.group_id
     if group.members:
         raise ClientError(
-            f"{group_id} has {many(len(group.members), 'member')}. Stop them first: the cluster"
-            " deletes no group that has members."
+            f"{named(group_id)} has {many(len(group.members), 'member')}. Stop them first: the"
+            " cluster deletes no group that has members."
         )
     committed = committed_offsets(client, group_id)
 
@@ -256,10 +263,10 @@ def _delete(client: Client, given: Given) -> Plan:
     if not committed:
         effects = ["It has committed no offsets."]
     return Plan(
-        title=f"Delete group {group_id}?",
+        title=f"Delete group {named(group_id)}?",
         button="Delete the group",
         deed=delete,
-        done=f"Group {group_id} is deleted.",
+        done=f"Group {named(group_id)} is deleted.",
         back=_place(group_id),
         after="/groups",
         effects=[*effects, "A member that starts later begins where its auto.offset.reset says."],
@@ -276,11 +283,11 @@ def _remove_member(client: Client, given: Given) -> Plan:
     member_id = required(given, "member", "The member")
     member = next((each for each in group.members if each.member_id == member_id), None)
     if member is None:
-        raise ClientError(f"{group.group_id} has no member {member_id} (any more).")
+        raise ClientError(f"{named(group.group_id)} has no member {member_id} (any more).")
     if group.kind != "classic":
         raise ClientError(
-            f"{group.group_id} is a {group.kind} group: by its protocol only a member's own client"
-            " can take it out. Stop that client."
+            f"{named(group.group_id)} is a {group.kind} group: by its protocol only a member's"
+            " own client can take it out. Stop that client."
         )
     effects = [
         "The group shares its partitions out among the other members.",

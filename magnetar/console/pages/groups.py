@@ -20,6 +20,7 @@ from magnetar.client.standstill import explained, findings, second_look
 from magnetar.client.true_lag import Counted, TrueLag
 from magnetar.console.lag_history import Sample
 from magnetar.console.screens import NotFound, Screen, Visit
+from magnetar.console.templating import named
 
 GROUPS_MAX = 200
 MEMBERS_MAX = 100
@@ -123,8 +124,8 @@ def overview(visit: Visit) -> Screen:
 
 def one(visit: Visit) -> Screen:
     """One group: lag over time, partitions, members, and what keeps it."""
-    group_id = visit.query.get("id", "")
-    if not group_id:
+    group_id = visit.query.get("id")
+    if group_id is None:
         raise NotFound("No group is named.")
 
     def ask(client: Client) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def one(visit: Visit) -> Screen:
         "chart": chart(visit.access.history.of(group_id)),
         "problem": visit.access.history.problem,
     }
-    return Screen("group.html", values, group_id, is_live=True)
+    return Screen("group.html", values, named(group_id), is_live=True)
 
 
 def lag_of(

@@ -123,6 +123,22 @@ def test_offsets_move_as_shown_though_the_end_moved_on_meanwhile() -> None:
     assert world.groups["shop"].committed["orders", 0] == end
 
 
+def test_a_group_without_a_name_is_seen_reached_and_changed() -> None:
+    world = world_with_group(1)
+    world.groups[""] = world.groups.pop("shop")
+    world.groups[""].state, world.groups[""].members = "Empty", []
+    browser = Browser(world)
+    assert '<a href="/groups/one?id=" class="id">(empty)</a>' in browser.text("/groups")
+    page = browser.text("/groups/one", id="")
+    assert '<h1 class="id">(empty)</h1>' in page and "/groups/delete?id=" in page
+    assert browser.get("/groups/one").status_code == 404
+    assert "(empty)</span>" in browser.text("/groups/reset", id="")
+    page = planned(browser, "/groups/reset", id="", to="earliest")
+    assert confirmed(browser, "/groups/reset", page).status_code == 200
+    assert world.groups[""].committed["orders", 0] == 0
+    assert "Delete group (empty)?" in browser.text("/groups/delete", id="")
+
+
 def test_offsets_that_others_moved_meanwhile_are_shown_again_before_they_are_moved() -> None:
     world = world_with_group(2)
     world.groups["shop"].state, world.groups["shop"].members = "Empty", []
