@@ -7,6 +7,7 @@ in the command; 130 interrupted.
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import re
@@ -64,6 +65,14 @@ class Commands(click.Group):
         kwargs.setdefault("no_args_is_help", False)
         super().__init__(*args, **kwargs)
         self.places = dict(places or {})
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        open_streams()
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as failure:
+            # click prints help outside of `reports_errors`.
+            fail_by(failure)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.commands, *self.places]
@@ -230,10 +239,7 @@ def reports_errors(command: Command) -> Command:
             # The reader of the output has enough, as `head` has. click ends the command quietly.
             raise
         except OSError as failure:
-            forget_output()
-            # An error without a file is about a standard stream.
-            named = failure.filename is not None
-            fail(plain(failure) if named else f"standard input or output: {failure.strerror}")
+            fail_by(failure)
         except Refused as failure:
             fail(explained(failure), failure.code.name)
         except ClientError as failure:
@@ -255,6 +261,14 @@ def fail(message: str, code: str | None = None) -> NoReturn:
 
         print(f"magnetar: error: {printable(message)}", file=sys.stderr)
     raise SystemExit(EXIT_FAILURE) from None
+
+
+def fail_by(failure: OSError) -> NoReturn:
+    """Print an error of a file or a standard stream, and exit with code 1."""
+    forget_output()
+    # An error without a file is about a standard stream.
+    named = failure.filename is not None
+    fail(plain(failure) if named else f"standard input or output: {failure.strerror}")
 
 
 def explained(failure: Exception) -> str:
@@ -281,6 +295,17 @@ def sentence(failure: Exception) -> str:
     """Return the failure's message as a sentence, so that another one can follow."""
     message = str(failure)
     return message if message.endswith((".", "?")) else f"{message}."
+
+
+def open_streams() -> None:
+    """Put /dev/null in the place of standard streams that are closed; escape what stdout lacks."""
+    # In the order of their descriptors: each gets the lowest that is free, its own.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  # kept open
+            setattr(sys, name, stream)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def forget_output() -> None:

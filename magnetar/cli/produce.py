@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,8 +132,10 @@ def produce(
     form = LineFormat(
         delimiter=delimiter,
         key_delimiter=key_delimiter,
-        key=None if key is None else key.encode(),
-        headers=[(name, value.encode()) for name, value in parse_settings(headers, "-H").items()],
+        key=None if key is None else os.fsencode(key),
+        headers=[
+            (name, os.fsencode(value)) for name, value in parse_settings(headers, "-H").items()
+        ],
         empty_is_null=empty_is_null,
         is_json=from_json,
     )
