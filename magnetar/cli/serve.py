@@ -19,6 +19,7 @@ from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
 from magnetar.cli.commands import forget_output, plain
 from magnetar.cli.notify import READY, STOPPING, notify
+from magnetar.cli.supervisor import ONE_SIGNAL_S
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
 from magnetar.config.listeners import Listener, parse_address, unguarded
@@ -431,13 +432,17 @@ def _say(line: str) -> None:
 def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     """Return an event that the first SIGTERM or SIGINT sets. A second one ends the process."""
     stop = asyncio.Event()
+    first_s = loop.time()
 
     def on_signal() -> None:
-        if stop.is_set():
+        nonlocal first_s
+        if not stop.is_set():
+            first_s = loop.time()
+            stop.set()
+        elif loop.time() - first_s >= ONE_SIGNAL_S:
             print("magnetar: stopped at once", file=sys.stderr, flush=True)
             # Without cleaning up: a stop that hangs must not be able to hold the process.
             os._exit(EXIT_FORCED)
-        stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)

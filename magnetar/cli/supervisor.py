@@ -10,6 +10,7 @@ loses nothing that was acknowledged. If the supervisor itself is killed, its nod
 from __future__ import annotations
 
 import gc
+import math
 import os
 import selectors
 import signal
@@ -33,6 +34,9 @@ _BACK_OFF_S = (0.05, 5.0)
 #: How long a stop takes before the nodes that still run are told of, and before they are killed.
 #: A node hands over for 30 s at most, and service managers kill all processes after 60 s.
 _STOP_S = (10.0, 50.0)
+#: A second signal so soon is the first one again: GNU timeout sends it to the process, and then to
+#: the process's whole group.
+ONE_SIGNAL_S = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -94,6 +98,8 @@ class Supervisor:
         self._wake_read, self._wake_write = os.pipe()
         self._stop_s = stop_s
         self._is_stopping = False
+        #: When the first signal came.
+        self._signalled_s = -math.inf
         #: What a stop does about nodes that still run, each with its time.
         self._overdue: list[tuple[float, Callable[[], None]]] = []
         self._was_ready = False
@@ -137,10 +143,14 @@ class Supervisor:
         for number in numbers:
             if number not in _SIGNALS:
                 continue  # A child has ended: `_reap` finds it.
+            now_s = time.monotonic()
+            if now_s - self._signalled_s < ONE_SIGNAL_S:
+                continue
             if self._is_stopping:
                 print("magnetar: stopped at once", file=sys.stderr, flush=True)
                 self._kill_all()
                 os._exit(EXIT_FORCED)
+            self._signalled_s = now_s
             self._stop(0)
 
     def _on_told(self, worker: _Worker) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.cli.supervisor import ONE_SIGNAL_S
+
 Start = Callable[[str], "subprocess.Popen[str]"]
 
 #: Two nodes that do as `BODY` says. Each writes its number and process id.
@@ -27,7 +29,7 @@ def ready():
     print("ready", flush=True)
 
 bodies = {number: lambda ties, number=number: body(number, ties) for number in (1, 2)}
-sys.exit(Supervisor(bodies, ready, (0.5, 1.5)).run())
+sys.exit(Supervisor(bodies, ready, (1.5, 2.5)).run())
 """
 SERVES = "ties.tell_ready(); stops = ties.is_stop(); os.write(1, b'stopped\\n'); return 0"
 HANGS = "ties.tell_ready(); ties.is_stop(); time.sleep(60)"
@@ -131,11 +133,21 @@ def test_a_mistake_in_settings_ends_all_later_too(start: Start, tmp_path: Path) 
     assert process.returncode == 2
 
 
+def test_two_signals_at_the_same_moment_are_a_clean_stop(start: Start) -> None:
+    process = start(SERVES)
+    until_ready(process)
+    # Stopped, it takes both signals at the same time when it goes on.
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+        process.send_signal(number)
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output, errors) == (0, "stopped\nstopped\n", "")
+
+
 def test_a_second_signal_ends_all_at_once(start: Start) -> None:
     process = start(HANGS)
     pids = until_ready(process)
     process.terminate()
-    time.sleep(0.1)  # The first signal arrives before the second.
+    time.sleep(ONE_SIGNAL_S + 0.1)  # The first signal arrives before the second.
     process.terminate()
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (130, "magnetar: stopped at once\n")
