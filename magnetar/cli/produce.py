@@ -133,9 +133,7 @@ def produce(
         delimiter=delimiter,
         key_delimiter=key_delimiter,
         key=None if key is None else os.fsencode(key),
-        headers=[
-            (name, os.fsencode(value)) for name, value in parse_settings(headers, "-H").items()
-        ],
+        headers=_headers(headers),
         empty_is_null=empty_is_null,
         is_json=from_json,
     )
@@ -163,6 +161,17 @@ def produce(
     # Silent in scripts, as `cp` is: the exit code says that all is acknowledged.
     elif sys.stderr.isatty():
         print(f"{count(producer.acknowledged)} records written to {topic}", file=sys.stderr)
+
+
+def _headers(texts: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """Return the headers of options -H. A value may be any bytes, a name is UTF-8."""
+    found = parse_settings(texts, "-H")
+    for name in found:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise click.BadParameter(f"{name!r} is not UTF-8.", param_hint="-H") from None
+    return [(name, os.fsencode(value)) for name, value in found.items()]
 
 
 def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> None:

@@ -62,6 +62,8 @@ def test_keys_and_headers_are_the_bytes_that_were_typed(broker: Broker) -> None:
     typed: list[str | bytes] = ["-k", b"a\xffb", "-H", b"h=\xfe"]
     ended = run("", "produce", topic, *typed, "-b", broker.bootstrap_servers, stdin="x\n")
     assert ended.returncode == 0, ended.stderr
+    ended = run("", "produce", topic, "-H", b"\xfe=h", "-b", broker.bootstrap_servers)
+    assert ended.returncode == 2 and "is not UTF-8" in ended.stderr
     (record,) = broker.records(topic)
     assert (record.key, record.headers) == (b"a\xffb", (("h", b"\xfe"),))
 
