@@ -17,4 +17,9 @@ def parse_address(text: str) -> tuple[str, int]:
         raise ValueError(f"{text} needs brackets around its IPv6 address")
     if not colon or not port.isdigit() or int(port) > PORT_MAX:
         raise ValueError(f"{text} is not host:port with a port of 0 to {PORT_MAX}")
+    try:
+        # As the resolver does it: a part of a name is neither empty nor longer than 63 characters.
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{text} is not host:port: there is no host {host}") from None
     return host, int(port)

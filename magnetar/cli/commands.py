@@ -134,6 +134,9 @@ class _Duration(click.ParamType[int]):
 
     name = "duration"
 
+    def __init__(self, *, is_positive: bool = False) -> None:
+        self._is_positive = is_positive
+
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> int:
@@ -143,6 +146,8 @@ class _Duration(click.ParamType[int]):
         found = duration_ms(str(value))
         if found is None:
             self.fail(f"{value!r} is no duration: write 500ms, 30s, 15m, 2h or 1d.", param, context)
+        if self._is_positive and not found:
+            self.fail(f"{value!r} is no time at all.", param, context)
         return found
 
 
@@ -166,6 +171,7 @@ class _Delimiter(click.ParamType[bytes]):
 
 
 DURATION = _Duration()
+SOME_TIME = _Duration(is_positive=True)
 DELIMITER = _Delimiter()
 json_output = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 never_asks = click.option(
@@ -408,7 +414,7 @@ _HOW_TO_CONNECT = (
     click.option(
         "--timeout",
         "timeout_ms",
-        type=DURATION,
+        type=SOME_TIME,
         default="10s",
         show_default=True,
         help="How long to wait for each answer.",

@@ -55,7 +55,8 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
     "-o",
     metavar="WHERE",
     help="Where to begin: beginning, end, 17, -5 (the last five of each partition), -5m (since five"
-    " minutes ago), s@TIME.  [default: beginning, or the offsets of --group]",
+    " minutes ago), s@TIME. With --group only where the group has committed nothing.  [default:"
+    " beginning]",
 )
 @click.option(
     "--until",

@@ -129,7 +129,8 @@ def _print(outcome: Outcome, data_dir: Path, dry_run: bool) -> None:
         ]
         print(table(("topic", "partitions", "own settings"), rows))
     done = "would be imported" if dry_run else "imported"
-    print(f"{len(plan.topics)} topics, {size(outcome.size_bytes)} {done}", end="")
+    topics = "1 topic" if len(plan.topics) == 1 else f"{len(plan.topics)} topics"
+    print(f"{topics}, {size(outcome.size_bytes)} {done}", end="")
     print("" if dry_run else f"; next: magnetar serve --data-dir {data_dir}")
 
 

@@ -100,6 +100,8 @@ def run(flags: Flags, compose: Callable[..., Broker] | None = None) -> int:
             raise ConfigError(
                 "--objects needs --storage: a bucket has the older batches of a cluster"
             )
+        if config.view(ClusterConfig).cluster_allow_async_storage:
+            raise ConfigError("--allow-async-storage is about the database that --storage names")
         if (count := _worker_count(flags.workers)) > 1:
             return _serve_nodes(config, count, compose)
         return _run(lambda: _serve(config, compose))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.commands import DURATION, EXIT_INTERRUPTED, Connect, asks_brokers
+from magnetar.cli.commands import EXIT_INTERRUPTED, SOME_TIME, Connect, asks_brokers
 from magnetar.cli.readable import count, duration, table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _ROWS, _ROWS_MIN = 20, 3
     "--interval",
     "interval_ms",
     metavar="DURATION",
-    type=DURATION,
+    type=SOME_TIME,
     default="2s",
     show_default=True,
     help="The time between two looks.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -48,6 +48,15 @@ class Choice:
         if any(fnmatchcase(topic, pattern) for pattern in self.except_):
             return False
         return not self.only or any(fnmatchcase(topic, pattern) for pattern in self.only)
+
+    def without_match(self, topics: Iterable[str]) -> list[str]:
+        """Return the patterns of --only that match none of the topics: they are mistyped."""
+        names = [*topics]
+        return [
+            pattern
+            for pattern in self.only
+            if not any(fnmatchcase(name, pattern) for name in names)
+        ]
 
 
 @dataclass
@@ -128,6 +137,8 @@ def make_plan(
 
     Reads all of the logs. ImportRefused names every topic that cannot be imported, and why.
     """
+    if missing := choice.without_match(source.topics):
+        raise ImportRefused(f"nothing was imported: there is no topic {', '.join(missing)}")
     plan = Plan([], source.cluster_id, source.is_clean, 0, -1, {}, {})
     refused: list[str] = []
     for name, found in sorted(source.topics.items()):

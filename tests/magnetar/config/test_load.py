@@ -256,7 +256,9 @@ def test_addresses(text: str, expected: tuple[str, int]) -> None:
     assert parse_address(text, "test") == expected
 
 
-@pytest.mark.parametrize("text", ["host", "host:", "host:x", "host:70000", "::1:9092"])
+@pytest.mark.parametrize(
+    "text", ["host", "host:", "host:x", "host:70000", "::1:9092", "a..b:1", ".a:1", f"{'a' * 70}:1"]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_address(text, "test")

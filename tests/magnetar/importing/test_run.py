@@ -329,6 +329,12 @@ def test_a_log_that_a_crash_tore_makes_no_clean_stop_whenever_power_goes(
     assert ("sync", target) in done[marker_gone:plan_gone]
 
 
+def test_a_topic_of_only_that_is_not_there_is_told(source: Path, tmp_path: Path) -> None:
+    ended = run(source, "--data-dir", tmp_path / "data", "--only", "order*", "--only", "nosuch")
+    assert ended.exit_code == 1
+    assert "there is no topic nosuch" in ended.stderr
+
+
 def test_another_topic_of_that_name_is_refused(source: Path, tmp_path: Path) -> None:
     assert run(source, "--data-dir", tmp_path / "data").exit_code == 0
     for index in range(2):
