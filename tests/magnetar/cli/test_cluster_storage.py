@@ -78,3 +78,11 @@ def test_what_is_no_url_of_a_database_is_a_mistake_of_the_command(url: str) -> N
     told = cluster("status", "--storage", url)
     assert told.exit_code == 2
     assert "write postgresql://USER@HOST:PORT/DATABASE" in told.stderr
+
+
+@pytest.mark.parametrize("option", ["--allow-async-storage", "--objects=s3://bucket/prefix"])
+def test_what_is_about_a_database_needs_one(option: str, tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["serve", "--data-dir", str(tmp_path / "data"), option])
+    assert told.exit_code == 2
+    assert "--storage" in told.stderr
+    assert not [*tmp_path.iterdir()]
