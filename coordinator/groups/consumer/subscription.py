@@ -93,16 +93,16 @@ def subscribe(
         draft.add([subscription_record(draft.group.group_id, said)])
     names_changed = said.topic_names != before.topic_names
     regex_changed = said.topic_regex != before.topic_regex
+    changed = names_changed or regex_changed
     # Before the expression is forgotten that the member alone had: it has read by that.
-    had_read = draft.group.names_of(before)
+    had_read = bool(changed and draft.group.names_of(before))
     if regex_changed:
         draft.add(unused_regexes(draft.group))
-    changed = names_changed or regex_changed
     # The hash costs O(topics read): only where it may have changed.
     if changed or topics_seen != topics.version:
         # As in Kafka: a pattern that matches nothing yet changes nothing for the group.
-        reads = draft.group.names_of(said) or had_read
-        draft.add(next_epoch(draft.group, topics, changed=changed and bool(reads)))
+        reads = had_read or bool(draft.group.names_of(said))
+        draft.add(next_epoch(draft.group, topics, changed=changed and reads))
     return changed
 
 
