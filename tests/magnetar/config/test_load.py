@@ -250,6 +250,8 @@ def test_topic_settings_are_checked(configs: dict[str, str | None], reason: str)
         (":0", ("", 0)),
         ("[::1]:9092", ("::1", 9092)),
         ("host.example:1", ("host.example", 1)),
+        ("my_host.example.:1", ("my_host.example.", 1)),
+        ("grüße.example:1", ("grüße.example", 1)),
     ],
 )
 def test_addresses(text: str, expected: tuple[str, int]) -> None:
@@ -257,7 +259,18 @@ def test_addresses(text: str, expected: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["host", "host:", "host:x", "host:70000", "::1:9092", "a..b:1", ".a:1", f"{'a' * 70}:1"]
+    "text",
+    [
+        "host",
+        "host:",
+        "host:x",
+        "host:70000",
+        "::1:9092",
+        "a..b:1",
+        ".a:1",
+        f"{'a' * 70}:1",
+        "ä..b:1",
+    ],
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
