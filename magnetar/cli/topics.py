@@ -7,7 +7,8 @@ command imports that module only when it runs, so that `--help` stays fast.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,6 +18,8 @@ from magnetar.cli.commands import (
     asks_brokers,
     complete_topics,
     confirm,
+    explained,
+    fail,
     json_output,
     never_asks,
     parse_settings,
@@ -26,6 +29,7 @@ from magnetar.cli.commands import (
 from magnetar.cli.readable import ABSENT, fields, known, size, table
 
 if TYPE_CHECKING:
+    from magnetar.client import Refused
     from magnetar.client.topics import Topic
 
 #: Sent to let the broker choose by its own defaults (KIP-464).
@@ -80,27 +84,36 @@ def create_command(
     magnetar topics create orders --partitions 4 --config retention.ms=86400000
     """
     settings = parse_settings(configs, "--config")
+    from magnetar.client import Refused
     from magnetar.client.topics import create_topic
 
-    outcomes = []
+    outcomes: list[dict[str, Any]] = []
+    refusals = []
     with connect() as client:
         # One request per topic: a created topic is printed at once, and an error names its topic.
         for name in names:
-            created = create_topic(
-                client,
-                name,
-                partitions=partitions or _BROKERS_DEFAULT,
-                replication_factor=replication_factor or _BROKERS_DEFAULT,
-                configs=settings,
-                if_not_exists=if_not_exists,
-                validate_only=dry_run,
-            )
-            outcomes.append({"topic": name, "created": created and not dry_run})
+            try:
+                created = create_topic(
+                    client,
+                    name,
+                    partitions=partitions or _BROKERS_DEFAULT,
+                    replication_factor=replication_factor or _BROKERS_DEFAULT,
+                    configs=settings,
+                    if_not_exists=if_not_exists,
+                    validate_only=dry_run,
+                )
+            except Refused as refusal:
+                refusals.append(refusal)
+                outcomes.append({"topic": name, "created": False, "error": refusal.code.name})
+                continue
+            outcomes.append({"topic": name, "created": created and not dry_run, "error": None})
             if not as_json:
                 done = "could be created" if dry_run else "created"
                 print(f"{name}: {done if created else 'exists already'}")
     if as_json:
         print_json(outcomes)
+    if refusals:
+        _tell_refusals([each["topic"] for each in outcomes if each["created"]], refusals)
 
 
 @topics.command("list")
@@ -234,6 +247,14 @@ def delete_command(
         return print_json({"topic": name, "deleted": name in deleted} for name in names)
     for name in names:
         print(f"{name}: {'deleted' if name in deleted else 'not there'}")
+
+
+def _tell_refusals(created: Sequence[str], refusals: Sequence[Refused]) -> NoReturn:
+    """End the command with an error that names the created topics and why others are not."""
+    *earlier, last = refusals
+    # The advice of one is enough: topics of one command are mostly refused for one reason.
+    refused = "; ".join([*map(str, earlier), explained(last)])
+    fail(f"created {', '.join(created)}, but not {refused}" if created else refused, last.code.name)
 
 
 def _described(topic: Topic) -> str:
