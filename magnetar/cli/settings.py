@@ -24,7 +24,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from magnetar.client import Client, ClientError
-from magnetar.client.cluster import DEFAULT_BOOTSTRAP
+from magnetar.client.cluster import DEFAULT_BOOTSTRAP, parse_addresses
 from magnetar.client.security import (
     BadSettings,
     parse_security,
@@ -34,6 +34,7 @@ from magnetar.client.security import (
 
 CLIENT_ID = "magnetar-cli"
 SERVERS = "bootstrap.servers"
+_SERVERS_VARIABLE = "MAGNETAR_BOOTSTRAP"
 #: The shell waits for completions while a person types.
 _COMPLETION_TIMEOUT_S = 1.5
 
@@ -72,7 +73,10 @@ def connect(
 def resolve(
     bootstrap: str | None, command_config: Path | None, profile: str | None
 ) -> tuple[str, dict[str, str]]:
-    """Return the brokers to begin with, and the settings of file and profile. BadSettings."""
+    """Return the brokers to begin with, and the settings of file and profile.
+
+    ClientError: these settings, or MAGNETAR_BOOTSTRAP where it counts, have a mistake.
+    """
     settings = {} if command_config is None else read_properties(command_config)
     if profile is not None:
         profiles = read_profiles()
@@ -81,8 +85,11 @@ def resolve(
             raise BadSettings(f"{profiles_path()} has no profile {profile!r}. {known}")
         settings |= profiles[profile]
     settings = with_providers(settings)
-    environment = os.environ.get("MAGNETAR_BOOTSTRAP")
-    return bootstrap or settings.get(SERVERS) or environment or DEFAULT_BOOTSTRAP, settings
+    servers = bootstrap or settings.get(SERVERS)
+    if not servers and (servers := os.environ.get(_SERVERS_VARIABLE)):
+        # For its mistakes only: the message then names the variable.
+        parse_addresses(servers, _SERVERS_VARIABLE)
+    return servers or DEFAULT_BOOTSTRAP, settings
 
 
 def complete(

@@ -294,12 +294,15 @@ class Client:
         self._addresses = {each.node_id: (each.host, each.port) for each in response.brokers}
 
 
-def parse_addresses(text: str) -> list[Address]:
-    """Return the addresses in `host:port[,host:port...]`. ClientError: one is not host:port."""
+def parse_addresses(text: str, place: str = "bootstrap servers") -> list[Address]:
+    """Return the addresses in `host:port[,host:port...]`.
+
+    ClientError, which names `place`: one is not host:port.
+    """
     try:
         addresses = [parse_address(part.strip()) for part in text.split(",")]
     except ValueError as mistake:
-        raise ClientError(f"bootstrap servers: {mistake}") from None
+        raise ClientError(f"{place}: {mistake}") from None
     return [(host or "127.0.0.1", port) for host, port in addresses]
 
 

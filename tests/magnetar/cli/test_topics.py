@@ -52,3 +52,10 @@ def test_a_dry_run_goes_on_after_a_refused_topic(broker: BrokerProcess) -> None:
     checked = topics(broker, "create", "b", "a", "--dry-run")
     assert (checked.exit_code, checked.stdout) == (1, "a: could be created\n")
     assert checked.stderr.startswith("magnetar: error: topic b: TOPIC_ALREADY_EXISTS (")
+
+
+def test_a_mistake_in_the_variable_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAGNETAR_BOOTSTRAP", "zzz")
+    listed = CliRunner().invoke(main, ["topics", "list"])
+    assert listed.exit_code == 1
+    assert listed.stderr.startswith("magnetar: error: MAGNETAR_BOOTSTRAP: zzz is not host:port ")
