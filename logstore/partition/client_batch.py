@@ -46,7 +46,7 @@ class Effort(NamedTuple):
 
 #: About two milliseconds, on one core of 2020.
 QUICK = Effort(1 << 14, 1 << 14, 64 * 1024, 512 * 1024, 32 * 1024)
-#: About a tenth of a second: for all that ordinary clients send.
+#: About a tenth of a second, half a second at most: for what ordinary clients send.
 ORDINARY = Effort(INT32_MAX, 1 << 20, INT32_MAX, 32 << 20, 32 << 20)
 #: Whatever a client may send: seconds, for a few hundred bytes of a million headers.
 WHOLE = Effort(INT32_MAX, STEPS_MAX, INT32_MAX, DECOMPRESSED_BYTES_MAX, INT32_MAX)

@@ -27,6 +27,7 @@ class GroupTimers:
         self._clock = clock
         self._expire = expire
         self._deadlines = Deadlines()
+        self._is_expiring = False
         # In a task, so that a failure ends the broker like that of any other work.
         self._alarm = Alarm(lambda: tasks.spawn(self.expire_due()))
 
@@ -41,15 +42,22 @@ class GroupTimers:
         """
         if due_ms is not None:
             self._deadlines.schedule(group_id, due_ms)
-            self._alarm.set(due_ms, now_ms)
+            # What is due already is found by `expire_due`: another one beside it would do twice as
+            # much in each turn.
+            if not self._is_expiring:
+                self._alarm.set(due_ms, now_ms)
 
     async def expire_due(self) -> None:
         """Look at every group whose deadline may have come."""
         now_ms = self._clock.steady_ms()
-        while due := self._deadlines.take_due(now_ms, _SLICE):
-            # Read in each turn: the time that the other members have to join begins now.
-            turn_ms = self._clock.steady_ms()
-            for group_id in due:
-                self._expire(group_id, turn_ms)
-            await asyncio.sleep(0)
+        self._is_expiring = True
+        try:
+            while due := self._deadlines.take_due(now_ms, _SLICE):
+                # Read in each turn: the time that the other members have to join begins now.
+                turn_ms = self._clock.steady_ms()
+                for group_id in due:
+                    self._expire(group_id, turn_ms)
+                await asyncio.sleep(0)
+        finally:
+            self._is_expiring = False
         self._alarm.set(self._deadlines.next_ms(), self._clock.steady_ms())

@@ -47,3 +47,26 @@ async def test_each_turn_has_a_time_of_its_own() -> None:
         clock.passed_ms += 1_000
     timers.cancel()
     assert late_ms == [0] * 100 and not failures
+
+
+async def test_a_group_that_is_due_again_at_once_is_looked_at_once_a_turn() -> None:
+    """Of a large group some members are removed at each look."""
+    clock, failures = HeldClock(), list[BaseException]()
+    looks: list[str] = []
+
+    def expire(group_id: str, now_ms: int) -> None:
+        looks.append(group_id)
+        if len(looks) < 300:
+            timers.watch(group_id, now_ms, now_ms)
+
+    timers = GroupTimers(clock, Tasks(failures.append), expire)
+    timers.watch("large", clock.steady_ms() + 1_000, clock.steady_ms())
+    clock.passed_ms += 1_000
+    timers.cancel()  # The alarm has rung.
+    expiring = asyncio.create_task(timers.expire_due())
+    while not expiring.done():
+        before = len(looks)
+        await asyncio.sleep(0)
+        assert len(looks) <= before + 1
+    timers.cancel()
+    assert len(looks) == 300 and not failures
