@@ -7,8 +7,9 @@ The response lists the states of the filter that do not exist, beside the ids th
 find. A child that has voted (docs/joint_transactions.md) is found by `Voted` and by `Ongoing`; its
 state is shown as `Ongoing`, since clients refuse states that Kafka does not have.  KIP-664.
 
-As in Kafka, ids that the client may not describe are left out. A tagged field says so: whoever
-looks for transactions that no coordinator knows must not take a hidden one for such.
+The response leaves out the ids that the client may not describe, as Kafka's does. A tagged field of
+magnetar's own says that some are left out. Tools that look for hanging transactions need it: they
+would take a hidden transaction for one that no coordinator knows.
 """
 
 from __future__ import annotations

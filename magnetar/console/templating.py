@@ -62,7 +62,7 @@ def link(path: str, **query: object) -> str:
     wanted = [
         f"{name}={_quoted(str(value))}"
         for name, value in query.items()
-        if value not in (None, "") or (name == "id" and value == "")
+        if value is not None and (value != "" or name == "id")
     ]
     return f"{path}?{'&'.join(wanted)}" if wanted else path
 

@@ -145,7 +145,7 @@ asyncio.run(serve())
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         process.terminate()
         assert process.stdout.readline() == "stops\n"
-        time.sleep(ONE_SIGNAL_S)
+        time.sleep(ONE_SIGNAL_S)  # A signal that comes sooner counts as the first one.
         process.terminate()
         _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (130, "magnetar: stopped at once\n")

@@ -147,7 +147,7 @@ def test_a_second_signal_ends_all_at_once(start: Start) -> None:
     process = start(HANGS)
     pids = until_ready(process)
     process.terminate()
-    time.sleep(ONE_SIGNAL_S + 0.1)  # The first signal arrives before the second.
+    time.sleep(ONE_SIGNAL_S + 0.1)  # A signal that comes sooner counts as the first one.
     process.terminate()
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (130, "magnetar: stopped at once\n")
