@@ -126,9 +126,14 @@ class Leadership:
         return [Led(topic.id, log.partition) for topic in self._topics.all() for log in topic.local]
 
     async def _perform(self, moves: Iterable[Move]) -> int:
-        shards_of = {topic.id for topic in self._topics.all() if topic.name in INTERNAL}
+        shards = {
+            Led(topic.id, log.partition): log.size_bytes
+            for topic in self._topics.all()
+            if topic.name in INTERNAL
+            for log in topic.local
+        }
         count = 0
-        for step in in_steps(moves, shards_of):
+        for step in in_steps(moves, shards):
             await self._hand_over.perform(step, self._changes.tell_changes)
             count += len(step)
         if count:

@@ -31,7 +31,9 @@ from magnetar.storage.replicas import Replicas, heir
 STEP_PARTITIONS = 64
 #: Of the coordinators' topics fewer: the next leader reads each from its beginning.
 STEP_SHARDS = 4
-#: But no more steps than so many: each waits for the catalog, and for all nodes.
+#: And none after so many bytes of them, which are read in about 15 ms.
+STEP_BYTES = 512 << 10
+#: But no more steps than so many for either reason: each waits for the catalog, and for all nodes.
 STEPS_OF_SHARDS_MAX = 32
 
 
@@ -102,20 +104,35 @@ def excess(
     return moves
 
 
-def in_steps(moves: Iterable[Move], shards_of: Collection[UUID]) -> Iterator[Sequence[Move]]:
+def in_steps(moves: Iterable[Move], shards: Mapping[Led, int]) -> Iterator[Sequence[Move]]:
     """Yield the moves in steps: those of the coordinators' topics first, then all others.
 
-    `shards_of`: the ids of the coordinators' topics. Groups and transactions stand still without a
-    coordinator; a partition's clients only turn to another node.
+    `shards`: the bytes of the log of each partition of a coordinator's topic. Groups and
+    transactions stand still without a coordinator; a partition's clients only turn to another node.
     """
-    shards: list[Move] = []
+    coordinators: list[Move] = []
     others: list[Move] = []
     for move in moves:
-        (shards if move.topic_id in shards_of else others).append(move)
-    step_shards = max(STEP_SHARDS, ceil(len(shards) / STEPS_OF_SHARDS_MAX))
-    for each, size in ((shards, step_shards), (others, STEP_PARTITIONS)):
-        for begin in range(0, len(each), size):
-            yield each[begin : begin + size]
+        (coordinators if Led(*move[:2]) in shards else others).append(move)
+    yield from _steps_of_shards([(move, shards[Led(*move[:2])]) for move in coordinators])
+    for begin in range(0, len(others), STEP_PARTITIONS):
+        yield others[begin : begin + STEP_PARTITIONS]
+
+
+def _steps_of_shards(moves: Sequence[tuple[Move, int]]) -> Iterator[Sequence[Move]]:
+    """Yield the moves of coordinators' shards in steps, given the bytes of each."""
+    shards_max = max(STEP_SHARDS, ceil(len(moves) / STEPS_OF_SHARDS_MAX))
+    bytes_max = max(STEP_BYTES, ceil(sum(size for _, size in moves) / STEPS_OF_SHARDS_MAX))
+    step: list[Move] = []
+    step_bytes = 0
+    for move, size_bytes in moves:
+        step.append(move)
+        step_bytes += size_bytes
+        if len(step) >= shards_max or step_bytes >= bytes_max:
+            yield step
+            step, step_bytes = [], 0
+    if step:
+        yield step
 
 
 # --- the statements

@@ -16,6 +16,7 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Change, TopicRow
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.leadership import (
+    STEP_BYTES,
     STEP_PARTITIONS,
     STEP_SHARDS,
     STEPS_OF_SHARDS_MAX,
@@ -86,21 +87,33 @@ def test_assigned_replicas_are_preferred_in_their_order() -> None:
     assert misplaced(2, assigned, (1, 2)) == [Move(*_LED[0], 1)]
 
 
+_SHARDS = UUID(int=9)
+
+
+def _of_shards(count: int) -> list[Move]:
+    return [Move(_SHARDS, index, 2) for index in range(count)]
+
+
 def test_shards_of_coordinators_go_first_and_steps_are_small() -> None:
-    shards = UUID(int=9)
-    moves = [Move(_TOPIC, index, 2) for index in range(100)]
-    moves += [Move(shards, index, 2) for index in range(10)]
-    steps = [*in_steps(moves, {shards})]
+    moves = [Move(_TOPIC, index, 2) for index in range(100)] + _of_shards(10)
+    steps = [*in_steps(moves, {Led(_SHARDS, index): 1_000 for index in range(10)})]
     of_shards = [STEP_SHARDS, STEP_SHARDS, 10 - 2 * STEP_SHARDS]
     assert [len(step) for step in steps] == [*of_shards, STEP_PARTITIONS, 100 - STEP_PARTITIONS]
-    assert [move.topic_id for step in steps[:3] for move in step] == [shards] * 10
+    assert [move.topic_id for step in steps[:3] for move in step] == [_SHARDS] * 10
     assert sorted(move for step in steps for move in step) == sorted(moves)
 
 
-def test_a_thousand_shards_take_no_more_steps_than_a_hundred() -> None:
-    shards = UUID(int=9)
-    moves = [Move(shards, index, 2) for index in range(1_000)]
-    assert len([*in_steps(moves, {shards})]) <= STEPS_OF_SHARDS_MAX
+def test_shards_with_long_logs_do_not_wait_for_each_other() -> None:
+    sizes = [1_000, STEP_BYTES, STEP_BYTES, STEP_BYTES // 2, STEP_BYTES // 2, 1_000]
+    shards = {Led(_SHARDS, index): size for index, size in enumerate(sizes)}
+    steps = [*in_steps(_of_shards(6), shards)]
+    assert [[move.partition for move in step] for step in steps] == [[0, 1], [2], [3, 4], [5]]
+
+
+@pytest.mark.parametrize("size_bytes", [0, 10 * STEP_BYTES])
+def test_a_thousand_shards_take_no_more_steps_than_a_hundred(size_bytes: int) -> None:
+    shards = {Led(_SHARDS, index): size_bytes for index in range(1_000)}
+    assert len([*in_steps(_of_shards(1_000), shards)]) <= STEPS_OF_SHARDS_MAX
 
 
 # --- the statements
