@@ -19,7 +19,7 @@ from magnetar.storage.replicas import Replicas
 from magnetar.storage.topic import Topic
 from magnetar.storage.topics import CATALOG, Topics
 
-#: How long a request waits for moves, at the longest: leaders look each second.
+#: How long a request waits for moves, at the longest: leaders look twice a second.
 WAIT_S = 5.0
 
 

@@ -446,7 +446,7 @@ class Catalog:
 
     def take_over(self, node_id: int, incarnation: int) -> bool:
         """As `magnetar.storage.leadership.take_over`. False also where the node leads nothing."""
-        # A node that is gone for good is looked at every second, and that is no change.
+        # A node that is gone for good is looked at all the time, and that is no change.
         if node_id not in self.led_counts():
             return False
         with self._change("take over a node", Change("node", str(node_id))) as database:
