@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from logstore.disk.files import lock_file
 from logstore.remote.commit_store import CommitsLost
@@ -41,9 +41,13 @@ from magnetar.storage.replication import read_replication
 if TYPE_CHECKING:
     from logstore.remote.bucket import Bucket
 
+_T = TypeVar("_T")
+
 _LOCK = ".cluster.lock"
 #: How long an id may be another place's before that is a mistake: a lease, and a little.
 _LEASE_S = 8.0
+#: When a database that is away is asked again.
+_ASK_AGAIN_S = 0.5
 
 _log = get_logger("nodes")
 
@@ -72,16 +76,11 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
     release = _lock(data_dir)
     try:
         owner = f"{socket.gethostname()}:{data_dir}"
-        try:
-            with closing(open_catalog(url, owner)) as catalog:
-                _check_promises(catalog.database, config)
-                cluster_id = catalog.cluster_id()
-                asked = config.node_id if "node.id" in config.static else None
-                node_ids = _claimed(catalog, owner, count, asked)
-                asked_bucket = config.view(ClusterConfig).cluster_objects
-                bucket = agreed_objects(catalog, asked_bucket, owner)
-        except CatalogUnavailable as away:
-            raise ConfigError(f"--storage: {away.detail}") from None
+        cluster_id, node_ids, bucket = _answered(
+            url,
+            config.view(ClusterConfig).initial_broker_registration_timeout_ms / 1000,
+            lambda: _claim(config, count, url, owner),
+        )
         nodes = members(config, node_ids)
         peers = {node_id: _bind_peers(config, node_id - node_ids[0]) for node_id in nodes}
         for node_id, node in nodes.items():
@@ -90,6 +89,41 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
         yield Place(url, bucket, data_dir, cluster_id, owner, nodes, peers)
     finally:
         release()
+
+
+def _claim(config: BrokerConfig, count: int, url: str, owner: str) -> tuple[str, list[int], str]:
+    """Return the cluster's id, ids for the nodes, and the bucket.
+
+    Raises ConfigError, CatalogFailure, CatalogUnavailable.
+    """
+    with closing(open_catalog(url, owner)) as catalog:
+        _check_promises(catalog.database, config)
+        cluster_id = catalog.cluster_id()
+        asked = config.node_id if "node.id" in config.static else None
+        node_ids = _claimed(catalog, owner, count, asked)
+        bucket = agreed_objects(catalog, config.view(ClusterConfig).cluster_objects, owner)
+        return cluster_id, node_ids, bucket
+
+
+def _answered(url: str, patience_s: float, ask: Callable[[], _T]) -> _T:
+    """Return what the database answers, once it does. Raises ConfigError.
+
+    After an outage the database starts together with its nodes.
+    """
+    deadline = time.monotonic() + patience_s
+    is_told = False
+    while True:
+        try:
+            return ask()
+        except CatalogUnavailable as away:
+            from magnetar.storage.postgres_database import may_answer_later
+
+            if time.monotonic() > deadline or not may_answer_later(url, away):
+                raise ConfigError(f"--storage: {away.detail}") from None
+            if not is_told:
+                _log.warning("the start waits for the database", reason=away.detail)
+                is_told = True
+            time.sleep(_ASK_AGAIN_S)
 
 
 def _check_promises(database: Database, config: BrokerConfig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magnetar.config.security import password
-from magnetar.config.setting import Config, boolean, long, optional_string, string
+from magnetar.config.setting import Config, boolean, integer, long, optional_string, string
 
 
 class ClusterConfig(Config):
@@ -46,6 +46,13 @@ class ClusterConfig(Config):
         doc="Whether a node serves on a database whose standbys are all asynchronous, so that a"
         " fail-over loses what was acknowledged last; --allow-async-storage stands for it. Such a"
         " loss halts the cluster until `magnetar cluster repair --accept-loss`.",
+    )
+    initial_broker_registration_timeout_ms = integer(
+        60_000,
+        minimum=0,
+        since="2.8",
+        doc="How long a node that starts waits for a database that is away, or too slow to answer."
+        " Then it ends, as it does at once where the database refuses it.",
     )
     peers_listener = string(
         "",

@@ -106,7 +106,6 @@ _TABLE: dict[str, str] = {
         controller.quorum.voters list ""
         controller.socket.timeout.ms int 30000
         early.start.listeners list
-        initial.broker.registration.timeout.ms int 60000
         metadata.log.dir string
         metadata.log.max.record.bytes.between.snapshots long>=1 20971520
         metadata.log.max.snapshot.interval.ms long>=0 3600000

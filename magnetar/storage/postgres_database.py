@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from logstore.remote.postgres_url import KEPT_ALIVE
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
@@ -64,7 +64,7 @@ class Tables(Enum):
     again."""
 
 
-class _NoAnswer(psycopg.OperationalError):
+class NoAnswer(psycopg.OperationalError):
     """The server has not answered in time."""
 
 
@@ -72,7 +72,7 @@ class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that waits for no answer longer than `_CALL_S`."""
 
     def wait(self, gen: PQGen[_T], interval: float = 0.0, timeout: float | None = None) -> _T:
-        """Drive a conversation of psycopg's to its end. Raises _NoAnswer."""
+        """Drive a conversation of psycopg's to its end. Raises NoAnswer."""
         deadline_s = time.monotonic() + _CALL_S
         try:
             event = next(gen)
@@ -82,7 +82,7 @@ class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
                     ready = selector.select(max(deadline_s - time.monotonic(), 0))
                     selector.unregister(key.fileobj)
                     if not ready:
-                        raise _NoAnswer(f"no answer within {_CALL_S:g} s")
+                        raise NoAnswer(f"no answer within {_CALL_S:g} s")
                     event = gen.send(ready[0][1])
         except StopIteration as end:
             result: _T = end.value
@@ -344,6 +344,19 @@ class PostgresDatabase:
             return 0
         row = connection.execute("SELECT version FROM schema_version").fetchone()
         return 0 if row is None else int(row[0])
+
+
+def may_answer_later(url: str, away: CatalogUnavailable) -> bool:
+    """Return whether a database is away, starting or slow. False: it has refused the connection.
+
+    To be asked right after the failure `away`.
+    """
+    cause = away.__cause__
+    # A connection that fails has no code, whatever the server has said.
+    if isinstance(cause, NoAnswer) or (isinstance(cause, psycopg.Error) and cause.sqlstate):
+        return True
+    where = make_conninfo(url, connect_timeout=int(_CALL_S))
+    return psycopg.pq.PGconn.ping(where.encode()) != psycopg.pq.Ping.OK
 
 
 def shown(url: str) -> str:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
+import pytest
 
+from magnetar.cli import clustered
 from magnetar.cli.clustered import Place, joined, open_catalog
 from magnetar.cli.workers import close_others
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.load import Given, load
+from magnetar.config.load import ConfigError, Given, load
 from magnetar.storage.catalog_rows import Presence
+
+#: Nothing listens there.
+_AWAY = "postgresql://postgres@127.0.0.1:1/postgres"
+
+
+def config_of(url: str, directory: Path, patience_ms: int = 60_000) -> BrokerConfig:
+    values = {
+        "cluster.storage": url,
+        "log.dirs": str(directory),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "initial.broker.registration.timeout.ms": str(patience_ms),
+    }
+    return load([Given(name, value, "test") for name, value in values.items()]).config
 
 
 @contextmanager
@@ -25,15 +41,44 @@ def starting(config: BrokerConfig) -> Iterator[Place]:
         yield place
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long a start has waited, each time, where it would have."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    return waited
+
+
+def test_a_start_waits_for_a_database_that_starts_too(
+    postgres_url: str, tmp_path: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = iter([_AWAY, _AWAY, postgres_url])
+    monkeypatch.setattr(clustered, "open_catalog", lambda *_: open_catalog(next(urls)))
+    with starting(config_of(_AWAY, tmp_path)) as place:
+        assert len(place.nodes) == 1
+    assert len(waits) == 2
+
+
+def test_a_start_does_not_wait_for_ever(tmp_path: Path, waits: list[float]) -> None:
+    config = config_of(_AWAY, tmp_path, patience_ms=0)
+    with pytest.raises(ConfigError, match="Connection refused"), starting(config):
+        pass
+    assert not waits
+
+
+def test_a_start_does_not_wait_where_it_is_refused(
+    postgres_url: str, tmp_path: Path, waits: list[float]
+) -> None:
+    config = config_of(f"{postgres_url.rpartition('/')[0]}/nothing", tmp_path)
+    with pytest.raises(ConfigError, match='database "nothing" does not exist'), starting(config):
+        pass
+    assert not waits
+
+
 def test_a_killed_node_starts_with_a_newer_release_before_its_lease_ends(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    values = {
-        "cluster.storage": postgres_url,
-        "log.dirs": str(tmp_path),
-        "listeners": "PLAINTEXT://127.0.0.1:0",
-    }
-    config = load([Given(name, value, "test") for name, value in values.items()]).config
+    config = config_of(postgres_url, tmp_path)
     with starting(config) as place:
         killed = Presence(place.owner, {}, "", "0.9")
     with closing(open_catalog(postgres_url)) as catalog:
