@@ -28,6 +28,9 @@ _AT_ONCE = 8
 #: Reads of clients that wait for objects at once, each of which brings a MiB or two, however little
 #: its client asks for; so many may arrive together. Others wait for their turn. A load never does.
 _READS_MAX = 64
+#: Reads of objects for one read of a client. A topic that gets little has an object for every ten
+#: minutes, and a client that waits for a thousand of them may give up, and ask again.
+_OBJECTS_OF_READ = 64
 #: How often the rows are read again where an object is gone: the cleaner has replaced it meanwhile.
 _LOOKS_MAX = 3
 
@@ -182,11 +185,16 @@ class BulkStore:
 
 
 def _within(chunks: Sequence[Chunk], max_bytes: int) -> list[Chunk]:
-    """Return the first chunk, and those behind it that fit with their batches."""
+    """Return the first chunk, and those behind it that fit with their batches, of few objects."""
     fitting: list[Chunk] = []
+    objects = _OBJECTS_OF_READ
     for chunk in chunks:
-        max_bytes -= decode(chunk.data).size_bytes if is_reference(chunk.data) else len(chunk.data)
-        if fitting and max_bytes < 0:
+        if is_reference(chunk.data):
+            objects -= 1
+            max_bytes -= decode(chunk.data).size_bytes
+        else:
+            max_bytes -= len(chunk.data)
+        if fitting and (max_bytes < 0 or objects < 0):
             break
         fitting.append(chunk)
     return fitting

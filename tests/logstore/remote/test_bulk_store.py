@@ -1,4 +1,4 @@
-"""Reads of objects: how many are under way at once."""
+"""Reads of objects: how many are under way at once, and for one client."""
 
 from __future__ import annotations
 
@@ -53,3 +53,21 @@ async def test_few_reads_wait_for_objects_at_once_and_loads_for_none_of_them() -
         whole = reference._replace(data=DATA)
         assert (await load)[0].chunks == [whole, in_rows]
         assert await asyncio.gather(*reads) == [[whole]] * 300
+
+
+async def test_a_read_of_many_small_objects_ends_soon() -> None:
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    whole = [Chunk(KEY, number, number + 1, DATA) for number in range(200)]
+    references = [
+        chunk._replace(data=Reference(f"object {chunk.base_offset}", 0, len(DATA)).encode())
+        for chunk in whole
+    ]
+    # The last ones are in rows still.
+    assert database.commit(1, 0, Commit(1, 0, Changes([*references[:150], *whole[150:]])))
+    objects.objects |= {f"object {number}": DATA for number in range(150)}
+    store = BulkStore(SimulatedStore(database, 1, 0), objects)
+    await store.connect()
+    assert await store.read(KEY, 0, 1 << 20, 200) == whole[:64]
+    assert await store.read(KEY, 100, 1 << 20, 200) == whole[100:]
+    assert (await store.load([Wanted(KEY, 0)]))[0].chunks == whole
