@@ -8,8 +8,10 @@ them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 from logstore.disk.pools import Pool
 from magnetar.logging import shown
@@ -18,6 +20,13 @@ from wire.errors import KafkaError
 
 #: The memory of one compiled pattern; a pattern that needs more is refused.
 _MEMORY_BYTES_MAX = 1 << 20
+#: What may look like the beginning of a named group, and is none (a quotation, an escape, a class
+#: of characters); or such a beginning, `name`. For a pattern that RE2 has accepted.
+_NAMED = re.compile(
+    r"(?: \\Q.*?(?:\\E|\Z) | \\. | \[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*+\] )"
+    r" | (?P<name> \(\?P?<[^>]+> )",
+    re.VERBOSE | re.DOTALL,
+)
 
 PATTERNS = Pool("patterns", 1, 100, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
@@ -32,6 +41,12 @@ async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
 
 
 def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
+    compiled = compile_pattern(pattern)
+    return frozenset(text for text in texts if compiled.fullmatch(text) is not None)
+
+
+def compile_pattern(pattern: str) -> Any:
+    """Return the `re2` pattern, without groups. INVALID_REGULAR_EXPRESSION."""
     # The import loads a native library, which few brokers ever need.
     import re2  # type: ignore[import-untyped]  # it has no stubs
 
@@ -42,6 +57,9 @@ def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
     options.never_capture = True
     try:
         compiled = re2.compile(pattern, options=options)
+        if compiled.groups:
+            # Named groups are captured all the same: they lose their names.
+            compiled = re2.compile(_NAMED.sub(_without_name, pattern), options=options)
     except re2.error as mistake:
         reason = mistake.args[0].decode(errors="replace")
         raise KafkaError(
@@ -50,4 +68,8 @@ def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
     finally:
         # Else re2 would keep the last 128 patterns.
         re2.purge()
-    return frozenset(text for text in texts if compiled.fullmatch(text) is not None)
+    return compiled
+
+
+def _without_name(found: re.Match[str]) -> str:
+    return "(" if found["name"] else found[0]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 from magnetar.config.client_metrics import ClientMetricsConfig
+from magnetar.runtime.patterns import compile_pattern
 from magnetar.runtime.pushed_metrics import Sample
 from magnetar.storage.stored_configs import StoredConfigs
 from wire.error_code import ErrorCode
@@ -34,7 +35,6 @@ _DEFAULT_INTERVAL_MS = 300_000
 #: A client that is silent for so many intervals is forgotten, but not before so long: the first
 #: push after asking comes when the client likes.
 _INTERVALS_MAX, _FORGOTTEN_AFTER_MS = 3, 60_000
-_MEMORY_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -191,17 +191,10 @@ class ClientTelemetry:
 
 def _matches(rule: str, attributes: Mapping[str, str]) -> bool:
     """Return whether the client's property matches `name=pattern` whole, in linear time."""
-    # The import loads a native library, which few brokers ever need.
-    import re2  # type: ignore[import-untyped]  # it has no stubs
-
     name, _, pattern = rule.partition("=")
-    options = re2.Options()
-    options.log_errors = False
-    options.never_capture = True
-    options.max_mem = _MEMORY_BYTES_MAX
     try:
-        compiled = re2.compile(pattern, options=options)
-    except re2.error:
+        compiled = compile_pattern(pattern)
+    except KafkaError:
         # Java's look-around: no client matches what cannot be matched in linear time.
         return False
     return compiled.fullmatch(attributes.get(name.strip(), "")) is not None
