@@ -1,16 +1,19 @@
 """Regular expressions that clients send: RE2, whose matching time is linear in the text.
 
 What cannot be had in linear time (look-around, back-references) is refused, as by Apache Kafka,
-which uses RE2/J. Linear can still be long: a large pattern takes a second over 30 kB. So matching
-has a thread of its own, one for all: patterns wait for each other, and no other work waits for
-them.
+which uses RE2/J. Linear can still be long: a large pattern takes a second over 30 kB, and minutes
+over ten thousand topics. So matching has a thread of its own, one for all, in which patterns take
+turns: none waits for another to end, and no other work waits for them. A pattern whose request is
+cancelled, because its client has gone or the broker stops, has no further turn.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from logstore.disk.pools import Pool
@@ -20,6 +23,9 @@ from wire.errors import KafkaError
 
 #: The memory of one compiled pattern; a pattern that needs more is refused.
 _MEMORY_BYTES_MAX = 1 << 20
+#: How long a pattern has the thread: an ordinary one is done with some thousand texts then. A text
+#: is matched to its end, for 80 ms where a topic's name meets one of the worst patterns.
+_TURN_S = 0.01
 #: What may look like the beginning of a named group, and is none (a quotation, an escape, a class
 #: of characters); or such a beginning, `name`. For a pattern that RE2 has accepted.
 _NAMED = re.compile(
@@ -37,12 +43,13 @@ async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
     COORDINATOR_LOAD_IN_PROGRESS where too many patterns wait already.
     """
     # The texts are taken here: they may come from state that the event loop changes meanwhile.
-    return await PATTERNS.run(partial(_matching, pattern, tuple(texts)))
-
-
-def _matching(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
-    compiled = compile_pattern(pattern)
-    return frozenset(text for text in texts if compiled.fullmatch(text) is not None)
+    waiting = deque(texts)
+    found: set[str] = set()
+    with PATTERNS.place():
+        compiled = await PATTERNS.turn(partial(compile_pattern, pattern))
+        while waiting:
+            found.update(await PATTERNS.turn(partial(_match_some, compiled, waiting)))
+    return frozenset(found)
 
 
 def compile_pattern(pattern: str) -> Any:
@@ -73,3 +80,16 @@ def compile_pattern(pattern: str) -> Any:
 
 def _without_name(found: re.Match[str]) -> str:
     return "(" if found["name"] else found[0]
+
+
+def _match_some(compiled: Any, waiting: deque[str]) -> list[str]:
+    """Take texts from `waiting`, one at least, until the turn is over; return those that match."""
+    found = []
+    ends_at_s = perf_counter() + _TURN_S
+    while waiting:
+        text = waiting.popleft()
+        if compiled.fullmatch(text) is not None:
+            found.append(text)
+        if perf_counter() >= ends_at_s:
+            break
+    return found

@@ -1,13 +1,19 @@
-"""Patterns of clients: what they match, that groups cost nothing."""
+"""Patterns of clients: what they match, that groups cost nothing, and that patterns take turns."""
 
 from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Any
 
 import pytest
 import re2  # type: ignore[import-untyped]  # it has no stubs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.runtime.patterns import compile_pattern, matching
+from magnetar.runtime import patterns
+from magnetar.runtime.patterns import PATTERNS, compile_pattern, matching
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -64,3 +70,62 @@ def test_a_pattern_without_its_names_matches_the_same(pattern: str, text: str) -
     assert nameless.groups == 0
     for each in (text, pattern, "a", "ab"):
         assert (nameless.fullmatch(each) is None) == (named.fullmatch(each) is None)
+
+
+class Steps:
+    """Notes the texts of each turn, and holds up the first turns until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.turns: list[str] = []
+        self.gate = threading.Event()
+        self._match_some = patterns._match_some
+        # Each text is a turn.
+        monkeypatch.setattr(patterns, "_TURN_S", 0)
+        monkeypatch.setattr(patterns, "_match_some", self._noted)
+
+    def _noted(self, compiled: Any, waiting: deque[str]) -> list[str]:
+        assert self.gate.wait(60)
+        self.turns.append(waiting[0])
+        return self._match_some(compiled, waiting)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(monkeypatch)
+
+
+async def test_patterns_take_turns(steps: Steps) -> None:
+    many = asyncio.ensure_future(matching("m.*", [f"m{number}" for number in range(100)]))
+    few = asyncio.ensure_future(matching("f.*", ["f0", "f1"]))
+    await asyncio.sleep(0)
+    steps.gate.set()
+    assert await few == {"f0", "f1"}
+    assert len(await many) == 100
+    assert steps.turns[:4] == ["m0", "f0", "m1", "f1"]
+
+
+async def test_a_cancelled_pattern_has_no_further_turn(steps: Steps) -> None:
+    many = asyncio.ensure_future(matching("m.*", [f"m{number}" for number in range(100)]))
+    steps.gate.set()
+    while not steps.turns:
+        await asyncio.sleep(0)
+    many.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await many
+    assert PATTERNS.jobs == 0
+    assert await matching("f", ["f"]) == {"f"}
+    assert len(steps.turns) < 100
+    assert steps.turns[-1] == "f"
+
+
+async def test_a_pattern_that_has_begun_is_not_refused(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PATTERNS, "_jobs_max", 1)
+    begun = asyncio.ensure_future(matching("m.*", ["m0", "m1", "m2"]))
+    await asyncio.sleep(0)
+    with pytest.raises(KafkaError) as refused:
+        await matching("f", ["f"])
+    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    steps.gate.set()
+    assert await begun == {"m0", "m1", "m2"}

@@ -96,13 +96,13 @@ async def test_a_pattern_made_to_explode_does_not(world: World) -> None:
 
 
 async def test_nobody_waits_for_a_pattern(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, match = threading.Event(), patterns._matching
+    gate, compile_pattern = threading.Event(), patterns.compile_pattern
 
-    def held(pattern: str, texts: tuple[str, ...]) -> frozenset[str]:
+    def held(pattern: str) -> object:
         assert gate.wait(60)
-        return match(pattern, texts)
+        return compile_pattern(pattern)
 
-    monkeypatch.setattr(patterns, "_matching", held)
+    monkeypatch.setattr(patterns, "compile_pattern", held)
     await world.init("a")
     request = ListTransactionsRequest(transactional_id_pattern="a")
     listing = asyncio.ensure_future(world.until(handled(world, list_transactions, request)))
