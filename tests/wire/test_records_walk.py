@@ -48,6 +48,7 @@ SHAPES = st.sampled_from(
         record(9001, None, ahead_ms=64),
         record(20_000, headers=3),
         record(5, b"k" * 70),
+        record(80, b"k" * 64, headers=1),
         record(ahead_ms=-70),
         record(ahead_ms=9000),
         record(ahead_ms=2_000_000),
@@ -265,9 +266,10 @@ def test_a_check_ends_where_it_takes_too_many_steps(records: list[SimpleRecord])
     "records",
     [
         [record(place % 50, headers=1) for place in range(3000)],
+        [record(place % 50, b"k" * (40 + place % 90)) for place in range(3000)],
         [record(9000 + place % 50, headers=1) for place in range(63)],
     ],
-    ids=["small", "large"],
+    ids=["small", "keys of 64 bytes and more", "large"],
 )
 def test_usual_records_take_few_steps(records: list[SimpleRecord]) -> None:
     batch = build_batch(records)

@@ -334,8 +334,8 @@ class _Walk:
     def usual(self, timestamp_bytes: int, count: int) -> None:
         """Pass over the valid records that follow, up to an unusual one or several equal ones.
 
-        Usual are timestamps of so many bytes, keys whose length takes a byte, and other lengths of
-        at most two. What is wrong with a record is for `one` to say.
+        Usual are timestamps of so many bytes, and lengths of at most two, those of headers of
+        one. What is wrong with a record is for `one` to say.
         """
         body, position, index = self._body, self.position, self.index
         offset_bytes = width_of_offset(index)
@@ -363,7 +363,7 @@ class _Walk:
                     at -= 1
                 if told != offset or rest != last_byte or timestamp & mask != wanted:
                     break
-                at += keys[key]
+                at += keys[key] if key < 0x80 else lengths[key << 8 | body[at + 1]]
                 byte = body[at]
                 at += steps[byte] if byte < 0x80 else lengths[byte << 8 | body[at + 1]]
                 if fields := body[at]:
