@@ -303,13 +303,6 @@ class LogReader:
         """
         return self._batches.iterate(offset)
 
-    def iterate_records_from(self, offset: int) -> Iterator[tuple[BatchHeader, Record | Marker]]:
-        """Yield every record from `offset` on, and every marker, in order. Blocks. For tests."""
-        for header, batch in self.iterate_batches_from(offset):
-            for item in items_of(header, batch):
-                if isinstance(item, Marker) or item.offset >= offset:
-                    yield header, item
-
 
 def items_of(header: BatchHeader, batch: Buffer) -> Iterator[Record | Marker]:
     """Yield the records of a batch, or its marker. Raises WireError."""

@@ -43,6 +43,7 @@ from magnetar.storage.leaders import Placement
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
 from tests.logstore.partitions import batch_of, complete
+from tests.logstore.reading import records_from
 from tests.logstore.simulated_executors import SteppedExecutor
 from tests.magnetar.ending import end
 from wire.error_code import ErrorCode
@@ -369,7 +370,7 @@ class World:
         """Return outcome and producer epoch of each marker in a partition."""
         return [
             (record.control_type.name, header.producer_epoch)
-            for header, record in self.logs[partition].reader.iterate_records_from(0)
+            for header, record in records_from(self.logs[partition].reader, 0)
             if isinstance(record, Marker)
         ]
 

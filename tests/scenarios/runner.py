@@ -36,6 +36,7 @@ from coordinator.transactions.records import decode_key, decode_value
 from logstore.partition.reader import Isolation
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
+from tests.logstore.reading import records_from
 from tests.magnetar.transaction_world import TIMEOUT_MS, World
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Marker, iterate_batches, iterate_records
@@ -228,7 +229,7 @@ class _Story:
         ):
             log = self.world.logs[partition]
             first = self.seen_offsets.get(partition, 0)
-            for header, record in log.reader.iterate_records_from(first):
+            for header, record in records_from(log.reader, first):
                 yield self.event(partition, header, record)
             self.seen_offsets[partition] = log.log_end_offset
             if partition.topic != TRANSACTION_STATE:

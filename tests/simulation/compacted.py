@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from magnetar.broker import Broker
 from magnetar.storage.topic_names import INTERNAL
+from tests.logstore.reading import records_from
 from wire.records import Record
 
 
@@ -18,7 +19,7 @@ def uncompacted(broker: Broker) -> Iterator[str]:
                 continue
             counts = Counter(
                 bytes(record.key)
-                for _, record in log.reader.iterate_records_from(log.log_start_offset)
+                for _, record in records_from(log.reader, log.log_start_offset)
                 if isinstance(record, Record)
                 and record.key is not None
                 and record.offset < log.first_dirty_offset

@@ -11,6 +11,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.segments.aborted_index import AbortedTransaction
 from tests.logstore.partitions import SteppedPartition, batch_of, delete_records
+from tests.logstore.reading import records_from
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import (
@@ -299,7 +300,7 @@ def test_a_coordinators_records_and_markers_come_back_in_order() -> None:
     log.append_records(records[1:], producer_id=3, producer_epoch=0, is_transactional=True)
     assert log.transactions.is_open(3)
     partition.end(3, commit=True)
-    found = [entry for _, entry in log.reader.iterate_records_from(1)]
+    found = [entry for _, entry in records_from(log.reader, 1)]
     assert [entry.key for entry in found if isinstance(entry, Record)] == [b"k2", b"k1", b"k2"]
     assert isinstance(found[-1], Marker) and found[-1].control_type == 1
     with pytest.raises(KafkaError) as refused:

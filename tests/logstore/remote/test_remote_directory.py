@@ -29,6 +29,7 @@ from logstore.segments.ledger import TimestampOffset
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay
 from tests.logstore.partitions import batch_of
+from tests.logstore.reading import records_from
 from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from tests.simulation.simulated_loop import SimulatedLoop
@@ -184,7 +185,7 @@ async def test_a_shard_is_loaded_whole_and_stays_until_it_is_replayed(start: Sta
     await fill(await start().open("whole"), 60)
     node = start(tail_bytes=500)
     log = await node.open("whole", epoch=2)
-    assert len([*log.reader.iterate_records_from(0)]) == 60
+    assert len([*records_from(log.reader, 0)]) == 60
     assert log.ledger.batches.read(0, 100, ALL) is None, "replayed, so it may go"
     assert await values(log) == list(range(60))
 

@@ -13,6 +13,7 @@ from coordinator.groups.shard import GroupShard
 from magnetar.broker import Broker
 from magnetar.runtime.group_offsets import Asked
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
+from tests.logstore.reading import records_from
 from tests.magnetar.conftest import RawClient
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
@@ -123,7 +124,7 @@ async def test_the_event_loop_makes_no_record_of_a_large_commit_in_a_transaction
     assert await producer.end(commit=True) == ErrorCode.NONE
     assert await committed(broker) == {5, -1}
     log = broker.groups.shards.of("g").log
-    data, marker = sorted({header for header, _ in log.reader.iterate_records_from(0)})
+    data, marker = sorted({header for header, _ in records_from(log.reader, 0)})
     assert (data.record_count, data.is_transactional) == (COUNT - 1, True)
     assert marker.is_control
 
@@ -132,7 +133,7 @@ async def test_a_large_commit_is_one_batch(broker: Broker, client: RawClient) ->
     broker.topics.create("many", COUNT)
     await client.ask(commit(5, metadata="x" * 5000), VERSION, OffsetCommitResponse)
     log = broker.groups.shards.of("g").log
-    headers = {header for header, _ in log.reader.iterate_records_from(0)}
+    headers = {header for header, _ in records_from(log.reader, 0)}
     (header,) = headers
     # One was refused: its metadata is too large.
     assert header.record_count == COUNT - 1

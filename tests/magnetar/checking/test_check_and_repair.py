@@ -18,6 +18,7 @@ from logstore.partition.mending import SET_ASIDE
 from magnetar.broker import Broker
 from magnetar.cli.main import main
 from tests.logstore.partitions import batch_of
+from tests.logstore.reading import records_from
 from tests.magnetar.checking.damages import DAMAGES, ROUNDS, Damage, logs, make
 from wire.records import BatchHeader, Record
 from wire.records.header import place
@@ -66,7 +67,7 @@ def contents(path: Path) -> dict[str, bytes]:
 async def read(broker: Broker, topic: str) -> list[bytes]:
     """The values of the plain records of a topic's first partition."""
     log = broker.topics.partition(topic, 0)
-    found = log.reader.iterate_records_from(log.log_start_offset)
+    found = records_from(log.reader, log.log_start_offset)
     return [
         item.value or b""
         for _, item in found

@@ -17,6 +17,7 @@ from magnetar.broker import Broker
 from magnetar.cli.main import main
 from magnetar.storage.placing import node_directories, placed
 from tests.logstore.partitions import batch_of
+from tests.logstore.reading import records_from
 from tests.magnetar.nodes_in_one import NodesInOne
 
 BATCHES = 4
@@ -113,7 +114,7 @@ async def test_the_damage_of_any_node_is_found_and_mended(data: Path, nodes: Nod
     again = NodesInOne(data)
     await _start(again)
     assert again.log(0).log_end_offset == again.log(1).log_end_offset == BATCHES
-    assert len([*again.log(1).reader.iterate_records_from(0)]) == BATCHES - 1
+    assert len([*records_from(again.log(1).reader, 0)]) == BATCHES - 1
     await again.stop()
 
 

@@ -16,6 +16,7 @@ from magnetar.config.load import ConfigError
 from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime import commit
 from tests.logstore.partitions import batch_of
+from tests.logstore.reading import records_from
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from tests.magnetar.transacting_client import V1, V2, Client
 from wire.error_code import ErrorCode
@@ -56,7 +57,7 @@ def committed(nodes: NodesInOne, node_id: int) -> int:
     """Return how many records of a node's partition a read_committed reader gets."""
     log = nodes.log(node_id)
     count = waiting = 0
-    for header, item in log.reader.iterate_records_from(0):
+    for header, item in records_from(log.reader, 0):
         if header.base_offset >= log.last_stable_offset:
             break
         if isinstance(item, Marker):

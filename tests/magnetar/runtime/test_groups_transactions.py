@@ -17,6 +17,7 @@ from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from logstore.disk.files import StorageFailure
 from magnetar.runtime.group_offsets import Asked
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.logstore.reading import records_from
 from tests.magnetar.groups_world import GROUP, GroupsWorld
 from tests.magnetar.transaction_world import TIMEOUT_MS, refused
 from tests.soak import SOAK
@@ -98,7 +99,7 @@ async def test_the_batch_of_offsets_is_transactional_and_without_sequence(
 ) -> None:
     identity = await world.begin_with_offsets(5)
     log = world.logs[world.offsets_partition]
-    ((header, _), *_) = log.reader.iterate_records_from(0)
+    ((header, _), *_) = records_from(log.reader, 0)
     assert header.is_transactional
     assert (header.producer_id, header.producer_epoch) == identity
     assert (header.base_sequence, header.record_count) == (-1, 2)

@@ -14,6 +14,7 @@ from logstore.partition.client_batch import Appended
 from logstore.partition.log import PartitionLog
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
+from tests.logstore.reading import records_from
 from tests.magnetar.conftest import RawClient, StartBroker, crash
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
@@ -37,7 +38,7 @@ async def open_transaction(broker: Broker, client: RawClient, version: int) -> R
 
 def states_logged(broker: Broker) -> Iterator[State]:
     (shard,) = broker.transactions.store.shards
-    for _, record in shard.log.reader.iterate_records_from(0):
+    for _, record in records_from(shard.log.reader, 0):
         assert isinstance(record, Record) and record.value is not None
         yield decode_value("tx", record.value).state
 
