@@ -96,17 +96,26 @@ def run(flags: Flags, compose: Callable[..., Broker] | None = None) -> int:
         config = configure(flags)
         if config.view(ClusterConfig).cluster_storage:
             return _serve_cluster(config, _worker_count(flags.workers))
-        if config.view(ClusterConfig).cluster_objects:
-            raise ConfigError(
-                "--objects needs --storage: a bucket has the older batches of a cluster"
-            )
-        if config.view(ClusterConfig).cluster_allow_async_storage:
-            raise ConfigError("--allow-async-storage is about the database that --storage names")
+        _check_without_storage(flags, config.view(ClusterConfig))
         if (count := _worker_count(flags.workers)) > 1:
             return _serve_nodes(config, count, compose)
         return _run(lambda: _serve(config, compose))
 
     return _exit_code(serve)
+
+
+def _check_without_storage(flags: Flags, config: ClusterConfig) -> None:
+    """Raise ConfigError for what only a cluster has; it names the flag, or the setting."""
+    if config.cluster_objects:
+        name = "cluster.objects" if flags.objects is None else "--objects"
+        raise ConfigError(
+            f"{name} needs cluster.storage (--storage): a bucket has the older batches of a cluster"
+        )
+    if config.cluster_allow_async_storage:
+        name = "cluster.allow.async.storage"
+        if flags.allows_async_storage:
+            name = "--allow-async-storage"
+        raise ConfigError(f"{name} is about the database that cluster.storage (--storage) names")
 
 
 def _exit_code(serve: Callable[[], int]) -> int:

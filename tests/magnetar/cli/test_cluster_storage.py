@@ -80,9 +80,18 @@ def test_what_is_no_url_of_a_database_is_a_mistake_of_the_command(url: str) -> N
     assert "write postgresql://USER@HOST:PORT/DATABASE" in told.stderr
 
 
-@pytest.mark.parametrize("option", ["--allow-async-storage", "--objects=s3://bucket/prefix"])
-def test_what_is_about_a_database_needs_one(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("--allow-async-storage", "--allow-async-storage is about"),
+        ("--objects=s3://bucket/prefix", "--objects needs"),
+        ("--set=cluster.allow.async.storage=true", "error: cluster.allow.async.storage is about"),
+        ("--set=cluster.objects=s3://bucket/prefix", "error: cluster.objects needs"),
+    ],
+)
+def test_what_is_about_a_database_needs_one(option: str, named: str, tmp_path: Path) -> None:
     told = CliRunner().invoke(main, ["serve", "--data-dir", str(tmp_path / "data"), option])
     assert told.exit_code == 2
+    assert named in told.stderr
     assert "--storage" in told.stderr
     assert not [*tmp_path.iterdir()]
