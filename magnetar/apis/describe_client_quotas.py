@@ -8,13 +8,15 @@ components than it has.
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.client_quotas import CLIENT_ID, IP, USER, Component
+from magnetar.storage.client_quotas import CLIENT_ID, IP, USER, Component, having, order
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.describe_client_quotas import (
@@ -39,7 +41,14 @@ _EXACT, _DEFAULT, _ANY = range(3)
 async def describe_client_quotas(
     services: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    found = services.client_quotas.find(_components(request.components), strict=request.strict)
+    wanted = _components(request.components)
+    found = [
+        (order(each), each)
+        async for some in services.turns.pieces(services.client_quotas.all())
+        for each in having(some, wanted, strict=request.strict)
+    ]
+    # Some milliseconds for ten thousand, all at once.
+    found.sort(key=itemgetter(0))
     return DescribeClientQuotasResponse(
         error_message=None,
         entries=[
@@ -47,18 +56,25 @@ async def describe_client_quotas(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                 values=[ValueData(key=key, value=values[key]) for key in sorted(values)],
             )
-            for entity, values in found
+            async for some in services.turns.pieces(found)
+            for _, (entity, values) in some
         ],
     )
 
 
 def _components(asked: list[ComponentData]) -> list[Component]:
     """Return the filter. Raises INVALID_REQUEST, UNSUPPORTED_VERSION for an unknown type."""
-    components = [_component(each) for each in asked]
-    types = {component.entity_type for component in components}
-    # Two filters of one type would contradict each other.
-    if len(types) < len(components):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A type appears more than once in the filter.")
+    components: list[Component] = []
+    types: set[str] = set()
+    for each in asked:
+        # Two filters of one type would contradict each other. As they come: of three types, no
+        # more than three components are looked at, however many there are.
+        if each.entity_type in types:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "A type appears more than once in the filter."
+            )
+        components.append(_component(each))
+        types.add(each.entity_type)
     if IP in types and len(types) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "An address cannot be combined with a user or client id."

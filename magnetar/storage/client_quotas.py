@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from wire.errors import KafkaError
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 #: (type, name) in the order of types; the name None stands for the default entity.
 Entity = tuple[tuple[str, str | None], ...]
+#: An entity and its quotas by key.
+Quotas = tuple[Entity, dict[str, float]]
 
 #: The quotas of users and client ids; whether the value must be a whole number.
 _OF_CLIENTS = {
@@ -122,16 +124,14 @@ class ClientQuotas:
         """The types of all entities that have quotas."""
         return {entity_type for entity in self._quotas for entity_type, _ in entity}
 
-    def find(
-        self, components: Iterable[Component], *, strict: bool
-    ) -> list[tuple[Entity, dict[str, float]]]:
+    def find(self, components: Iterable[Component], *, strict: bool) -> list[Quotas]:
         """Return the entities that have every component, with `strict` and no others."""
-        wanted = list(components)
-        return [
-            (entity, values)
-            for entity, values in sorted(self._quotas.items(), key=_order)
-            if _matches(dict(entity), wanted, strict)
-        ]
+        found = having(self.all(), list(components), strict=strict)
+        return sorted(found, key=order)
+
+    def all(self) -> list[Quotas]:
+        """Return all entities with their quotas, in no order. No later change is seen in it."""
+        return [*self._quotas.items()]
 
 
 def make_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
@@ -185,7 +185,12 @@ def _check_value(allowed: Mapping[str, bool], key: str, value: float) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")
 
 
-def _matches(entity: Mapping[str, str | None], wanted: list[Component], strict: bool) -> bool:
+def having(some: Iterable[Quotas], wanted: Sequence[Component], *, strict: bool) -> list[Quotas]:
+    """Return those of `some` that have every component, with `strict` and no others."""
+    return [each for each in some if _matches(dict(each[0]), wanted, strict)]
+
+
+def _matches(entity: Mapping[str, str | None], wanted: Sequence[Component], strict: bool) -> bool:
     if strict and len(entity) != len(wanted):
         return False
     return all(
@@ -194,7 +199,8 @@ def _matches(entity: Mapping[str, str | None], wanted: list[Component], strict: 
     )
 
 
-def _order(item: tuple[Entity, dict[str, float]]) -> list[tuple[str, str]]:
+def order(item: Quotas) -> list[tuple[str, str]]:
+    """Return what entities are sorted by."""
     return [(entity_type, name or "") for entity_type, name in item[0]]
 
 

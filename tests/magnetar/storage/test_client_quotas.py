@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.apis import describe_client_quotas
 from magnetar.broker import Broker
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.client_quotas import Change, ClientQuotas, Component, make_entity
@@ -186,3 +187,34 @@ async def test_quotas_outlive_the_broker(start_broker: StartBroker) -> None:
     await broker.stop()
     again = await start_broker({"durability": "page-cache"})
     assert again.client_quotas.find([], strict=False) == before != []
+
+
+async def test_others_have_their_turn_while_many_are_described(
+    broker: Broker, client: Any, given_up: list[None]
+) -> None:
+    stored = broker.services.client_quotas
+    stored.replace({make_entity([("user", f"u{number}")]): {RATE: 5.0} for number in range(1000)})
+    answer = await describe(client, 1)
+    assert len(answer.entries) == 1000
+    names = [entry.entity[0].entity_name for entry in answer.entries]
+    assert names == sorted(names)
+    # A thousand are four pieces, which are looked through once and told once.
+    assert len(given_up) >= 4
+
+
+async def test_of_many_components_no_more_than_the_types_are_looked_at(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = []
+    component = describe_client_quotas._component
+
+    def noted(asked: ComponentData) -> Component:
+        looked_at.append(asked)
+        return component(asked)
+
+    monkeypatch.setattr(describe_client_quotas, "_component", noted)
+    many = [ComponentData(entity_type="user", match_type=ANY, match=None) for _ in range(1000)]
+    unknown = ComponentData(entity_type="nope", match_type=ANY, match=None)
+    answer = await describe(client, 1, *many, unknown)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert len(looked_at) == 1
