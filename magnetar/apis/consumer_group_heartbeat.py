@@ -46,8 +46,9 @@ async def consumer_group_heartbeat(
     async for name in services.turns.each(request.subscribed_topic_names or ()):
         require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
     may_describe = partial(may, services, context, Operation.DESCRIBE, Resource.TOPIC)
+    owned = await _owned(services, request.topic_partitions)
     answer = await services.groups.consumer.heartbeat(
-        _heartbeat(request, context), context.version, may_describe
+        _heartbeat(request, owned, context), context.version, may_describe
     )
     return ConsumerGroupHeartbeatResponse(
         error_message=None,
@@ -67,7 +68,9 @@ def check_enabled(services: Services) -> None:
         )
 
 
-def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> HeartbeatRequest:
+def _heartbeat(
+    request: ConsumerGroupHeartbeatRequest, owned: Owned | None, context: RequestContext
+) -> HeartbeatRequest:
     names = request.subscribed_topic_names
     return HeartbeatRequest(
         group_id=request.group_id,
@@ -81,21 +84,26 @@ def _heartbeat(request: ConsumerGroupHeartbeatRequest, context: RequestContext) 
         topic_names=None if names is None else frozenset(names),
         topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
-        owned=_owned(request.topic_partitions),
+        owned=owned,
         client_id=context.client_id or "",
         client_host=context.client_host,
     )
 
 
-def _owned(topics: list[TopicPartitions] | None) -> Owned | None:
+async def _owned(services: Services, topics: list[TopicPartitions] | None) -> Owned | None:
+    """Return what the member says it owns: a client may name tens of thousands, in any way."""
     if topics is None:
         return None
-    owned: dict[UUID, frozenset[int]] = {}
-    for topic in topics:
-        # A topic may be listed twice. Without the union the member would seem to have given the
-        # first part back.
-        owned[topic.topic_id] = owned.get(topic.topic_id, frozenset()).union(topic.partitions)
-    return owned
+    owned: dict[UUID, set[int]] = {}
+    async for piece in services.turns.pieces(topics):
+        for topic in piece:
+            # A topic may be listed often. Without the union the member would seem to have given
+            # the first part back.
+            owned.setdefault(topic.topic_id, set()).update(topic.partitions)
+    return {
+        topic_id: frozenset(partitions)
+        async for topic_id, partitions in services.turns.each(owned.items())
+    }
 
 
 def _assignment(assigned: Assigned) -> Assignment:

@@ -13,10 +13,12 @@ from magnetar.runtime.consumer_groups import ConsumerGroups
 from magnetar.runtime.turns import Turns
 from tests.magnetar.clocks import MovedClock
 from tests.magnetar.group_members import GROUP, beat
+from wire.error_code import ErrorCode
 from wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from wire.messages.consumer_group_heartbeat import TopicPartitions
 
 MEMBERS = 7
 
@@ -68,3 +70,26 @@ async def test_others_have_their_turn_between_the_members_of_a_group_that_is_des
     (group,) = (await client.ask(request, 0, ConsumerGroupDescribeResponse)).groups
     assert len(group.members) == MEMBERS
     assert len(turns) >= MEMBERS - 1
+
+
+async def test_others_have_their_turn_while_a_member_says_that_it_owns_very_much(
+    broker: Broker, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that was named 20,000 times held the broker up for two seconds."""
+    joined = await beat(client, "member", 0)
+    turns: list[None] = []
+    give_up = Turns.give_up
+
+    async def noted(self: Turns) -> None:
+        turns.append(None)
+        await give_up(self)
+
+    monkeypatch.setattr(Turns, "is_over", lambda _: True)
+    monkeypatch.setattr(Turns, "give_up", noted)
+    (topic,) = joined.assignment.topic_partitions
+    named = [
+        TopicPartitions(topic_id=topic.topic_id, partitions=[number % 4]) for number in range(1_000)
+    ]
+    answer = await beat(client, "member", joined.member_epoch, topic_partitions=named)
+    assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, joined.member_epoch)
+    assert len(turns) >= 3
