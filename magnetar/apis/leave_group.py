@@ -32,18 +32,18 @@ async def leave_group(
         (code,) = await services.groups.leave(request.group_id, [LeavingMember(request.member_id)])
         return LeaveGroupResponse(error_code=code)
     leaving: list[LeavingMember] = []
-    async for piece in services.turns.pieces(request.members):
-        leaving += [LeavingMember(each.member_id, each.group_instance_id) for each in piece]
+    async for named in services.turns.pieces(request.members):
+        leaving += [LeavingMember(each.member_id, each.group_instance_id) for each in named]
     # All of them in one step: the others rebalance once.
     codes = await services.groups.leave(request.group_id, leaving)
     response = LeaveGroupResponse()
-    async for left in services.turns.pieces([*zip(leaving, codes, strict=True)]):
+    async for piece in services.turns.pieces(range(len(leaving))):
         response.members += [
             MemberResponse(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                error_code=code,
+                member_id=leaving[position].member_id,
+                group_instance_id=leaving[position].group_instance_id,
+                error_code=codes[position],
             )
-            for member, code in left
+            for position in piece
         ]
     return response

@@ -30,7 +30,20 @@ def leave(
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
     outcome = Outcome()
     member_count = len(group.members)
-    codes = [_leave_one(group, member, outcome) for member in leaving]
+    members, pending = group.members, group.pending_members
+    instances, unknown = group.static_members, ErrorCode.UNKNOWN_MEMBER_ID
+    # No call for each stranger: an administrator may name a hundred thousand that have gone.
+    codes = [
+        unknown
+        if each.member_id not in pending
+        and (
+            each.member_id not in members
+            if each.group_instance_id is None
+            else each.group_instance_id not in instances
+        )
+        else _leave_one(group, each, outcome)
+        for each in leaving
+    ]
     # A member id that was never used holds up a rebalance under way, and begins none.
     if len(group.members) < member_count or group.state is GroupState.PREPARING_REBALANCE:
         prepare_or_complete(group, now_ms, outcome)
@@ -43,7 +56,7 @@ def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: Outcome) ->
     member_id = leaving.member_id
     if not member_id and leaving.group_instance_id is not None:
         member_id = group.static_members.get(leaving.group_instance_id, "")
-    # Not `known`, which raises: an administrator may name many that have gone.
+    # Not `known`, which raises: one request may name a member many times, by a wrong id.
     code = group.code_of(member_id, leaving.group_instance_id)
     if code is ErrorCode.NONE:
         drop(group, member_id, outcome, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -221,8 +221,10 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
 
 
 def is_gone(group: ConsumerGroup, leaving: LeavingMember) -> bool:
-    """Return whether a LeaveGroup names, by its id alone, what is no member of the group."""
-    return leaving.group_instance_id is None and leaving.member_id not in group.members
+    """Return whether a LeaveGroup names what is no member of the group: UNKNOWN_MEMBER_ID."""
+    if leaving.group_instance_id is None:
+        return leaving.member_id not in group.members
+    return leaving.group_instance_id not in group.static_members
 
 
 def known_leaving_member(group: ConsumerGroup, leaving: LeavingMember) -> Member:

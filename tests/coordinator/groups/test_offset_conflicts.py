@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -21,6 +19,7 @@ from coordinator.groups.offsets.pending_acks import (
     conflict_code,
 )
 from coordinator.groups.offsets.store import GroupOffsets
+from tests.coordinator.groups.calls import calls_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -121,23 +120,6 @@ def test_a_transaction_with_many_offsets_ends_without_a_look_at_each() -> None:
         offsets.on_pending(record, 1_000 + log_offset, *FIRST)
     assert calls_of(lambda: offsets.on_marker(*FIRST, commit=True)) < 20
     assert offsets.get(OffsetKey("group", "topic", 7)) == CommittedOffset(-7)
-
-
-def calls_of(step: Callable[[], object]) -> int:
-    """Return how many functions a step calls, those of Python alone."""
-    count = 0
-
-    def on_event(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    former = sys.getprofile()
-    sys.setprofile(on_event)
-    try:
-        step()
-    finally:
-        sys.setprofile(former)
-    return count
 
 
 def test_a_transaction_that_ends_leaves_what_another_holds_of_the_same_topic() -> None:
