@@ -53,19 +53,20 @@ def decide_offset_deletion(
     What a member reads stays: GROUP_SUBSCRIBED_TO_TOPIC. Refuses with GROUP_ID_NOT_FOUND,
     NON_EMPTY_GROUP.
     """
-    offsets = shard.offsets
     subscribed = _subscribed_topics(shard, group_id)
-    codes = []
-    records = []
-    for topic, index in partitions:
-        if subscribed is None or topic in subscribed:
-            codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
-            continue
-        codes.append(ErrorCode.NONE)
-        key = OffsetKey(group_id, topic, index)
-        # Pending ones too: else a marker would bring the offset back.
-        if offsets.get(key) is not None or offsets.pending.holds(key):
-            records.append(OffsetRecord(key, None))
+    topics = {topic for topic, _ in partitions}
+    refused = topics if subscribed is None else topics & subscribed
+    # Pending ones too: else a marker would bring the offset back.
+    known = {topic: shard.offsets.known_of(group_id, topic) for topic in topics - refused}
+    # Not by the constructors, which run as Python code: there may be ten thousand.
+    made = tuple.__new__
+    records = [
+        made(OffsetRecord, (made(OffsetKey, (group_id, topic, index)), None))
+        for topic, index in partitions
+        if topic in known and index in known[topic]
+    ]
+    subscribed_to, deleted = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
+    codes = [subscribed_to if topic in refused else deleted for topic, _ in partitions]
     return Decision(records=tuple(records), answer=codes)
 
 

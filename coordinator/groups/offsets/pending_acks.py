@@ -186,6 +186,10 @@ class PendingAcks:
             )
         }
 
+    def partitions_held(self, group_id: str, topic: str) -> Set[int]:
+        """Return the partitions of the topic that some transaction holds for the group."""
+        return self._holders(group_id, topic).keys()
+
     def held_in(self, group_id: str) -> dict[str, Set[int]]:
         """Return the partitions of each topic that some transaction holds for the group."""
         return {topic: held.holders.keys() for topic, held in self._held.get(group_id, {}).items()}

@@ -175,6 +175,15 @@ class GroupOffsets:
             partition for partition, stored in offsets.items() if stored.committed.is_of(topic_id)
         )
 
+    def known_of(self, group_id: str, topic: str) -> Set[int]:
+        """Return the partitions of a topic for which the group has a committed or pending offset.
+
+        May be a view of a table: read it before anything is folded.
+        """
+        committed = self._committed.get(group_id, {}).get(topic, {}).keys()
+        held = self.pending.partitions_held(group_id, topic)
+        return committed | held if held else committed
+
     @property
     def group_count(self) -> int:
         """The number of groups that have a committed offset."""
@@ -257,9 +266,10 @@ class GroupOffsets:
         self._groups_of.setdefault(topic, {})[group_id] = None
 
     def _delete(self, key: OffsetKey) -> None:
-        # Otherwise a later marker would commit the pending offset, of a topic that is deleted.
-        self.pending.drop(key)
         group_id, topic, partition = key
+        # Otherwise a later marker would commit the pending offset, of a topic that is deleted.
+        if self.pending.holds_any(group_id):
+            self.pending.drop(key)
         topics = self._committed.get(group_id, {})
         offsets = topics.get(topic)
         if offsets is None:

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from coordinator.groups.classic.group import GroupLimits
+from coordinator.groups.deletion import decide_offset_deletion
 from coordinator.groups.offsets.committed import (
     NO_TOPIC_ID,
     CommittedOffset,
@@ -19,6 +21,7 @@ from coordinator.groups.offsets.pending_acks import (
     conflict_code,
 )
 from coordinator.groups.offsets.store import GroupOffsets
+from coordinator.groups.shard import GroupShard
 from tests.coordinator.groups.calls import calls_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -132,3 +135,18 @@ def test_a_transaction_that_ends_leaves_what_another_holds_of_the_same_topic() -
     pending.resolve(*SECOND)
     assert not pending.holds_any(KEY.group_id)
     assert not pending.topics
+
+
+def test_the_deletion_of_many_offsets_is_decided_without_a_call_for_each() -> None:
+    shard, partitions = GroupShard(GroupLimits()), range(1_000)
+    for number in partitions:
+        record = OffsetRecord(OffsetKey("group", "topic", number), CommittedOffset(1))
+        shard.offsets.on_record(record, number)
+    shard.offsets.on_pending(
+        OffsetRecord(OffsetKey("group", "topic", 1_000), CommittedOffset(1)), 1_000, *FIRST
+    )
+    named = [("topic", number) for number in range(1_002)]
+    assert calls_of(lambda: decide_offset_deletion(shard, "group", named)) < 50
+    deletion = decide_offset_deletion(shard, "group", named)
+    assert [each.key.partition for each in deletion.records] == [*partitions, 1_000]
+    assert deletion.answer == [ErrorCode.NONE] * 1_002
