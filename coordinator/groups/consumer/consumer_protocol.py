@@ -55,12 +55,21 @@ def read_subscriptions(metadata: Iterable[bytes], topics: TopicImage) -> Iterato
 
 
 def _subscriptions(metadata: Iterable[bytes]) -> Iterator[ConsumerProtocolSubscription]:
+    metadata = [*metadata]
     left = GROUP_ELEMENTS_MAX
+    # Before any is read: it takes long until too many have been.
+    if sum(map(_topic_count, metadata)) > left:
+        raise WireError(f"the members of a group name more than {left} topics")
     for each in metadata:
         bound = min(left, MEMBER_ELEMENTS_MAX)
         said = decode_compatible(ConsumerProtocolSubscription, each, bound)
         left -= len(said.topics) + _element_count(said.owned_partitions)
         yield said
+
+
+def _topic_count(metadata: bytes) -> int:
+    """Return how many topics a subscription says it names, by an int32 after its version."""
+    return max(int.from_bytes(metadata[2:6], "big", signed=True), 0)
 
 
 def _element_count(named: Sequence[TopicPartition | SubscriptionTopicPartition]) -> int:
@@ -132,7 +141,8 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     """
     if group.protocol_type != CONSUMER:
         return None
-    metadata = (member.metadata(group.protocol_name) for member in group.members.values())
+    # Most members say the same: that is read once.
+    metadata = {member.metadata(group.protocol_name) for member in group.members.values()}
     try:
         return frozenset(name for said in _subscriptions(metadata) for name in said.topics)
     except WireError:

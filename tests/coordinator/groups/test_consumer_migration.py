@@ -25,7 +25,7 @@ from tests.coordinator.groups.consumer_world import GROUP, Place, World, subscri
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
-from wire.internal.versioned import encode_versioned
+from wire.internal.versioned import decode_compatible, encode_versioned
 
 ORDERS = {("orders", n) for n in range(4)}
 
@@ -119,12 +119,25 @@ def test_groups_that_are_no_consumers_or_would_lose_data_are_not_upgraded(world:
 def test_a_group_that_names_more_than_is_read_at_once_is_not_upgraded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    read: list[bytes] = []
+
+    def counted(message: Any, metadata: bytes, elements_max: int) -> Any:
+        read.append(metadata)
+        return decode_compatible(message, metadata, elements_max)
+
+    monkeypatch.setattr(consumer_protocol, "decode_compatible", counted)
     monkeypatch.setattr(consumer_protocol, "GROUP_ELEMENTS_MAX", 2999)
     group = classic_group(world, b"", b"", b"", metadata=subscription(["orders"] * 1000))
+    # Before anything is read: too much may be named to find that out by reading.
     assert "malformed" in refused(world)
-    assert subscribed_topics(group) is None
-    monkeypatch.setattr(consumer_protocol, "GROUP_ELEMENTS_MAX", 3000)
+    assert not read
+    # What members say alike is read once.
     assert subscribed_topics(group) == frozenset(["orders"])
+    assert len(read) == 1
+    monkeypatch.setattr(consumer_protocol, "GROUP_ELEMENTS_MAX", 999)
+    assert subscribed_topics(group) is None
+    assert len(read) == 1
+    monkeypatch.setattr(consumer_protocol, "GROUP_ELEMENTS_MAX", 3000)
     world.join("new", "orders")
     assert len(world.group.members) == 4
 
