@@ -86,6 +86,7 @@ async def test_others_have_their_turn_while_a_member_says_that_it_owns_very_much
 
     monkeypatch.setattr(Turns, "is_over", lambda _: True)
     monkeypatch.setattr(Turns, "give_up", noted)
+    assert joined.assignment is not None
     (topic,) = joined.assignment.topic_partitions
     named = [
         TopicPartitions(topic_id=topic.topic_id, partitions=[number % 4]) for number in range(1_000)
