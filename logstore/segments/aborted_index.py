@@ -122,6 +122,14 @@ class AbortedIndex:
         """Whether any marker of an abort lies at `offset` or after."""
         return bool(self._last) and self._last[-1] >= offset
 
+    def end_of_markers(self, offset: int, count: int) -> int:
+        """Return the offset behind the `count`-th marker at `offset` or after.
+
+        2^63, above every offset of a log, if there are not so many.
+        """
+        at = bisect_left(self._last, offset) + count - 1
+        return self._last[at] + 1 if at < len(self._last) else 1 << 63
+
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have anything in [first_offset, end_offset), in the
         order of their markers.

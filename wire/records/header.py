@@ -219,16 +219,20 @@ def placed(
     return tuple.__new__(BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[3:]))
 
 
-def whole_batches(records: Buffer) -> tuple[int, int]:
+#: Above every offset of a log.
+_NO_OFFSET = 1 << 63
+
+
+def whole_batches(records: Buffer, stop_offset: int = _NO_OFFSET) -> tuple[int, int]:
     """Return the size in bytes of the whole batches that `records` begins with, and the offset
-    after them.
+    after them. The first one that reaches `stop_offset` is the last one.
 
     That is all of what a ledger returns, unless a disk or another program has changed a batch
     behind the first one. Raises WireError where the first one is not whole.
     """
     position, size = 0, len(records)
     whole_bytes = end_offset = 0
-    while position + SPAN_BYTES <= size:
+    while end_offset < stop_offset and position + SPAN_BYTES <= size:
         base_offset, length, delta = read_span(records, position)
         position += LENGTH_OVERHEAD + length
         if length < _BATCH_LENGTH_MIN or delta < 0 or position > size:

@@ -1,4 +1,4 @@
-"""Aborted data is deleted while a read of it waits: the read does not return it as committed."""
+"""Reads of aborted data: what is deleted while one waits, and how much one tells of."""
 
 from __future__ import annotations
 
@@ -119,4 +119,28 @@ async def test_behind_a_damaged_batch_nothing_is_read(tmp_path: Path, damage: by
     with pytest.raises(KafkaError) as refusal:
         await log.reader.read_cold(end_offset, 1 << 20, Isolation.READ_COMMITTED)
     assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    await opened.stop()
+
+
+async def test_a_read_tells_of_few_aborted_transactions_and_the_next_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logstore.partition.reader._ABORTED_MAX", 2)
+    opened = Opened(tmp_path)
+    log = opened.directory.open("topic", 0, TOPIC_ID, LogConfig())
+    for producer_id in range(1, 6):
+        await write(log, ABORTED, producer_id=producer_id, epoch=0, sequence=0, transactional=True)
+        marker = log.append_marker(TransactionMarker(producer_id, 0, 0, commit=False), NOW_MS)
+        await write(log, b"good")
+    await log.durable(marker.end_offset)
+    told, whole, offset = [], b"", 0
+    while offset < log.log_end_offset:
+        found = await log.reader.read_cold(offset, 1 << 20, Isolation.READ_COMMITTED)
+        _, offset = whole_batches(found.records)
+        assert found.aborted is not None
+        told.append([producer_id for producer_id, _ in found.aborted])
+        whole += found.records
+    assert told == [[1, 2], [3, 4], [5]]
+    uncommitted = await log.reader.read_cold(0, 1 << 20, Isolation.READ_UNCOMMITTED)
+    assert whole == uncommitted.records
     await opened.stop()

@@ -46,6 +46,15 @@ def test_a_fetch_is_told_of_the_aborted_transactions_that_overlap_it(
     ]
 
 
+@given(histories(), st.integers(0, 400), st.integers(1, 5))
+def test_the_end_of_some_markers_is_behind_the_last_of_them(
+    entries: list[AbortedEntry], offset: int, count: int
+) -> None:
+    ends = [entry.last_offset + 1 for entry in entries if entry.last_offset >= offset]
+    expected = ends[count - 1] if len(ends) >= count else 1 << 63
+    assert AbortedIndex(entries).end_of_markers(offset, count) == expected
+
+
 @given(histories(), st.integers(0, 400))
 def test_pruning_and_truncating_keep_the_rest(entries: list[AbortedEntry], at: int) -> None:
     pruned, truncated = AbortedIndex(entries), AbortedIndex(entries)
