@@ -49,7 +49,6 @@ class ClusterConfig(Config):
     )
     initial_broker_registration_timeout_ms = integer(
         60_000,
-        minimum=0,
         since="2.8",
         doc="How long a node that starts waits for a database that is away, or too slow to answer."
         " Then it ends, as it does at once where the database refuses it.",

@@ -59,8 +59,12 @@ def test_a_start_waits_for_a_database_that_starts_too(
     assert len(waits) == 2
 
 
-def test_a_start_does_not_wait_for_ever(tmp_path: Path, waits: list[float]) -> None:
-    config = config_of(_AWAY, tmp_path, patience_ms=0)
+# Kafka takes any whole number.
+@pytest.mark.parametrize("patience_ms", [0, -1])
+def test_a_start_does_not_wait_for_ever(
+    tmp_path: Path, waits: list[float], patience_ms: int
+) -> None:
+    config = config_of(_AWAY, tmp_path, patience_ms)
     with pytest.raises(ConfigError, match="Connection refused"), starting(config):
         pass
     assert not waits
