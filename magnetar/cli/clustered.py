@@ -111,15 +111,22 @@ def _answered(url: str, patience_s: float, ask: Callable[[], _T]) -> _T:
     After an outage the database starts together with its nodes.
     """
     deadline = time.monotonic() + patience_s
-    is_told = False
+    is_told = has_refused = False
     while True:
         try:
             return ask()
         except CatalogUnavailable as away:
             from magnetar.storage.postgres_database import may_answer_later
 
-            if time.monotonic() > deadline or not may_answer_later(url, away):
+            if time.monotonic() > deadline:
                 raise ConfigError(f"--storage: {away.detail}") from None
+            if not may_answer_later(url, away):
+                # Or it was away when it was asked, and is there since: so it is asked once more.
+                if has_refused:
+                    raise ConfigError(f"--storage: {away.detail}") from None
+                has_refused = True
+                continue
+            has_refused = False
             if not is_told:
                 _log.warning("the start waits for the database", reason=away.detail)
                 is_told = True

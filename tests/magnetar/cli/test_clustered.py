@@ -59,6 +59,16 @@ def test_a_start_waits_for_a_database_that_starts_too(
     assert len(waits) == 2
 
 
+def test_a_database_that_comes_back_right_after_it_was_asked_refuses_nothing(
+    postgres_url: str, tmp_path: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = iter([_AWAY, postgres_url])
+    monkeypatch.setattr(clustered, "open_catalog", lambda *_: open_catalog(next(urls)))
+    with starting(config_of(postgres_url, tmp_path)) as place:
+        assert len(place.nodes) == 1
+    assert not waits
+
+
 # Kafka takes any whole number.
 @pytest.mark.parametrize("patience_ms", [0, -1])
 def test_a_start_does_not_wait_for_ever(
