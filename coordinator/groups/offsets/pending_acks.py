@@ -40,6 +40,9 @@ class Stored(NamedTuple):
 Transaction = tuple[int, int]
 #: (group, topic)
 Place = tuple[str, str]
+#: The transaction that holds a partition, or a set of several. A set takes four times the memory,
+#: and few partitions need one; each transaction that ends would look through a long tuple.
+Holders = tuple[Transaction] | set[Transaction]
 #: Of one topic and one group: partition -> the offset that a commit makes visible
 Acks = dict[int, Stored]
 
@@ -50,7 +53,7 @@ class _Held:
 
     transaction_count: int = 0
     #: partition -> the transactions that hold it
-    holders: dict[int, tuple[Transaction, ...]] = field(default_factory=dict)
+    holders: dict[int, Holders] = field(default_factory=dict)
 
     def release(self, transaction: Transaction, partitions: Iterable[int]) -> None:
         """Forget a transaction, beside others, and the partitions that it alone holds."""
@@ -58,10 +61,10 @@ class _Held:
         holders = self.holders
         for partition in partitions:
             held_by = holders[partition]
-            if len(held_by) == 1:
-                del holders[partition]
+            if len(held_by) > 1 and isinstance(held_by, set):
+                held_by.remove(transaction)
             else:
-                holders[partition] = tuple(each for each in held_by if each != transaction)
+                del holders[partition]
 
 
 @dataclass(slots=True)
@@ -92,8 +95,13 @@ class PendingAcks:
             self._hold(group_id, topic)
         if partition not in acks:
             holders = self._held[group_id][topic].holders
-            transaction = (producer_id, producer_epoch)
-            holders[partition] = (*holders.get(partition, ()), transaction)
+            transaction, held_by = (producer_id, producer_epoch), holders.get(partition)
+            if held_by is None:
+                holders[partition] = (transaction,)
+            elif isinstance(held_by, set):
+                held_by.add(transaction)
+            else:
+                holders[partition] = {*held_by, transaction}
         acks[partition] = stored
 
     def resolve(self, producer_id: int, producer_epoch: int) -> dict[Place, Acks]:
@@ -205,7 +213,7 @@ class PendingAcks:
     def _held_at(self, group_id: str, topic: str) -> _Held | None:
         return self._held.get(group_id, {}).get(topic)
 
-    def _holders(self, group_id: str, topic: str) -> Mapping[int, tuple[Transaction, ...]]:
+    def _holders(self, group_id: str, topic: str) -> Mapping[int, Holders]:
         held = self._held_at(group_id, topic)
         return {} if held is None else held.holders
 

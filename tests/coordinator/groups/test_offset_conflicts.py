@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
@@ -150,3 +151,25 @@ def test_the_deletion_of_many_offsets_is_decided_without_a_call_for_each() -> No
     deletion = decide_offset_deletion(shard, "group", named)
     assert [each.key.partition for each in deletion.records] == [*partitions, 1_000]
     assert deletion.answer == [ErrorCode.NONE] * 1_002
+
+
+class CountedId(int):
+    """A producer id whose comparisons are calls."""
+
+    def __eq__(self, other: object) -> bool:
+        return int.__eq__(self, other)
+
+    __hash__ = int.__hash__
+
+
+def test_a_transaction_that_ends_looks_at_no_other_that_holds_the_same_offset() -> None:
+    """With a thousand others, of a hundred offsets, that took 25 ms."""
+    pending = PendingAcks()
+    producer_ids = [CountedId(number) for number in range(1_000)]
+    for producer_id in producer_ids:
+        pending.stage(producer_id, 0, KEY, Stored(CommittedOffset(1), 1))
+    for producer_id in producer_ids[:-1]:
+        assert calls_of(partial(pending.resolve, producer_id, 0)) < 20
+        assert pending.holds(KEY)
+    pending.resolve(producer_ids[-1], 0)
+    assert not pending.holds_any(KEY.group_id)
