@@ -213,6 +213,17 @@ def test_a_refusal_counts_all_and_names_the_first_thousand() -> None:
     assert [place for place, _ in refused.value.flaws] == list(range(1000))
 
 
+@pytest.mark.parametrize("count", [1, 2, 60])
+def test_a_null_key_is_found_however_many_bytes_say_so(count: int) -> None:
+    body = b"".join(bytes([14, 0, 0, 2 * index, 0x81, 0, 1, 0]) for index in range(count))
+    batch = with_body(build_batch([record(key=None)] * count), body)
+    assert [one.key for one in iterate_records(batch)] == [None] * count
+    check(batch)
+    with pytest.raises(RecordsRefused) as refused:
+        check(batch, RecordRules(key_required=True))
+    assert [place for place, _ in refused.value.flaws] == list(range(count))
+
+
 CHANGES = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=3)
 
 

@@ -237,7 +237,8 @@ class _Walk:
             position = _past(body, position, end, start, of_headers_at)
         if position != end:
             raise WireError(f"{length} bytes long, but its fields end {end - position} before")
-        self._look_for_flaws(delta, body[key_at] == 1)
+        # The lowest bit is the sign, and the one negative length is null. It may have more bytes.
+        self._look_for_flaws(delta, bool(body[key_at] & 1))
         self.position = end
         self.index += 1
         if not is_compared:
@@ -304,7 +305,7 @@ class _Walk:
             number < 2
             or width_of_offset(first) != shape.key_at - shape.offset_at
             or shape.offset_at - shape.timestamp_at > self._timestamp_width
-            or (self._rules.key_required and body[begin + shape.key_at] == 1)
+            or (self._rules.key_required and body[begin + shape.key_at] & 1)
         ):
             return False
         run: bytes | memoryview = memoryview(body)[begin : begin + number * size]
