@@ -25,12 +25,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka.admin import KafkaAdminClient
 from kafka.admin import NewTopic as KafkaPythonTopic
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from compat_tests import tool_box
 from compat_tests.brokers import MAGNETAR
 from compat_tests.clusters import Cluster, Node, running_cluster
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.offsets import begin_at_positions, positions
+from compat_tests.raw import Connection
 from compat_tests.secured import Certificates, write_certificates
 from compat_tests.waiting import eventually
 from tools.postgresql import enterable_directory
@@ -294,6 +296,34 @@ def test_a_rolling_restart_fails_no_commit_of_a_group(cluster: Cluster) -> None:
         each.join(PATIENCE_S)
         assert not each.failures
         eventually(partial(has_stored, cluster, each), PATIENCE_S)
+
+
+def named_by(node: Node) -> set[int]:
+    """Return the nodes that this one names to its clients."""
+    asked = MetadataRequest[4](topics=[], allow_auto_topic_creation=False)
+    with Connection(node.address) as connection:
+        return {each.node_id for each in connection.call(asked, MetadataResponse).brokers}
+
+
+def listens(node: Node) -> bool:
+    with suppress(ConnectionRefusedError):
+        Connection(node.address).close()
+        return True
+    return False
+
+
+def test_a_node_that_answers_is_known_to_the_others(cluster: Cluster) -> None:
+    """Else a client that asks it, and then another one, gives up what it has asked of it."""
+    for node in cluster.nodes.values():
+        said = node.output.count(" ready on ")
+        assert node.stop() == 0
+        node.spawn()
+        # Its answer comes as soon as it serves: before it has said that it is ready, perhaps.
+        eventually(partial(listens, node))
+        assert named_by(node) == {*cluster.nodes}
+        for other in cluster.nodes.values():
+            assert named_by(other) == {*cluster.nodes}
+        node.await_ready(said + 1)
 
 
 def has_stored(cluster: Cluster, committer: Committer) -> bool:

@@ -46,7 +46,7 @@ from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
-from magnetar.runtime.nodes import Nodes, as_configured
+from magnetar.runtime.nodes import ANNOUNCED_S, Nodes, as_configured
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.quotas import Quotas
 from magnetar.runtime.refusal_counts import RefusalCounts
@@ -239,17 +239,17 @@ class Broker:
             await self.authentication.start()
             await self._recover()
         except (ConfigError, OSError, StorageFailure):
-            # The process may go on, as that of a test does: the addresses must be free for the next
-            # broker.
+            # The process of a test goes on: its addresses must be free for the next broker.
             self.server.unbind()
             if catalog is not None:
                 catalog.close()
             raise
         if self._spans is not None:
             self.server.dispatcher.tracing = self._spans.tracing
-        await self.server.start(self.services)
         if not self._placement.is_alone:
             self._announcing.start(self.nodes.announce_start())
+            await self._announcing.ended(ANNOUNCED_S if self._cluster else 0)
+        await self.server.start(self.services)
 
     async def _recover(self) -> None:
         self.topics = Topics(self.catalog, self.logs, self.config, self._placement)

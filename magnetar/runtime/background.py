@@ -36,11 +36,11 @@ class Background:
         self.cancel()
         await self.ended()
 
-    async def ended(self) -> None:
-        """Return when the task has ended."""
+    async def ended(self, timeout_s: float | None = None) -> None:
+        """Return when the task has ended, or after a while."""
         if self._task is not None:
             # Its exception, if any, has gone to `fail` already.
-            await asyncio.gather(self._task, return_exceptions=True)
+            await asyncio.wait((self._task,), timeout=timeout_s)
 
 
 class Tasks:

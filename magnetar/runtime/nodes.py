@@ -26,6 +26,10 @@ from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
+#: How long a node of a cluster waits, before it serves, for the others to know of its start. A
+#: client that finds it, and then asks one that does not know of it, takes it for gone.
+ANNOUNCED_S = 0.25
+
 _log = get_logger("nodes")
 
 #: A node's id, the host and port at which clients of one listener reach it, and its rack.
@@ -162,11 +166,14 @@ class Nodes:
         return 0 if self._watch is None else await self._watch.catch_up()
 
     async def announce_start(self) -> None:
-        """Tell the other nodes of this start, and so of new leader epochs. They may be starting."""
+        """Tell the other nodes of this start, and so of new leader epochs. They may be starting.
+
+        First it sees what they could not tell this node, which did not listen before.
+        """
         if self._peers is None:
             return
         try:
-            version = self._catalog.change_count()
+            version = await self.see_changes()
         except CatalogUnavailable as away:
             _log.warning("the other nodes hear of this start later", reason=str(away))
         else:
