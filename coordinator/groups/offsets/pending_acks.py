@@ -40,8 +40,8 @@ class Stored(NamedTuple):
 Transaction = tuple[int, int]
 #: (group, topic)
 Place = tuple[str, str]
-#: The transaction that holds a partition, or a set of several. A set takes four times the memory,
-#: and few partitions need one; each transaction that ends would look through a long tuple.
+#: The transaction that holds a partition, or a set of two or more. A set takes four times the
+#: memory, and few partitions need one; each transaction that ends would look through a long tuple.
 Holders = tuple[Transaction] | set[Transaction]
 #: Of one topic and one group: partition -> the offset that a commit makes visible
 Acks = dict[int, Stored]
@@ -61,10 +61,12 @@ class _Held:
         holders = self.holders
         for partition in partitions:
             held_by = holders[partition]
-            if len(held_by) > 1 and isinstance(held_by, set):
-                held_by.remove(transaction)
-            else:
+            if not isinstance(held_by, set):
                 del holders[partition]
+                continue
+            held_by.remove(transaction)
+            if len(held_by) == 1:
+                holders[partition] = (held_by.pop(),)
 
 
 @dataclass(slots=True)
