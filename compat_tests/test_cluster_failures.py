@@ -280,7 +280,8 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
         assert len(writer.acknowledged) == acknowledged
         place.servers[-1].resume()
         writer.await_all()
-        assert [node.output.count("node ended") for node in nodes] == ended
+        told = "\n".join(node.output for node in nodes)
+        assert [node.output.count("node ended") for node in nodes] == ended, told
 
 
 def test_a_promoted_synchronous_standby_has_everything(place: Replicated) -> None:
