@@ -12,7 +12,7 @@ from coordinator.decision import Decision
 from coordinator.groups.classic.group import GroupState
 from coordinator.groups.consumer.consumer_protocol import CONSUMER, subscribed_topics
 from coordinator.groups.consumer.records import group_tombstones
-from coordinator.groups.offsets.committed import OffsetKey, OffsetRecord
+from coordinator.groups.offsets.committed import OffsetRecord, deletions
 from coordinator.groups.records import GroupRecord, ShardRecord
 from coordinator.groups.shard import GroupShard
 from wire.error_code import ErrorCode
@@ -58,16 +58,12 @@ def decide_offset_deletion(
     refused = topics if subscribed is None else topics & subscribed
     # Pending ones too: else a marker would bring the offset back.
     known = {topic: shard.offsets.known_of(group_id, topic) for topic in topics - refused}
-    # Not by the constructors, which run as Python code: there may be ten thousand.
-    made = tuple.__new__
-    records = [
-        made(OffsetRecord, (made(OffsetKey, (group_id, topic, index)), None))
-        for topic, index in partitions
-        if topic in known and index in known[topic]
+    stored = [
+        (topic, index) for topic, index in partitions if topic in known and index in known[topic]
     ]
     subscribed_to, deleted = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE
     codes = [subscribed_to if topic in refused else deleted for topic, _ in partitions]
-    return Decision(records=tuple(records), answer=codes)
+    return Decision(records=tuple(deletions(group_id, stored)), answer=codes)
 
 
 def decide_expiry(

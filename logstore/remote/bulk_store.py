@@ -121,7 +121,7 @@ class BulkStore:
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
     ) -> Sequence[Chunk]:
-        """As `CommitStore.read`."""
+        """As `CommitStore.read`, of few objects: it may end before `max_bytes`."""
         for _ in range(_LOOKS_MAX):
             found = _within(await self._rows.read(key, offset, max_bytes, end_offset), max_bytes)
             if not any(is_reference(chunk.data) for chunk in found):

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from wire.records.header import ABOVE_OFFSETS
+
 _ENTRY = Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
@@ -125,10 +127,10 @@ class AbortedIndex:
     def end_of_markers(self, offset: int, count: int) -> int:
         """Return the offset behind the `count`-th marker at `offset` or after.
 
-        2^63, above every offset of a log, if there are not so many.
+        ABOVE_OFFSETS if there are not so many.
         """
         at = bisect_left(self._last, offset) + count - 1
-        return self._last[at] + 1 if at < len(self._last) else 1 << 63
+        return self._last[at] + 1 if at < len(self._last) else ABOVE_OFFSETS
 
     def overlapping(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Return the aborted transactions that have anything in [first_offset, end_offset), in the

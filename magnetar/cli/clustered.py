@@ -130,7 +130,7 @@ def _answered(url: str, patience_s: float, ask: Callable[[], _T]) -> _T:
             if not is_told:
                 _log.warning("the start waits for the database", reason=away.detail)
                 is_told = True
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_ASK_AGAIN_S)  # Nothing runs beside it: no node has been forked.
 
 
 def _check_promises(database: Database, config: BrokerConfig) -> None:

@@ -220,10 +220,10 @@ def placed(
 
 
 #: Above every offset of a log.
-_NO_OFFSET = 1 << 63
+ABOVE_OFFSETS = 1 << 63
 
 
-def whole_batches(records: Buffer, stop_offset: int = _NO_OFFSET) -> tuple[int, int]:
+def whole_batches(records: Buffer, stop_offset: int = ABOVE_OFFSETS) -> tuple[int, int]:
     """Return the size in bytes of the whole batches that `records` begins with, and the offset
     after them. The first one that reaches `stop_offset` is the last one.
 

@@ -7,6 +7,7 @@ of its own (OffsetCommit v2-v4). Only version 1 can hold that time, but it has n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -65,6 +66,16 @@ class OffsetRecord(NamedTuple):
 
     key: OffsetKey
     value: CommittedOffset | None
+
+
+def deletions(group_id: str, partitions: Iterable[tuple[str, int]]) -> list[OffsetRecord]:
+    """Return the deletions of a group's offsets for these partitions of topics."""
+    # Not by the constructors, which run as Python code: there may be ten thousand.
+    made = tuple.__new__
+    return [
+        made(OffsetRecord, (made(OffsetKey, (group_id, topic, partition)), None))
+        for topic, partition in partitions
+    ]
 
 
 def metadata_code(metadata: str, units_max: int) -> ErrorCode:

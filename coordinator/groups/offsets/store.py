@@ -17,6 +17,7 @@ from coordinator.groups.offsets.committed import (
     CommittedOffset,
     OffsetKey,
     OffsetRecord,
+    deletions,
 )
 from coordinator.groups.offsets.pending_acks import PendingAcks, Stored
 from wire.error_code import ErrorCode
@@ -201,13 +202,14 @@ class GroupOffsets:
     def deletion_of_group(self, group_id: str) -> list[OffsetRecord]:
         """Return deletions of all that is committed or pending, by topic and partition."""
         committed, held = self._committed.get(group_id, {}), self.pending.held_in(group_id)
-        # Not by the constructors, which run as Python code: there may be ten thousand.
-        made = tuple.__new__
-        return [
-            made(OffsetRecord, (made(OffsetKey, (group_id, topic, partition)), None))
-            for topic in sorted(committed.keys() | held.keys())
-            for partition in sorted(committed.get(topic, {}).keys() | held.get(topic, set()))
-        ]
+        return deletions(
+            group_id,
+            (
+                (topic, partition)
+                for topic in sorted(committed.keys() | held.keys())
+                for partition in sorted(committed.get(topic, {}).keys() | held.get(topic, set()))
+            ),
+        )
 
     def deletion_of_topic(self, topic: str, topic_id: UUID) -> Iterator[OffsetRecord]:
         """Yield deletions of all groups' committed and pending offsets for the topic of this id.
