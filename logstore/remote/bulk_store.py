@@ -67,6 +67,10 @@ class BulkStore:
         """As `CommitStore.prove`."""
         await self._rows.prove(number)
 
+    async def renew(self) -> None:
+        """As `CommitStore.renew`."""
+        await self._rows.renew()
+
     async def has(self, bases: Sequence[Basis]) -> bool:
         """As `CommitStore.has`."""
         return await self._rows.has(bases)

@@ -237,6 +237,12 @@ class CommitStore(Protocol):
         failed over, and may lack this commit.
         """
 
+    async def renew(self) -> None:
+        """Renew the lease as a commit does, without one. Raises Fenced, StoreUnavailable.
+
+        Not beside a commit.
+        """
+
     async def has(self, bases: Sequence[Basis]) -> bool:
         """Return whether all of these are there. Raises BasisLost, StoreUnavailable."""
 

@@ -7,10 +7,11 @@ after the node has sent it.
 
 from __future__ import annotations
 
-_FENCE = """
+_LEASE = "lease_until = now() + interval '6 s'"
+_FENCE = f"""
 WITH fence AS (
-    UPDATE nodes SET commit_seq = $3::bigint, lease_until = now() + interval '6 s'
-    WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint{basis}
+    UPDATE nodes SET commit_seq = $3::bigint, {_LEASE}
+    WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint{{basis}}
     RETURNING 1
 ), chunks_written AS (
     INSERT INTO chunks
@@ -66,6 +67,8 @@ COMMIT_ALL = (
 )
 SELECT 1 FROM fence"""
 )
+
+RENEW = f"UPDATE nodes SET {_LEASE} WHERE node_id = $1 AND incarnation = $2 RETURNING 1"
 
 #: Before a commit with swaps or moves, in the same transaction: waits for those of others, and for
 #: none after it.

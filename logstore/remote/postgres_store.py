@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -96,6 +97,8 @@ class PostgresStore:
         self._has_standby = False
         #: Connections for proofs that are not in use, each with its statement.
         self._provers: list[tuple[asyncpg.Connection[Any], Any]] = []
+        #: Ends of connections for proofs that had no answer.
+        self._ending: set[asyncio.Task[None]] = set()
         #: What the last vacuum had to leave, since an older transaction may still read it.
         self._kept_parts = 0
         self.proven = 0
@@ -185,11 +188,29 @@ class PostgresStore:
             self._provers.append(prover)
             prover = None
         except TROUBLE as error:
+            if prover is not None:
+                self._end(prover[0])
+                prover = None
             raise OutcomeUnknown(f"a proof of commit {number}: {told(error)}") from error
         finally:
             if prover is not None:
                 prover[0].terminate()
         self.proven = max(self.proven, number)
+
+    def _end(self, connection: asyncpg.Connection[Any]) -> None:
+        """End a connection beside everything else, and what the server does for it.
+
+        A process of the server that waits for a standby does not notice that its client has gone.
+        Each would keep its place, until the server has none for anybody.
+        """
+
+        async def close() -> None:
+            with suppress(*TROUBLE):
+                await connection.close(timeout=CONNECT_S)
+
+        ending = asyncio.get_running_loop().create_task(close())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def _new_prover(self) -> tuple[asyncpg.Connection[Any], Any]:
         connection = await self._connect_to_commit()
@@ -236,6 +257,10 @@ class PostgresStore:
         await connection.execute(sql.REMOVE_CHUNKS, *bounds)
         rows = [(*chunk.key, *chunk[1:]) for chunk in move.chunks]
         await connection.executemany(sql.ADD_CHUNK, rows)
+
+    async def renew(self) -> None:
+        if not await self._ask(sql.RENEW, *self._node):
+            raise Fenced(f"incarnation {self._node[1]} of node {self._node[0]}")
 
     async def has(self, bases: Sequence[Basis]) -> bool:
         # By the connection for commits: it leads to the server that they go to.
@@ -344,6 +369,8 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._give_up()
+        for ending in self._ending:
+            ending.cancel()
         self._readers.end()
 
     def _give_up(self) -> None:

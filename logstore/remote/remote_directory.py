@@ -152,8 +152,8 @@ class RemoteDirectory:
         """Commit something every so often. A failure has stopped the process already."""
         with suppress(StorageFailure):
             while True:
-                await asyncio.sleep(RENEW_MS / 1000)
-                await self._group_commit.settle()
+                # Together: a proof that is slow does not put off the next commit too.
+                await asyncio.gather(asyncio.sleep(RENEW_MS / 1000), self._group_commit.settle())
 
     def opening(
         self,

@@ -252,6 +252,8 @@ class StoreCommits:
                                 break
                             await self._send(one)
                     else:
+                        # Others wait for a standby as this node does: none has to take it over.
+                        await self._store.renew()
                         self._recoveries += 1
                 except (OutcomeUnknown, StoreUnavailable, Fenced) as trouble:
                     # A store that answers may refuse for long: its disk is full, or is read only.

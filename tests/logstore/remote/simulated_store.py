@@ -100,6 +100,14 @@ class SimulatedDatabase:
         """Whether the node's lease holds."""
         return self.nodes[node_id].lease_until_ms >= self._now_ms()
 
+    def renew(self, node_id: int, incarnation: int) -> bool:
+        """Renew the node's lease, if this incarnation has it; return whether it has."""
+        node = self.nodes.get(node_id)
+        if node is None or node.incarnation != incarnation:
+            return False
+        node.lease_until_ms = self._now_ms() + LEASE_MS
+        return True
+
     def confirm(self) -> None:
         """Let a standby have everything: what was acknowledged is never taken back."""
         self._undo.clear()
@@ -375,6 +383,11 @@ class SimulatedStore:
         if mishap is Mishap.REPLY_LOST:
             raise OutcomeUnknown(f"a proof of commit {number}: {mishap.name}")
         self.proven = max(self.proven, number)
+
+    async def renew(self) -> None:
+        await self._ask()
+        if not self._database.renew(self._node_id, self._incarnation):
+            raise Fenced(f"incarnation {self._incarnation} of node {self._node_id}")
 
     async def has(self, bases: Sequence[Basis]) -> bool:
         await self._ask()

@@ -30,3 +30,13 @@ async def start_node(url: str, node_id: int, incarnation: int) -> None:
         incarnation,
     )
     await connection.close()
+
+
+async def lease_until_ms(url: str, node_id: int) -> int:
+    """Return when a node's lease ends, by the server's clock."""
+    connection = await asyncpg.connect(url)
+    ends_s = await connection.fetchval(
+        "SELECT extract(epoch FROM lease_until) FROM magnetar.nodes WHERE node_id = $1", node_id
+    )
+    await connection.close()
+    return int(ends_s * 1_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from uuid import UUID
 
@@ -29,7 +31,7 @@ from logstore.remote.commit_store import (
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.references import Reference
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
-from tests.logstore.remote.stored_nodes import make_tables, start_node
+from tests.logstore.remote.stored_nodes import lease_until_ms, make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -42,7 +44,7 @@ class Place:
 
     def __init__(self, url: str | None) -> None:
         self._url = url
-        self._simulated = SimulatedDatabase()
+        self._simulated = SimulatedDatabase(lambda: time.monotonic_ns() // 1_000_000)
         self._is_made = False
 
     async def store(self, incarnation: int = 5, node_id: int = 1) -> CommitStore:
@@ -61,6 +63,12 @@ class Place:
                 self._is_made = True
             await start_node(self._url, node_id, incarnation)
         return await self.store(incarnation, node_id)
+
+    async def lease_until_ms(self) -> int:
+        """Return when the lease of node 1 ends, by the database's clock."""
+        if self._url is None:
+            return self._simulated.nodes[1].lease_until_ms
+        return await lease_until_ms(self._url, 1)
 
 
 @pytest.fixture(params=["simulated", "postgresql"])
@@ -160,6 +168,22 @@ async def test_a_proof_is_of_a_commit_that_is_there(place: Place) -> None:
         await later.prove(1)
     assert later.proven == 0
     await store.close()
+    await later.close()
+
+
+async def test_a_lease_is_renewed_without_a_commit(place: Place) -> None:
+    earlier = await place.start(5)
+    await earlier.commit(Commit(1, 0))
+    before = await place.lease_until_ms()
+    await asyncio.sleep(0.01)
+    await earlier.renew()
+    assert await place.lease_until_ms() > before
+    assert await earlier.last_commit() == 1
+    later = await place.start(6)
+    with pytest.raises(Fenced):
+        await earlier.renew()
+    await later.renew()
+    await earlier.close()
     await later.close()
 
 

@@ -14,9 +14,18 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.remote import postgres_readers
+from logstore.remote import postgres_readers, postgres_store
 from logstore.remote import postgres_statements as sql
-from logstore.remote.commit_store import PROOFS_MAX, Changes, Chunk, Commit, LogKey, Move, Wanted
+from logstore.remote.commit_store import (
+    PROOFS_MAX,
+    Changes,
+    Chunk,
+    Commit,
+    LogKey,
+    Move,
+    OutcomeUnknown,
+    Wanted,
+)
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits
@@ -382,5 +391,41 @@ async def test_a_log_of_many_small_chunks_is_deleted_by_few_statements(postgres_
     await store.delete([LogKey(topic_id, 0)])
     assert await store.remains([topic_id]) == []
     assert await admin.fetchval("SELECT last_value FROM magnetar.deletes") < 100
+    await admin.close()
+    await store.close()
+
+
+AWAIT_STANDBYS = "ALTER SYSTEM SET synchronous_standby_names = '*'"
+AWAIT_NONE = "ALTER SYSTEM RESET synchronous_standby_names"
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+async def test_proofs_without_an_answer_keep_no_process_of_the_server(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "_COMMIT_S", 0.5)
+    admin = await asyncpg.connect(postgres_url)
+    store = await store_over(postgres_url)
+    await admin.execute(AWAIT_STANDBYS)
+    try:
+        await admin.execute("SELECT pg_reload_conf()")
+        await store.connect()
+        await store.commit(Commit(1, 0))
+        for _ in range(3):
+            proofs = [asyncio.ensure_future(store.prove(1)) for _ in range(PROOFS_MAX)]
+            while await admin.fetchval(WAITING) < PROOFS_MAX:
+                await asyncio.sleep(0.01)
+            for proof in proofs:
+                with pytest.raises(OutcomeUnknown):
+                    await proof
+            async with asyncio.timeout(30):
+                while await admin.fetchval(WAITING):
+                    await asyncio.sleep(0.01)
+        assert store.proven == 0
+    finally:
+        await admin.execute(AWAIT_NONE)
+        await admin.execute("SELECT pg_reload_conf()")
+    await store.prove(1)
+    assert store.proven == 1
     await admin.close()
     await store.close()

@@ -350,6 +350,24 @@ async def test_the_own_lease_ends_before_that_of_the_store(world: World) -> None
     assert [*seen, world.commits.is_leased] == [False, True, False, True]
 
 
+async def test_the_lease_in_the_store_is_renewed_while_a_standby_is_away(world: World) -> None:
+    proving = world.store.prove
+    proofs: list[bool] = []
+
+    async def prove(number: int) -> None:
+        if len(proofs) < 10:
+            world.now_ms += 4_000
+            proofs.append(world.database.is_live(1))
+            raise OutcomeUnknown("no answer")
+        await proving(number)
+
+    world.store.prove = prove  # type: ignore[method-assign]  # a standby that is away
+    await world.commit()
+    assert proofs == [True] * 10
+    # But what is not proven renews nothing by the node's own clock.
+    assert not world.commits.is_leased and world.number == 1
+
+
 async def test_a_commit_is_ordered_before_it_is_proven_and_told_so_once(world: World) -> None:
     seen: list[tuple[int, int | None, int]] = []
     commits, proving = world.commits, world.store.prove

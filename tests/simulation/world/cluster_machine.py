@@ -142,7 +142,12 @@ class ClusterMachine:
         moves = [Move(topic.id, partition.partition, node_id)]
         perform = partial(cluster._leadership._perform, moves)
 
-        process.spawn(self._carry(process, cluster._alone(perform)))
+        async def begin() -> None:
+            # A stop, which may come first, cancels what the node does by itself.
+            if cluster._tasks is not None and not broker.is_stopped:
+                cluster._tasks.spawn(cluster._alone(perform))
+
+        process.spawn(begin())
 
     async def _carry(self, process: BrokerProcess, work: Coroutine[Any, Any, object]) -> None:
         """Await a part of the broker: whatever it raises is a failure of the process."""
