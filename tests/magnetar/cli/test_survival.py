@@ -121,7 +121,7 @@ def test_an_interrupted_command_says_nothing_and_exits_130(
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         process = start(*command)
-        _until_connected(process)
+        _until_connected(process, broker)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) in INTERRUPTED
         assert stream(process.stderr).read() == ""
@@ -129,18 +129,26 @@ def test_an_interrupted_command_says_nothing_and_exits_130(
         os.kill(broker.pid, signal.SIGCONT)
 
 
-def _until_connected(process: subprocess.Popen[str]) -> None:
-    """Return when the process has a socket: it then waits for the broker."""
+def _until_connected(process: subprocess.Popen[str], broker: BrokerProcess) -> None:
+    """Return when the process is connected to the broker: it then waits for an answer.
+
+    Before, it imports modules, where an interruption may come at a moment that ignores it.
+    """
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
     descriptors = Path(f"/proc/{process.pid}/fd")
-    is_connected = False
-    while not is_connected:
+    open_files: set[str] = set()
+    while not open_files & {f"socket:[{inode}]" for inode in _connected_to(port)}:
         assert process.poll() is None
         time.sleep(0.01)
         # A file may be closed meanwhile.
         with suppress(FileNotFoundError):
-            is_connected = any(
-                os.readlink(each).startswith("socket:") for each in descriptors.iterdir()
-            )
+            open_files = {os.readlink(each) for each in descriptors.iterdir()}
+
+
+def _connected_to(port: int) -> list[str]:
+    """Return the inodes of the sockets that are connected to a port."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [line[9] for line in lines if line[2].endswith(f":{port:04X}")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
