@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +36,7 @@ from logstore.remote.commit_store import (
     Wanted,
     all_are_there,
 )
+from logstore.remote.postgres_provers import PostgresProvers
 from logstore.remote.postgres_readers import (
     CONNECT_S,
     TROUBLE,
@@ -95,10 +95,7 @@ class PostgresStore:
         self._reading = self._readers.lend
         #: Whether commits have to be proven by others.
         self._has_standby = False
-        #: Connections for proofs that are not in use, each with its statement.
-        self._provers: list[tuple[asyncpg.Connection[Any], Any]] = []
-        #: Ends of connections for proofs that had no answer.
-        self._ending: set[asyncio.Task[None]] = set()
+        self._provers = PostgresProvers(self._connect_to_commit)
         #: What the last vacuum had to leave, since an older transaction may still read it.
         self._kept_parts = 0
         self.proven = 0
@@ -179,46 +176,8 @@ class PostgresStore:
         return await self._commit_chunks_on_basis.fetchval(*fence, *columns, timeout=limit_s)
 
     async def prove(self, number: int) -> None:
-        prover = None
-        try:
-            prover = self._provers.pop() if self._provers else await self._new_prover()
-            done = await prover[1].fetchval(*self._node, number, timeout=_COMMIT_S)
-            if done is None:
-                raise OutcomeUnknown(f"commit {number} is not there")
-            self._provers.append(prover)
-            prover = None
-        except TROUBLE as error:
-            if prover is not None:
-                self._end(prover[0])
-                prover = None
-            raise OutcomeUnknown(f"a proof of commit {number}: {told(error)}") from error
-        finally:
-            if prover is not None:
-                prover[0].terminate()
+        await self._provers.prove(self._node, number, _COMMIT_S)
         self.proven = max(self.proven, number)
-
-    def _end(self, connection: asyncpg.Connection[Any]) -> None:
-        """End a connection beside everything else, and what the server does for it.
-
-        A process of the server that waits for a standby does not notice that its client has gone.
-        Each would keep its place, until the server has none for anybody.
-        """
-
-        async def close() -> None:
-            with suppress(*TROUBLE):
-                await connection.close(timeout=CONNECT_S)
-
-        ending = asyncio.get_running_loop().create_task(close())
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
-
-    async def _new_prover(self) -> tuple[asyncpg.Connection[Any], Any]:
-        connection = await self._connect_to_commit()
-        try:
-            return connection, await connection.prepare(sql.PROVE, timeout=CONNECT_S)
-        except BaseException:  # whatever ends it, a cancellation too
-            connection.terminate()
-            raise
 
     async def _commit_swaps(
         self,
@@ -369,8 +328,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._give_up()
-        for ending in self._ending:
-            ending.cancel()
+        self._provers.close()
         self._readers.end()
 
     def _give_up(self) -> None:
@@ -378,9 +336,7 @@ class PostgresStore:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
-        # These may lead to a server that is not the database any more.
-        while self._provers:
-            self._provers.pop()[0].terminate()
+        self._provers.give_up()
 
 
 async def _in_parts(reader: Any, statement: str, *arguments: Any) -> list[Any]:

@@ -50,6 +50,10 @@ KEPT_ALIVE = {
     "tcp_keepalives_count": "3",
 }
 
+#: The server's function that warns where somebody has ended a wait for a standby. The statement
+#: ends then as if all were well; the words of the warning are in the server's language.
+STANDBY_WAIT = "SyncRepWaitForLSN"
+
 
 def address_for_asyncpg(given: str) -> str:
     """Return the same address as a URL that asyncpg obeys. `given`: a URL, or key=value pairs.

@@ -25,7 +25,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from logstore.remote.postgres_url import KEPT_ALIVE
+from logstore.remote.postgres_url import KEPT_ALIVE, STANDBY_WAIT
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
 from magnetar.storage.postgres_schema import MIGRATIONS, SCHEMA
 from wire.error_code import ErrorCode
@@ -124,6 +124,8 @@ class PostgresDatabase:
         self._lock = RLock()
         self._connection: _BoundedConnection | None = None
         self._retry_s = 0.0
+        #: Says that the commit of this call may be on no standby.
+        self._unproven = ""
         try:
             self.shown = shown(url)
         except psycopg.Error:
@@ -206,12 +208,17 @@ class PostgresDatabase:
                 prepare_threshold=None,
                 application_name="magnetar catalog",
             )
+            self._connection.add_notice_handler(self._hear)
             self._connection.execute(_SESSION.encode())
         except psycopg.OperationalError:
             self._retry_s = time.monotonic() + _RETRY_S
             self._give_up()
             raise
         return self._connection
+
+    def _hear(self, said: psycopg.errors.Diagnostic) -> None:
+        if said.source_function == STANDBY_WAIT:
+            self._unproven = str(said.message_primary)
 
     def _is_alive(self) -> bool:
         """Whether the server has not closed the connection, for all that has arrived."""
@@ -234,8 +241,11 @@ class PostgresDatabase:
     @contextmanager
     def _failing(self, doing: str) -> Iterator[None]:
         with self._lock:
+            self._unproven = ""
             try:
                 yield
+                if self._unproven:
+                    raise psycopg.OperationalError(self._unproven)
             except psycopg.errors.ReadOnlySqlTransaction as error:
                 self._give_up()
                 raise CatalogUnavailable(f"{self._said(doing, error)}. {_PRIMARY}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from random import Random
 from uuid import UUID
@@ -146,7 +147,7 @@ async def test_with_a_standby_commits_do_not_wait_and_proofs_do(
     assert (store.proven, await connection.fetchval("SHOW synchronous_commit")) == (0, "off")
     await asyncio.gather(*(store.prove(1) for _ in range(PROOFS_MAX)))
     assert store.proven == 1
-    settings = [await one.fetchval("SHOW synchronous_commit") for one, _ in store._provers]
+    settings = [await one.fetchval("SHOW synchronous_commit") for one, _, _ in store._provers._idle]
     assert settings == ["on"] * PROOFS_MAX
     # What is not on the disk was not waited for on a standby either.
     for number in range(2, 12):
@@ -240,7 +241,7 @@ async def test_no_connection_is_silent_for_so_long_that_a_firewall_forgets_it(
     store = await store_over(postgres_url)
     own = store._connection
     assert own is not None
-    prover, _ = await store._new_prover()
+    prover, _, _ = await store._provers._new()
     async with store._reading() as reader:
         for connection in (own, prover, reader):
             # What the socket has: the server asks the system.
@@ -397,13 +398,12 @@ async def test_a_log_of_many_small_chunks_is_deleted_by_few_statements(postgres_
 
 AWAIT_STANDBYS = "ALTER SYSTEM SET synchronous_standby_names = '*'"
 AWAIT_NONE = "ALTER SYSTEM RESET synchronous_standby_names"
-WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
-async def test_proofs_without_an_answer_keep_no_process_of_the_server(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres_store, "_COMMIT_S", 0.5)
+@pytest.fixture
+async def waiting(postgres_url: str) -> AsyncIterator[tuple[PostgresStore, asyncpg.Connection]]:
+    """A store whose commit 1 waits for a standby that is away; and a connection to the server."""
     admin = await asyncpg.connect(postgres_url)
     store = await store_over(postgres_url)
     await admin.execute(AWAIT_STANDBYS)
@@ -411,16 +411,7 @@ async def test_proofs_without_an_answer_keep_no_process_of_the_server(
         await admin.execute("SELECT pg_reload_conf()")
         await store.connect()
         await store.commit(Commit(1, 0))
-        for _ in range(3):
-            proofs = [asyncio.ensure_future(store.prove(1)) for _ in range(PROOFS_MAX)]
-            while await admin.fetchval(WAITING) < PROOFS_MAX:
-                await asyncio.sleep(0.01)
-            for proof in proofs:
-                with pytest.raises(OutcomeUnknown):
-                    await proof
-            async with asyncio.timeout(30):
-                while await admin.fetchval(WAITING):
-                    await asyncio.sleep(0.01)
+        yield store, admin
         assert store.proven == 0
     finally:
         await admin.execute(AWAIT_NONE)
@@ -429,3 +420,34 @@ async def test_proofs_without_an_answer_keep_no_process_of_the_server(
     assert store.proven == 1
     await admin.close()
     await store.close()
+
+
+async def _until_waiting(admin: asyncpg.Connection, count: int) -> None:
+    async with asyncio.timeout(30):
+        while await admin.fetchval(f"SELECT count(*) {WAITING}") != count:
+            await asyncio.sleep(0.01)
+
+
+async def test_proofs_without_an_answer_keep_no_process_of_the_server(
+    waiting: tuple[PostgresStore, asyncpg.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "_COMMIT_S", 0.5)
+    store, admin = waiting
+    for _ in range(3):
+        proofs = [asyncio.ensure_future(store.prove(1)) for _ in range(PROOFS_MAX)]
+        await _until_waiting(admin, PROOFS_MAX)
+        for proof in proofs:
+            with pytest.raises(OutcomeUnknown):
+                await proof
+        await _until_waiting(admin, 0)
+
+
+async def test_a_proof_that_somebody_cancels_proves_nothing(
+    waiting: tuple[PostgresStore, asyncpg.Connection],
+) -> None:
+    store, admin = waiting
+    proof = asyncio.ensure_future(store.prove(1))
+    await _until_waiting(admin, 1)
+    await admin.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
+    with pytest.raises(OutcomeUnknown, match="synchronous replication"):
+        await proof

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from threading import Thread
+
+import psycopg
 import pytest
 
+from magnetar.storage import postgres_database
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.replication import Replication, read_replication
 
@@ -33,3 +39,50 @@ def test_a_server_without_standbys_is_as_durable_as_its_disk(postgres_url: str) 
     database.open("some cluster")
     assert read_replication(database) == Replication(0, 0, "")
     database.close()
+
+
+def test_a_change_whose_wait_for_a_standby_is_cancelled_is_not_known_to_be_there(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As long as it takes: the call would be given up after two seconds.
+    monkeypatch.setattr(postgres_database, "_CALL_S", 60.0)
+    database = PostgresDatabase(postgres_url)
+    database.open("some cluster")
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        try:
+            admin.execute("SELECT pg_reload_conf()")
+            await_setting(admin, "*")
+            changing = Thread(target=cancel_waiting, args=(postgres_url,))
+            changing.start()
+            with (
+                pytest.raises(CatalogUnavailable, match="synchronous replication"),
+                database.transaction("change something") as statements,
+            ):
+                statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
+            changing.join()
+        finally:
+            admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            admin.execute("SELECT pg_reload_conf()")
+            await_setting(admin, "")
+    with database.transaction("change something") as statements:
+        statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
+    database.close()
+
+
+def await_setting(admin: psycopg.Connection[tuple[str]], wanted: str) -> None:
+    """Return when the server has taken over which standbys it waits for."""
+    deadline_s = time.monotonic() + 30
+    while admin.execute("SHOW synchronous_standby_names").fetchone() != (wanted,):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def cancel_waiting(url: str) -> None:
+    """Cancel what waits for a standby, once something does."""
+    deadline_s = time.monotonic() + 30
+    with psycopg.connect(url, autocommit=True) as admin:
+        cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        while not admin.execute(cancel).fetchall():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
