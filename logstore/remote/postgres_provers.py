@@ -93,7 +93,7 @@ class PostgresProvers:
         """
 
         async def close() -> None:
-            with suppress(*TROUBLE):
+            with suppress(Exception):  # Whatever is wrong with it, it is given up.
                 await connection.close(timeout=CONNECT_S)
 
         ending = asyncio.get_running_loop().create_task(close())
