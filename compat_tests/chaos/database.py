@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -56,6 +57,16 @@ class Database:
         self._run(f"ALTER SYSTEM RESET {_NAMES}", "SELECT pg_reload_conf()")
         self.on_moved(self._primary.port)
         self._follow()
+
+    @contextmanager
+    def standby_away(self) -> Iterator[None]:
+        """Let no commit return while the block runs."""
+        assert self._standby is not None
+        self._standby.pause()
+        try:
+            yield
+        finally:
+            self._standby.resume()
 
     def end_backends(self) -> None:
         """End every connection of nodes, in the middle of whatever it does."""

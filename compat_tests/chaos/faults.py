@@ -47,6 +47,8 @@ class Faults:
             "node hanging past its lease": lambda: self._spoil("hang", _LONG_S),
             "answers lost": lambda: self._spoil("lose_answers", _SHORT_S),
             "database slow": self._slow,
+            "database's standby away": lambda: self._hold_standby(_SHORT_S),
+            "database's standby away past leases": lambda: self._hold_standby(2 * _LONG_S),
             "database connections ended": broker.database.end_backends,
             "database restarted": broker.database.restart,
             "database failed over": broker.database.fail_over,
@@ -141,6 +143,10 @@ class Faults:
         for proxy in self._broker.proxies.values():
             proxy.delay(0.1)
         time.sleep(_SHORT_S)
+
+    def _hold_standby(self, seconds: float) -> None:
+        with self._broker.database.standby_away():
+            time.sleep(seconds)
 
     def _spoil_bucket(self) -> None:
         assert self._broker.bucket is not None
