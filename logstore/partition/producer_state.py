@@ -23,9 +23,9 @@ NO_SEQUENCE = -1
 NO_OFFSET = -1
 
 #: base sequence, last sequence, base offset, last offset, max timestamp (ms)
-_BATCH = Struct(">iiqqq")
+PACKED_BATCH = Struct(">iiqqq")
 #: What one batch takes in `ProducerState.batches`.
-PACKED_BATCH_BYTES = _BATCH.size
+PACKED_BATCH_BYTES = PACKED_BATCH.size
 _BATCHES_SIZE_MAX = BATCHES_REMEMBERED * PACKED_BATCH_BYTES
 
 
@@ -41,7 +41,7 @@ class RememberedBatch(NamedTuple):
 
 def pack_batch(batch: RememberedBatch) -> bytes:
     """Return the batch in the form in which `ProducerState.batches` holds it."""
-    return _BATCH.pack(*batch)
+    return PACKED_BATCH.pack(*batch)
 
 
 class ProducerState:
@@ -87,13 +87,13 @@ class ProducerState:
 
     def remembered(self) -> Iterator[RememberedBatch]:
         """Yield the last batches, oldest first."""
-        return map(RememberedBatch._make, _BATCH.iter_unpack(self.batches))
+        return map(RememberedBatch._make, PACKED_BATCH.iter_unpack(self.batches))
 
     def last_batch(self) -> RememberedBatch | None:
         """Return the newest of the remembered batches."""
         if not self.batches:
             return None
-        return RememberedBatch._make(_BATCH.unpack(self.batches[-_BATCH.size :]))
+        return RememberedBatch._make(PACKED_BATCH.unpack(self.batches[-PACKED_BATCH.size :]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProducerState):
@@ -144,7 +144,7 @@ class Producers(dict[int, ProducerState]):
         if state is None or state.producer_epoch != header.producer_epoch or not state.batches:
             return None
         base_sequence, last_sequence = header.base_sequence, header.last_sequence
-        for batch in _BATCH.iter_unpack(state.batches):
+        for batch in PACKED_BATCH.iter_unpack(state.batches):
             if batch[0] == base_sequence and batch[1] == last_sequence:
                 return RememberedBatch._make(batch)
         return None
@@ -235,9 +235,9 @@ class Producers(dict[int, ProducerState]):
             state.producer_epoch = header.producer_epoch
             batches = b""
         elif len(batches) == _BATCHES_SIZE_MAX:
-            batches = batches[_BATCH.size :]
+            batches = batches[PACKED_BATCH.size :]
         base_offset, last_sequence = header.base_offset, header.last_sequence
-        state.batches = batches + _BATCH.pack(
+        state.batches = batches + PACKED_BATCH.pack(
             header.base_sequence,
             last_sequence,
             base_offset,

@@ -22,6 +22,8 @@ from crc32c import crc32c
 
 from logstore.partition.producer_state import (
     NO_SEQUENCE,
+    PACKED_BATCH,
+    PACKED_BATCH_BYTES,
     ProducerState,
     RememberedBatch,
     pack_batch,
@@ -42,13 +44,17 @@ _NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE, _NONE)
 
 def encode_kafka_snapshot(state: PartitionState) -> bytes:
     """Return the `.snapshot` file of a partition's state."""
+    # Without a function's call for each producer, of which there may be many.
+    pack, unpack = _ENTRY.pack, PACKED_BATCH.unpack_from
+    transactions = state.transactions.open_transactions()
+    open_from = {one.producer_id: one.first_offset for one in transactions}
     entries = [_COUNT.pack(len(state.producers))]
-    open_transaction = state.transactions.open_transaction
     for producer_id, producer in state.producers.items():
-        _, sequence, base_offset, offset, _ = producer.last_batch() or _NO_BATCH
-        transaction = open_transaction(producer_id)
+        batches = producer.batches
+        newest = unpack(batches, len(batches) - PACKED_BATCH_BYTES) if batches else _NO_BATCH
+        _, sequence, base_offset, offset, _ = newest
         entries.append(
-            _ENTRY.pack(
+            pack(
                 producer_id,
                 producer.producer_epoch,
                 sequence,
@@ -56,7 +62,7 @@ def encode_kafka_snapshot(state: PartitionState) -> bytes:
                 offset - base_offset,
                 producer.last_timestamp,
                 producer.coordinator_epoch,
-                transaction.first_offset if transaction else _NONE,
+                open_from.get(producer_id, _NONE),
             )
         )
     body = b"".join(entries)
