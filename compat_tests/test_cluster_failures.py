@@ -204,14 +204,31 @@ def shard(group: str) -> int:
     return (java_hash & 0x7FFFFFFF) % int(SETTINGS["offsets.topic.num.partitions"])
 
 
+def make_spread(cluster: Cluster, topic: str) -> None:
+    """Make a topic of which every node leads something.
+
+    A node that is still starting gets nothing of a new topic: then another one is made.
+    """
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    nodes = {*cluster.nodes}
+    eventually(lambda: {*admin.list_topics(timeout=30).brokers} == nodes, PATIENCE_S)
+    make_topics(cluster, topic)
+    try:
+        eventually(lambda: {*leaders(cluster, topic)} <= nodes, PATIENCE_S)
+    except AssertionError:
+        told = "\n".join(node.output[-6000:] for node in cluster.nodes.values())
+        raise AssertionError(f"{topic} is led by {leaders(cluster, topic)}: {told}") from None
+    if {*leaders(cluster, topic)} != nodes:
+        admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        eventually(lambda: topic not in admin.list_topics(timeout=30).topics, PATIENCE_S)
+        make_topics(cluster, topic)
+        assert {*leaders(cluster, topic)} == nodes
+
+
 @contextmanager
 def writing(cluster: Cluster, topic: str, **settings: object) -> Iterator[Writing]:
     """Write meanwhile; then all of it is there, once. `settings` are the producer's."""
-    # A node that is still starting gets nothing of a new topic.
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    eventually(lambda: {*admin.list_topics(timeout=30).brokers} == {*cluster.nodes}, PATIENCE_S)
-    make_topics(cluster, topic)
-    eventually(lambda: {*leaders(cluster, topic)} == {*cluster.nodes}, PATIENCE_S)
+    make_spread(cluster, topic)
     writer = Writing(cluster, topic, settings)
     writer.start()
     try:

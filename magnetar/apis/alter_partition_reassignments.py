@@ -5,7 +5,8 @@ Versions 0-1.  1: whether the number of replicas may change (KIP-860).
 In a cluster an assignment is stored at once, since there is nothing to copy, and the first replica
 that lives leads from then on: clients are told of the old leader for a moment more. Where all data
 is on one disk, one node holds the one replica: a move to that node changes nothing and succeeds,
-one to another is INVALID_REPLICA_ASSIGNMENT. There is no move that could be stopped.
+one to another is INVALID_REPLICA_ASSIGNMENT, one to several INVALID_REPLICATION_FACTOR. There is
+no move that could be stopped.
 """
 
 from __future__ import annotations
