@@ -293,7 +293,7 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
         acknowledged = len(writer.acknowledged)
         # A lease that was not renewed would end, and its node be taken over. But commits have their
         # effect, and renew the leases that the other nodes see; where no commit is due, each node
-        # renews its lease when it has waited in vain.
+        # renews its lease when it has waited in vain. Three leases show that it does so again.
         time.sleep(3 * LEASE_S)
         assert len(writer.acknowledged) == acknowledged
         place.servers[-1].resume()

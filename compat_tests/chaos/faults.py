@@ -146,7 +146,7 @@ class Faults:
 
     def _hold_standby(self, seconds: float) -> None:
         with self._broker.database.standby_away():
-            time.sleep(seconds)
+            time.sleep(seconds)  # So long the fault lasts.
 
     def _spoil_bucket(self) -> None:
         assert self._broker.bucket is not None

@@ -22,7 +22,7 @@ class _Prover(NamedTuple):
     connection: Any
     #: The statement `PROVE`.
     ask: Any
-    #: Says that somebody has ended the wait: then the answer proves nothing.
+    #: The server's warnings that a proof's wait was cancelled. Such a proof proves nothing.
     warnings: list[str]
 
 

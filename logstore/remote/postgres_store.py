@@ -162,7 +162,11 @@ class PostgresStore:
             self.proven = max(self.proven, number)
 
     def _fenced(self, number: int) -> Fenced:
-        return Fenced(f"commit {number} of incarnation {self._node[1]} of node {self._node[0]}")
+        return Fenced(f"commit {number} of {self._own}")
+
+    @property
+    def _own(self) -> str:
+        return f"incarnation {self._node[1]} of node {self._node[0]}"
 
     async def _commit_on_basis(
         self, fence: tuple[int, ...], changes: Changes, rests_on: Sequence[Basis], limit_s: float
@@ -219,7 +223,7 @@ class PostgresStore:
 
     async def renew(self) -> None:
         if not await self._ask(sql.RENEW, *self._node):
-            raise Fenced(f"incarnation {self._node[1]} of node {self._node[0]}")
+            raise Fenced(self._own)
 
     async def has(self, bases: Sequence[Basis]) -> bool:
         # By the connection for commits: it leads to the server that they go to.
@@ -229,11 +233,10 @@ class PostgresStore:
 
     async def last_commit(self) -> int:
         rows = await self._ask(sql.LAST_COMMITS, [self._node[0]])
-        own = f"incarnation {self._node[1]} of node {self._node[0]}"
         if not rows or rows[0][1] < self._node[1]:
-            raise Forgotten(own)
+            raise Forgotten(self._own)
         if rows[0][1] > self._node[1]:
-            raise Fenced(own)
+            raise Fenced(self._own)
         return int(rows[0][2])
 
     async def _ask(self, statement: str, *arguments: Any) -> Any:

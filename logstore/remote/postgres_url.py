@@ -50,8 +50,8 @@ KEPT_ALIVE = {
     "tcp_keepalives_count": "3",
 }
 
-#: The server's function that warns where somebody has ended a wait for a standby. The statement
-#: ends then as if all were well; the words of the warning are in the server's language.
+#: This function of the server waits for a standby. If the wait is cancelled, the statement
+#: succeeds, and the function sends a warning in the server's language.
 STANDBY_WAIT = "SyncRepWaitForLSN"
 
 

@@ -124,7 +124,7 @@ class PostgresDatabase:
         self._lock = RLock()
         self._connection: _BoundedConnection | None = None
         self._retry_s = 0.0
-        #: Says that the commit of this call may be on no standby.
+        #: The server's warning that this call's wait for a standby was cancelled; empty: none.
         self._unproven = ""
         try:
             self.shown = shown(url)

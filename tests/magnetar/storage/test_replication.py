@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from threading import Thread
 
 import psycopg
 import pytest
 
+from compat_tests.waiting import eventually
 from magnetar.storage import postgres_database
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase
@@ -72,17 +72,12 @@ def test_a_change_whose_wait_for_a_standby_is_cancelled_is_not_known_to_be_there
 
 def await_setting(admin: psycopg.Connection[tuple[str]], wanted: str) -> None:
     """Return when the server has taken over which standbys it waits for."""
-    deadline_s = time.monotonic() + 30
-    while admin.execute("SHOW synchronous_standby_names").fetchone() != (wanted,):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    show = "SHOW synchronous_standby_names"
+    eventually(lambda: admin.execute(show).fetchone() == (wanted,))
 
 
 def cancel_waiting(url: str) -> None:
     """Cancel what waits for a standby, once something does."""
-    deadline_s = time.monotonic() + 30
+    cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     with psycopg.connect(url, autocommit=True) as admin:
-        cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        while not admin.execute(cancel).fetchall():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        eventually(lambda: admin.execute(cancel).fetchall())
