@@ -288,12 +288,12 @@ class Broker:
         )
         await self.healing.start()
         if self.watch is not None:
-            await self.watch.catch_up()
             if self._cluster is None:
+                await self.watch.catch_up()
                 self.watch.start(self.fail)
             else:
                 parts = (self.watch, self.topics, self.nodes, self.logs, self.clock)
-                self._cluster.start(*parts, self.server, self.fail)
+                await self._cluster.start(*parts, self.server, self.fail)
         # After healing, which passes over transactions that are being ended.
         self.transactions.heed_deadlines()
         kept = (self.topics, self.logs, self.clock, self.config, self.fail)

@@ -103,7 +103,7 @@ class ClusterNode:
         self._make_internal(catalog)
         return self._incarnation
 
-    def start(
+    async def start(
         self,
         changes: CatalogWatch,
         topics: Topics,
@@ -113,11 +113,16 @@ class ClusterNode:
         clients: Clients,
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Watch the other nodes, and the own lease, from now on. `fail` ends a node that is fenced,
-        or whose database has lost something."""
+        """Obey what has changed since `join`, and watch the other nodes, and the own lease.
+
+        `fail` ends a node that is fenced, or whose database has lost something.
+        """
         assert self._catalog is not None
         self._changes = changes
+        # First: the start of another node is read once, and this node may serve before it has
+        # looked at the nodes again.
         changes.on_nodes = self._see_nodes
+        await changes.catch_up()
         hand_over = HandOver(topics, self._catalog, self._incarnation)
         self._leadership = Leadership(topics, self._catalog, nodes, hand_over)
         self._tasks, self._logs = Tasks(fail), logs

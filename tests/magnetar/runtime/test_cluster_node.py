@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import closing
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.cluster_node import ClusterNode
 from magnetar.runtime.leadership import Leadership as RealLeadership
 from magnetar.runtime.members import Joining, Members
+from magnetar.runtime.participants import LocalParticipants
+from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Placement
+from magnetar.storage.logs import Logs as RealLogs
+from tests.magnetar.conftest import StartBroker
 
 
 class Leadership:
@@ -141,6 +148,34 @@ async def test_a_node_that_stops_gives_nothing_to_one_that_joins_meanwhile() -> 
         await asyncio.sleep(0)
     assert leadership.evened == drained
     assert not failures
+
+
+async def test_a_node_knows_of_one_that_began_during_its_start_before_it_serves(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    def away() -> Any:
+        raise CatalogUnavailable("no look at the catalog is over yet")
+
+    def open_storage(
+        config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+    ) -> tuple[RealLogs, Catalog]:
+        return RealLogs.in_directory("nowhere", config, clock, fail), Catalog(
+            tmp_path, is_shared=True
+        )
+
+    def begin_another(*parts: Any) -> LocalParticipants:
+        with closing(Catalog(tmp_path, is_shared=True)) as catalog:
+            catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+        return LocalParticipants(*parts)
+
+    (tmp_path / "1").mkdir()  # For the socket that peers reach it by.
+    broker = await start_broker(
+        {"node.id": "1"},
+        open_storage=open_storage,
+        make_participants=begin_another,
+        joining=Joining(Members(), ("127.0.0.1", 1), "place", away),
+    )
+    assert broker.nodes.ids == (1, 2)
 
 
 async def test_a_catalog_that_goes_away_during_a_take_over_is_told_once(
