@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -54,7 +53,7 @@ from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.retention import Retention
 from magnetar.runtime.services import Node, Services
 from magnetar.runtime.shared_timers import SharedTimers
-from magnetar.runtime.telemetry import ClientTelemetry
+from magnetar.runtime.telemetry import ClientTelemetry, takes_telemetry
 from magnetar.runtime.token_expiry import TokenExpiry
 from magnetar.runtime.transactions import Transactions
 from magnetar.runtime.turns import Turns
@@ -115,14 +114,6 @@ def open_directory(
 def data_dir_of(config: BrokerConfig) -> Path:
     """Return the directory of the logs and the catalog."""
     return Path(config.log_dirs[0] if config.log_dirs else config.log_dir)
-
-
-def takes_telemetry(config: BrokerConfig) -> bool:
-    """Return whether metrics of clients can be told on, and the library that reads them is here."""
-    # The parent is looked at first: find_spec raises without it.
-    return bool(config.metrics_listen) and all(
-        find_spec(name) is not None for name in ("opentelemetry", "opentelemetry.proto")
-    )
 
 
 class Broker:

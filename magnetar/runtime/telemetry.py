@@ -13,8 +13,10 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from uuid import UUID, uuid4
 
+from magnetar.config.broker import BrokerConfig
 from magnetar.config.client_metrics import ClientMetricsConfig
 from magnetar.runtime.patterns import compile_pattern
 from magnetar.runtime.pushed_metrics import Sample
@@ -35,6 +37,14 @@ _DEFAULT_INTERVAL_MS = 300_000
 #: A client that is silent for so many intervals is forgotten, but not before so long: the first
 #: push after asking comes when the client likes.
 _INTERVALS_MAX, _FORGOTTEN_AFTER_MS = 3, 60_000
+
+
+def takes_telemetry(config: BrokerConfig) -> bool:
+    """Return whether metrics of clients can be told on, and the library that reads them is here."""
+    # The parent is looked at first: find_spec raises without it.
+    return bool(config.metrics_listen) and all(
+        find_spec(name) is not None for name in ("opentelemetry", "opentelemetry.proto")
+    )
 
 
 @dataclass(frozen=True)
