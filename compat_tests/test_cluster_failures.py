@@ -38,6 +38,8 @@ LONG_MS = 300_000
 LEASE_S = 6.0
 #: What a node logs when partitions have come to it.
 LEADS = "partitions are led here now"
+#: And while it starts without an answer of the database.
+WAITS = "the start waits for the database"
 
 
 class Replicated:
@@ -300,6 +302,46 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
         writer.await_all()
         told = "\n".join(node.output for node in nodes)
         assert [node.output.count("node ended") for node in nodes] == ended, told
+
+
+@contextmanager
+def starting_without_standby(place: Replicated, node: Node) -> Iterator[None]:
+    """Take the synchronous standby away meanwhile, and kill a node; its next start waits then."""
+    waits = node.output.count(WAITS)
+    place.servers[-1].pause()
+    try:
+        node.kill_process()
+        await_said(node, WAITS, waits)
+        yield
+    finally:
+        place.servers[-1].resume()
+
+
+def test_a_node_that_starts_without_the_synchronous_standby_waits_for_it(place: Replicated) -> None:
+    node = place.cluster.nodes[2]
+    with writing(place.cluster, "starts-without") as writer:
+        said = ("node ended", WAITS, "fatal")
+        ended, waits, fatal = map(node.output.count, said)
+        with starting_without_standby(place, node):
+            # So long that it asks several times.
+            time.sleep(2 * LEASE_S)
+        writer.await_all()
+        eventually(lambda: 2 in leaders(place.cluster, "starts-without"), PATIENCE_S)
+        assert [*map(node.output.count, said)] == [ended + 1, waits + 1, fatal], node.output
+
+
+def test_a_node_that_waits_for_the_synchronous_standby_stops_at_once(place: Replicated) -> None:
+    node = place.cluster.nodes[2]
+    with writing(place.cluster, "stops-without") as writer:
+        ready = node.output.count(" ready on ")
+        with starting_without_standby(place, node):
+            told_s = time.monotonic()
+            assert node.stop() == 0, node.output
+            # Sooner than a start that may still end: that one has ten seconds.
+            assert time.monotonic() - told_s < 5.0, node.output
+        writer.await_all()
+        node.spawn()
+        node.await_ready(ready + 1)
 
 
 def test_a_promoted_synchronous_standby_has_everything(place: Replicated) -> None:

@@ -205,6 +205,11 @@ class Broker:
         """The addresses that clients connect to, with the ports that the operating system chose."""
         return self.server.listeners
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the start waits for a database that does not answer, and has begun nothing."""
+        return self._cluster is not None and self._cluster.is_waiting
+
     async def start(self) -> None:
         """Return when clients can connect. Raises ConfigError where a setting must change."""
         asyncio.get_running_loop().set_exception_handler(self._failing.on_loop_exception)
@@ -225,7 +230,7 @@ class Broker:
             logs, catalog = self._open_storage(self.config, self.clock, self.fail)
             # Only now: the catalog decides which cluster this is; a new one takes over its id.
             logs.claim(catalog.cluster_id(), self.node_id)
-            self.use_storage(logs, catalog)
+            await self.use_storage(logs, catalog)
             self.authentication.serve(self.listeners)
             await self.authentication.start()
             await self._recover()
@@ -433,7 +438,7 @@ class Broker:
 
         return await gather(self.services, self.healing, self.server)
 
-    def use_storage(self, logs: Logs, catalog: Catalog) -> None:
+    async def use_storage(self, logs: Logs, catalog: Catalog) -> None:
         """Keep everything in `logs` and `catalog`, adopt logs that the catalog does not know, and
         begin the next epoch of this broker."""
         self.logs, self.catalog = logs, catalog
@@ -458,7 +463,7 @@ class Broker:
                 self.epoch = catalog.start_node(self.node_id)
             else:
                 self.apis.update(leased(self.apis, logs))
-                self.epoch = self._cluster.join(catalog, self.listeners)
+                self.epoch = await self._cluster.join(catalog, self.listeners)
             logs.begin_as(self.node_id, self.epoch)
 
 

@@ -314,7 +314,12 @@ async def _serve_node(
     loop.add_reader(ties.orders, on_order)
     metrics.begin()
     broker = make_broker()
-    if not await _started(_start(broker), stop, start_given_up_s):
+
+    def given_up_s() -> float | None:
+        # What waits for the database has begun nothing that could end by itself.
+        return 0.0 if broker.is_waiting else start_given_up_s
+
+    if not await _started(_start(broker), stop, given_up_s):
         _log.warning("stopped during its start: the database does not answer")
         return
     await metrics.start(broker)
@@ -326,14 +331,14 @@ async def _serve_node(
 
 
 async def _started(
-    start: Coroutine[Any, Any, None], stop: asyncio.Event, given_up_s: float | None
+    start: Coroutine[Any, Any, None], stop: asyncio.Event, given_up_s: Callable[[], float | None]
 ) -> bool:
-    """Start; return whether that was done, `given_up_s` after `stop` at the latest."""
+    """Start; return whether that was done, `given_up_s()` after `stop` at the latest."""
     starting, stopping = asyncio.ensure_future(start), asyncio.ensure_future(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     # A node of a cluster has nothing yet that a clean stop would keep.
-    await asyncio.wait((starting,), timeout=given_up_s)
+    await asyncio.wait((starting,), timeout=given_up_s())
     if starting.done():
         await starting
         return True

@@ -50,8 +50,8 @@ class ClusterConfig(Config):
     initial_broker_registration_timeout_ms = integer(
         60_000,
         since="2.8",
-        doc="How long a node that starts waits for a database that is away, or too slow to answer."
-        " Then it ends, as it does at once where the database refuses it.",
+        doc="How long `serve` waits, when it starts, for a database that is away, or too slow to"
+        " answer. Then it ends, as it does at once where the database refuses it.",
     )
     peers_listener = string(
         "",

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from logstore.remote.commit_store import CommitsLost
 from magnetar.clock import Clock
@@ -25,9 +26,9 @@ from magnetar.runtime.members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.remains import Remains
 from magnetar.storage.catalog import Catalog, NameTaken
-from magnetar.storage.catalog_rows import TopicRow
+from magnetar.storage.catalog_rows import NodeRow, Presence, TopicRow
 from magnetar.storage.database import CatalogUnavailable
-from magnetar.storage.hand_over import HandOver
+from magnetar.storage.hand_over import LEADERSHIP, HandOver
 from magnetar.storage.history import halt, read_history
 from magnetar.storage.leaders import Placement
 from magnetar.storage.logs import Logs
@@ -48,6 +49,9 @@ _HAND_OVER_S = 30.0
 #: How long a node that leads nothing any more answers questions before it stops. librdkafka asks
 #: again after a second where the node that it asked has gone.
 _LINGER_S = 0.3
+#: When a database that does not let a node begin is asked again.
+_ASK_AGAIN_S = 0.5
+_T = TypeVar("_T")
 
 _log = get_logger("nodes")
 
@@ -78,30 +82,56 @@ class ClusterNode:
         self._remains: Remains | None = None
         self._lease_watch: LeaseWatch | None = None
         self._logs: Logs | None = None
+        #: Whether `join` waits for the catalog: the node has begun nothing yet.
+        self.is_waiting = False
         self._is_left_told = False
         self._is_bucket_told = False
         #: The nodes that lived at the last look, and those of them that have no share yet.
         self._seen: set[int] = set()
         self._joined: set[int] = set()
 
-    def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
+    async def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
         """Begin a new incarnation, which fences the one before; return its number.
 
-        Raises ClusterHalted, and CommitsLost where the database is behind what this place knows.
+        Waits for a catalog that does not answer. What it was asked meanwhile may have happened:
+        such an incarnation does nothing. Raises ClusterHalted, and CommitsLost where the database
+        is behind what this place knows.
         """
         self._catalog = catalog
+        presence = self._joining.presence(listeners, self._config.broker_rack)
+        begin = partial(self._begin, catalog, presence)
+        try:
+            # On the event loop: a thread would only add to the time of a start.
+            self._incarnation, rows = begin()
+        except CatalogUnavailable as away:
+            self._incarnation, rows = await self._begun_later(begin, away.detail)
+        self.members.see(rows)
+        self._see()
+        self._seen = {*self._placement.node_ids}
+        self._make_internal(catalog)
+        return self._incarnation
+
+    def _begin(self, catalog: Catalog, presence: Presence) -> tuple[int, list[NodeRow]]:
+        """Return the number of a new incarnation, and the nodes. Raises as `join`, and
+        CatalogUnavailable."""
         try:
             self._known.check(read_history(catalog.database))
         except CommitsLost as lost:
             halt(catalog.database, f"node {self._own_id}: {lost}")
             raise
-        presence = self._joining.presence(listeners, self._config.broker_rack)
-        self._incarnation = catalog.start_node(self._own_id, presence)
-        self.members.see(catalog.members())
-        self._see()
-        self._seen = {*self._placement.node_ids}
-        self._make_internal(catalog)
-        return self._incarnation
+        return catalog.start_node(self._own_id, presence), catalog.members()
+
+    async def _begun_later(self, begin: Callable[[], _T], reason: str) -> _T:
+        """Return what `begin` does, once the catalog answers again."""
+        _log.warning("the start waits for the database", reason=reason)
+        self.is_waiting = True
+        while True:
+            await asyncio.sleep(_ASK_AGAIN_S)
+            # In a thread, so that the event loop hears of a stop.
+            with suppress(CatalogUnavailable):
+                begun = await LEADERSHIP.run(begin)
+                self.is_waiting = False
+                return begun
 
     async def start(
         self,

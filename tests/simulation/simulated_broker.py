@@ -157,7 +157,7 @@ class World:
         self.disk.on_power_lost = self.is_dark.set
         self.executor = LoopExecutor(self.random)
         self.logs = SimulatedLogs(self, broker, self.executor)
-        broker.use_storage(self.logs, self.catalog)
+        await broker.use_storage(self.logs, self.catalog)
         await self._unless_dark(broker._recover())
         for name, count in TOPICS.items():
             if broker.topics.by_name(name) is None:

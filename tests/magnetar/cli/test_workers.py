@@ -126,7 +126,7 @@ async def test_a_stop_gives_up_a_start_that_waits_for_the_database() -> None:
         stop.set()
         await asyncio.Event().wait()
 
-    assert not await asyncio.wait_for(_started(start(), stop, 0.0), 30)
+    assert not await asyncio.wait_for(_started(start(), stop, lambda: 0.0), 30)
 
 
 @pytest.mark.parametrize("is_told", [False, True])
@@ -139,7 +139,7 @@ async def test_a_start_that_ends_is_waited_for(is_told: bool) -> None:
         for _ in range(3):
             await asyncio.sleep(0)
 
-    assert await asyncio.wait_for(_started(start(), stop, None), 30)
+    assert await asyncio.wait_for(_started(start(), stop, lambda: None), 30)
 
 
 async def test_a_start_that_fails_says_so() -> None:
@@ -147,4 +147,4 @@ async def test_a_start_that_fails_says_so() -> None:
         raise ConfigError("no such setting")
 
     with pytest.raises(ConfigError, match="no such setting"):
-        await _started(start(), asyncio.Event(), None)
+        await _started(start(), asyncio.Event(), lambda: None)

@@ -14,6 +14,7 @@ import pytest
 
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.runtime import cluster_node
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.cluster_node import ClusterNode
 from magnetar.runtime.leadership import Leadership as RealLeadership
@@ -176,6 +177,35 @@ async def test_a_node_knows_of_one_that_began_during_its_start_before_it_serves(
         joining=Joining(Members(), ("127.0.0.1", 1), "place", away),
     )
     assert broker.nodes.ids == (1, 2)
+
+
+async def test_a_node_begins_once_the_catalog_answers_and_says_once_that_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waited: list[bool] = []
+
+    class Away(Catalog):
+        def start_node(self, node_id: int, presence: Presence | None = None) -> int:
+            # The outcome of what is not answered is not known: here it has happened.
+            begun = super().start_node(node_id, presence)
+            waited.append(node.is_waiting)
+            if len(waited) <= 3:
+                raise CatalogUnavailable("no answer")
+            return begun
+
+    monkeypatch.setattr(cluster_node, "_ASK_AGAIN_S", 0.0)
+    joining = Joining(Members(), ("127.0.0.1", 1), "place", no_catalog)
+    node = ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
+    with closing(Away(tmp_path, is_shared=True)) as catalog:
+        # Every try that has happened counts as a start.
+        assert await node.join(catalog, []) == 3
+        assert [(row.node_id, row.incarnation) for row in catalog.members()] == [(1, 3)]
+    assert waited == [False, True, True, True]
+    assert not node.is_waiting
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(each["event"], each["reason"]) for each in told] == [
+        ("the start waits for the database", "no answer")
+    ]
 
 
 async def test_a_catalog_that_goes_away_during_a_take_over_is_told_once(
