@@ -195,7 +195,9 @@ class PostgresStore:
         Raises Fenced, which undoes all of them.
         """
         node_id, incarnation, number, previous = fence
-        async with connection.transaction():
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
             held = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
             if held is None:
                 raise self._fenced(number)
@@ -206,6 +208,12 @@ class PostgresStore:
             columns = _all_columns(changes, rests_on)
             if await self._commit_all.fetchval(*fence, *columns) is None:
                 raise self._fenced(number)
+        except Fenced:
+            await transaction.rollback()
+            raise
+        # Whatever else goes wrong ends the connection. A rollback, when the time is up, would wait
+        # without end for a server that has vanished.
+        await transaction.commit()
 
     async def _swap(self, connection: asyncpg.Connection[Any], swap: Swap) -> None:
         segment = swap.segment

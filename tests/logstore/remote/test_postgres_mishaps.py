@@ -349,6 +349,44 @@ async def test_what_reads_ends_at_once_with_its_node_though_the_server_has_vanis
     await store.close()
 
 
+@pytest.mark.parametrize("chunks", [[], [Chunk(LogKey(UUID(int=1), 0), 0, 2, b"moved")]])
+async def test_a_move_is_given_up_in_time_though_the_server_has_vanished(
+    chunks: list[Chunk],
+    postgres_server: PostgresServer,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgres_store, "_COMMIT_S", 1.0)
+    store = await store_over(postgres_url)
+    # What was prepared holds its tables until something is asked.
+    assert await store.last_commit() == 0
+    key = LogKey(UUID(int=1), 0)
+    admin = await asyncpg.connect(postgres_url)
+    # What is removed waits, or what is written.
+    if chunks:
+        await admin.execute("BEGIN")
+        await admin.execute("INSERT INTO magnetar.chunks VALUES ($1, 0, 0, 1, '')", key.topic_id)
+    else:
+        await admin.execute("BEGIN; LOCK TABLE magnetar.chunks")
+    move = Changes(moves=[Move(key, 0, 2, chunks)])
+    commit = asyncio.ensure_future(store.commit(Commit(1, 0, move)))
+    while not await admin.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        await asyncio.sleep(0.01)
+    postgres_server.pause()
+    try:
+        done, _ = await asyncio.wait([commit], timeout=10)
+    finally:
+        postgres_server.resume()
+    assert done
+    with pytest.raises(OutcomeUnknown):
+        await commit
+    await admin.execute("ROLLBACK")
+    await store.connect()
+    assert await store.last_commit() == 0
+    await admin.close()
+    await store.close()
+
+
 async def test_a_log_is_deleted_though_that_takes_longer_than_a_call_may(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
