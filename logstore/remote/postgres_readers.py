@@ -16,6 +16,8 @@ import asyncpg
 
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import StoreUnavailable
+from logstore.remote.postgres_endings import PostgresEndings
+from logstore.remote.postgres_url import STANDBY_WAIT
 
 #: What a lost connection, a refusal of the server and a time that is up raise; the last one where
 #: a connection is lost in the middle of asyncpg's own work.
@@ -51,6 +53,22 @@ def told(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def cancelled_waits(connection: Any) -> list[str]:
+    """Return where the server's warnings appear that a wait for a standby was cancelled.
+
+    Statements succeed all the same, and what they wrote may be taken back. A warning is there
+    before the answer of its statement.
+    """
+    warnings: list[str] = []
+
+    def hear(_: object, said: Any) -> None:
+        if said.server_source_function == STANDBY_WAIT:
+            warnings.append(str(said))
+
+    connection.add_log_listener(hear)
+    return warnings
+
+
 @asynccontextmanager
 async def snapshot(reader: Any) -> AsyncIterator[None]:
     """Let a lent connection read what was there at one moment.
@@ -79,10 +97,11 @@ class _Reader(NamedTuple):
 class PostgresReaders:
     """The connections for reads of one node."""
 
-    def __init__(self, url: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, url: str, settings: Mapping[str, str], endings: PostgresEndings) -> None:
         """`url`: as asyncpg has it."""
         self._url = url
         self._setting = setting(settings)
+        self._endings = endings
         self._slots = asyncio.Semaphore(_READERS)
         self._idle: list[_Reader] = []
         self._lent: set[_Reader] = set()
@@ -106,7 +125,8 @@ class PostgresReaders:
             finally:
                 if reader is not None:
                     self._lent.discard(reader)
-                    reader.connection.terminate()
+                    # It may have been a deletion, which waits for a standby.
+                    self._endings.end(reader.connection)
 
     async def end_lost(self, commits: asyncpg.Connection[Any]) -> None:
         """End the reads that the server of this connection is not at work on; later ones connect

@@ -36,11 +36,13 @@ from logstore.remote.commit_store import (
     Wanted,
     all_are_there,
 )
+from logstore.remote.postgres_endings import PostgresEndings
 from logstore.remote.postgres_provers import PostgresProvers
 from logstore.remote.postgres_readers import (
     CONNECT_S,
     TROUBLE,
     PostgresReaders,
+    cancelled_waits,
     setting,
     snapshot,
     told,
@@ -61,10 +63,11 @@ _WHOLE_TABLE_S = 600.0
 #: The server stores a value that is larger than this in parts of this size.
 _PART_BYTES = 1_996
 #: Settings of the connection for commits, whatever the database or the role has. A commit that has
-#: returned is on the disk. A node that stops in the middle of a transaction holds its row for five
-#: seconds at most, so that it can be taken over.
+#: returned is on the disk, and warnings about its wait are sent. A node that stops in the middle of
+#: a transaction holds its row for five seconds at most, so that it can be taken over.
 _COMMITTING = {
     "synchronous_commit": "on",
+    "client_min_messages": "warning",
     "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "5000",
 }
@@ -91,11 +94,14 @@ class PostgresStore:
         #: Made where it is first used: without a standby it never is.
         self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
-        self._readers = PostgresReaders(self._url, self._settings)
+        self._endings = PostgresEndings()
+        self._readers = PostgresReaders(self._url, self._settings, self._endings)
         self._reading = self._readers.lend
         #: Whether commits have to be proven by others.
         self._has_standby = False
-        self._provers = PostgresProvers(self._connect_to_commit)
+        #: Of `_connection`: where there was no standby when it was made, there may be one since.
+        self._cancelled_waits: list[str] = []
+        self._provers = PostgresProvers(self._connect_to_commit, self._endings)
         #: What the last vacuum had to leave, since an older transaction may still read it.
         self._kept_parts = 0
         self.proven = 0
@@ -115,6 +121,7 @@ class PostgresStore:
             self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=CONNECT_S)
             self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=CONNECT_S)
             self._commit_chunks_on_basis = None
+            self._cancelled_waits = cancelled_waits(connection)
             await self._readers.end_lost(connection)
             self._connection, connection = connection, None
         except TROUBLE as error:
@@ -133,7 +140,8 @@ class PostgresStore:
         return connection
 
     async def commit(self, commit: Commit) -> None:
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             raise OutcomeUnknown("there is no connection")
         number, previous, changes, rests_on = commit
         fence = (*self._node, number, previous)
@@ -141,7 +149,7 @@ class PostgresStore:
         try:
             if changes.swaps or changes.moves:
                 async with asyncio.timeout(limit_s):
-                    await self._commit_swaps(self._connection, fence, changes, rests_on)
+                    await self._commit_swaps(connection, fence, changes, rests_on)
                 done = True
             elif changes.segments or changes.starts or changes.attachments:
                 done = await self._commit_all.fetchval(
@@ -154,10 +162,12 @@ class PostgresStore:
                     *fence, *_chunk_columns(changes.chunks), timeout=limit_s
                 )
         except TROUBLE as error:
-            self._give_up()
+            self._end(connection)
             raise OutcomeUnknown(f"commit {number}: {told(error)}") from error
         if done is None:
             raise self._fenced(number)
+        if self._cancelled_waits:
+            raise OutcomeUnknown(f"commit {number}: {self._cancelled_waits[-1]}")
         if not self._has_standby:
             self.proven = max(self.proven, number)
 
@@ -249,12 +259,13 @@ class PostgresStore:
 
     async def _ask(self, statement: str, *arguments: Any) -> Any:
         """Return rows, read by the connection for commits. Raises StoreUnavailable."""
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             raise StoreUnavailable("there is no connection")
         try:
-            return await self._connection.fetch(statement, *arguments, timeout=CONNECT_S)
+            return await connection.fetch(statement, *arguments, timeout=CONNECT_S)
         except TROUBLE as error:
-            self._give_up()
+            self._end(connection)
             raise StoreUnavailable(told(error)) from error
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
@@ -339,8 +350,15 @@ class PostgresStore:
 
     async def close(self) -> None:
         self._give_up()
-        self._provers.close()
+        await self._endings.close()
         self._readers.end()
+
+    def _end(self, connection: asyncpg.Connection[Any]) -> None:
+        """Let go of a connection for commits that has failed."""
+        self._endings.end(connection)
+        if connection is self._connection:
+            self._connection = None
+            self._give_up()
 
     def _give_up(self) -> None:
         """Let go of the connections for commits at once: the server may still be at work."""

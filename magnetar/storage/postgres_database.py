@@ -37,7 +37,9 @@ _RETRY_S = 1.0
 _T = TypeVar("_T")
 _SESSION = (
     f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
-    " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on; "
+    " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on;"
+    # Else it may hide that a wait for a standby was cancelled.
+    " SET client_min_messages = warning; "
     + "; ".join(f"SET {name} = {value}" for name, value in KEPT_ALIVE.items())
 )
 _PRIMARY = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from random import Random
 from uuid import UUID
@@ -18,7 +17,6 @@ from logstore.partition.log_config import LogConfig
 from logstore.remote import postgres_readers, postgres_store
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import (
-    PROOFS_MAX,
     Changes,
     Chunk,
     Commit,
@@ -130,32 +128,6 @@ async def test_nothing_acknowledged_is_lost(postgres_url: str) -> None:
     for node in [*nodes, last]:
         await node.end()
     await admin.close()
-
-
-async def test_with_a_standby_commits_do_not_wait_and_proofs_do(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sql, "HAS_STANDBY", "SELECT true")
-    await make_tables(postgres_url)
-    await start_node(postgres_url, 1, 1)
-    store = PostgresStore(postgres_url)
-    store.begin_as(1, 1)
-    await store.connect()
-    await store.commit(Commit(1, 0))
-    connection = store._connection
-    assert connection is not None
-    assert (store.proven, await connection.fetchval("SHOW synchronous_commit")) == (0, "off")
-    await asyncio.gather(*(store.prove(1) for _ in range(PROOFS_MAX)))
-    assert store.proven == 1
-    settings = [await one.fetchval("SHOW synchronous_commit") for one, _, _ in store._provers._idle]
-    assert settings == ["on"] * PROOFS_MAX
-    # What is not on the disk was not waited for on a standby either.
-    for number in range(2, 12):
-        await store.commit(Commit(number, number - 1))
-        written = await connection.fetchval("SELECT pg_current_wal_insert_lsn()")
-        await store.prove(number)
-        assert await connection.fetchval("SELECT pg_current_wal_flush_lsn() >= $1", written)
-    await store.close()
 
 
 async def _until_counted(store: PostgresStore, admin: asyncpg.Connection) -> None:
@@ -432,60 +404,3 @@ async def test_a_log_of_many_small_chunks_is_deleted_by_few_statements(postgres_
     assert await admin.fetchval("SELECT last_value FROM magnetar.deletes") < 100
     await admin.close()
     await store.close()
-
-
-AWAIT_STANDBYS = "ALTER SYSTEM SET synchronous_standby_names = '*'"
-AWAIT_NONE = "ALTER SYSTEM RESET synchronous_standby_names"
-WAITING = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-
-
-@pytest.fixture
-async def waiting(postgres_url: str) -> AsyncIterator[tuple[PostgresStore, asyncpg.Connection]]:
-    """A store whose commit 1 waits for a standby that is away; and a connection to the server."""
-    admin = await asyncpg.connect(postgres_url)
-    store = await store_over(postgres_url)
-    await admin.execute(AWAIT_STANDBYS)
-    try:
-        await admin.execute("SELECT pg_reload_conf()")
-        await store.connect()
-        await store.commit(Commit(1, 0))
-        yield store, admin
-        assert store.proven == 0
-    finally:
-        await admin.execute(AWAIT_NONE)
-        await admin.execute("SELECT pg_reload_conf()")
-    await store.prove(1)
-    assert store.proven == 1
-    await admin.close()
-    await store.close()
-
-
-async def _until_waiting(admin: asyncpg.Connection, count: int) -> None:
-    async with asyncio.timeout(30):
-        while await admin.fetchval(f"SELECT count(*) {WAITING}") != count:
-            await asyncio.sleep(0.01)
-
-
-async def test_proofs_without_an_answer_keep_no_process_of_the_server(
-    waiting: tuple[PostgresStore, asyncpg.Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres_store, "_COMMIT_S", 0.5)
-    store, admin = waiting
-    for _ in range(3):
-        proofs = [asyncio.ensure_future(store.prove(1)) for _ in range(PROOFS_MAX)]
-        await _until_waiting(admin, PROOFS_MAX)
-        for proof in proofs:
-            with pytest.raises(OutcomeUnknown):
-                await proof
-        await _until_waiting(admin, 0)
-
-
-async def test_a_proof_that_somebody_cancels_proves_nothing(
-    waiting: tuple[PostgresStore, asyncpg.Connection],
-) -> None:
-    store, admin = waiting
-    proof = asyncio.ensure_future(store.prove(1))
-    await _until_waiting(admin, 1)
-    await admin.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")
-    with pytest.raises(OutcomeUnknown, match="synchronous replication"):
-        await proof

@@ -46,9 +46,12 @@ def test_a_change_whose_wait_for_a_standby_is_cancelled_is_not_known_to_be_there
 ) -> None:
     # As long as it takes: the call would be given up after two seconds.
     monkeypatch.setattr(postgres_database, "_CALL_S", 60.0)
-    database = PostgresDatabase(postgres_url)
-    database.open("some cluster")
     with psycopg.connect(postgres_url, autocommit=True) as admin:
+        name = postgres_url.rpartition("/")[2]
+        # A default that hides warnings.
+        admin.execute(f"ALTER DATABASE {name} SET client_min_messages = error".encode())
+        database = PostgresDatabase(postgres_url)
+        database.open("some cluster")
         admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         try:
             admin.execute("SELECT pg_reload_conf()")
