@@ -210,6 +210,7 @@ class StoreCommits:
     async def _prove(self, one: _Unproven) -> None:
         """Return when the commit is there for good. Raises NodeFenced, CommitsLost."""
         number, changes = one.commit.number, one.commit.changes
+        wait_s, told = _RETRY_FIRST_S, ""
         while number > self._proven:
             async with self._proofs:
                 if number <= self._proven:
@@ -221,8 +222,13 @@ class StoreCommits:
                 try:
                     await self._store.prove(self._had_effect)
                 except OutcomeUnknown as trouble:
-                    self._on_trouble(str(trouble))
+                    if str(trouble) != told:
+                        told = str(trouble)
+                        self._on_trouble(told)
                     await self._recover(recoveries)
+                    # It may fail at once, for long: the server has no connection left for proofs.
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, _RETRY_MAX_S)
             self._note_proven()
 
     def _note_proven(self) -> None:

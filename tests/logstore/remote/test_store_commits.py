@@ -350,6 +350,25 @@ async def test_the_own_lease_ends_before_that_of_the_store(world: World) -> None
     assert [*seen, world.commits.is_leased] == [False, True, False, True]
 
 
+async def test_a_proof_that_fails_at_once_is_not_asked_for_all_the_time(world: World) -> None:
+    proving = world.store.prove
+    asked = 0
+
+    async def prove(number: int) -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        raise OutcomeUnknown("too many connections")
+
+    world.store.prove = prove  # type: ignore[method-assign]  # a server without a free connection
+    commit = asyncio.ensure_future(world.commit())
+    await asyncio.sleep(1)
+    assert 2 <= asked <= 10
+    assert world.troubles == ["too many connections"]
+    world.store.prove = proving  # type: ignore[method-assign]
+    await commit
+
+
 async def test_the_lease_in_the_store_is_renewed_while_a_standby_is_away(world: World) -> None:
     proving = world.store.prove
     proofs: list[bool] = []
