@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
@@ -97,7 +98,7 @@ def replay_journal(
     finally:
         journal.close()
     replay = _Replay(files, directory)
-    segments, unknown = _by_segment(entries, topic_id_of)
+    segments, unknown = _by_segment(entries, partial(_stored_id, files, directory, topic_id_of))
     replay.perform(segments)
     foreign = tuple(replay.foreign)
     return Replayed(replay.written, _ends(entries), foreign, tuple(damaged_at), tuple(unknown))
@@ -197,7 +198,7 @@ def _stands_another(file: File, position: int, ours: BatchHeader) -> bool:
 
 
 def _by_segment(
-    entries: Iterable[Entry], topic_id_of: Callable[[str], UUID | None]
+    entries: Iterable[Entry], stored_id_of: Callable[[str], bytes | None]
 ) -> tuple[dict[tuple[str, int], _SegmentEntries], list[str]]:
     """Return the entries of each segment, of the partitions that have the same topic id still; and
     the partitions that are there and have none, though their entries have one."""
@@ -211,7 +212,7 @@ def _by_segment(
         if file not in of_files:
             name, _, file_name = entry.path.partition("/")
             if name not in topic_ids:
-                topic_ids[name] = _stored_id(topic_id_of, name)
+                topic_ids[name] = stored_id_of(name)
             if topic_ids[name] == entry_id(None) != entry.topic_id:
                 unknown[name] = None
             of_files[file] = None
@@ -268,9 +269,14 @@ def _ends(entries: Iterable[Entry]) -> dict[tuple[str, bytes], int]:
     return ends
 
 
-def _stored_id(topic_id_of: Callable[[str], UUID | None], name: str) -> bytes | None:
+def _stored_id(
+    files: FileSystem, path: str, topic_id_of: Callable[[str], UUID | None], name: str
+) -> bytes | None:
     """Return the topic id as an entry has it; None: there is no such partition."""
+    # A topic that was deleted has left no directory of that name, and nothing to tell of it.
+    if not files.exists(f"{path}/{name}"):
+        return None
     try:
         return entry_id(topic_id_of(name))
-    except (FileNotFoundError, NotADirectoryError):
+    except NotADirectoryError:
         return None

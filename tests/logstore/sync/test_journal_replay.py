@@ -294,6 +294,18 @@ def test_a_partition_that_no_longer_says_its_topic_is_told_before_the_journal_go
     assert told == [(("t-0",), True)]
 
 
+def test_a_partition_that_was_deleted_is_not_told() -> None:
+    process = Process(SimulatedDisk())
+    process.start(1)
+    for _ in range(3):
+        process.append_all(b"of a deleted topic")
+    asyncio.run(process.directory.delete(process.logs))
+    process.disk = process.disk.kill(Random(1))
+    assert journal_of(process.disk)
+    process.begin(process.disk, CONFIG)
+    assert process.directory.replayed.unknown == ()
+
+
 def test_a_log_that_ends_before_its_last_journaled_batch_is_told() -> None:
     process, ends = journaled()
     file = process.disk.open(LOG)
