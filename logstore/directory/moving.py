@@ -7,13 +7,14 @@ any point a partition lies in one directory, whole, and the next run goes on fro
    mark of a clean stop goes too: it speaks of all logs of a directory, and these will be others.
 2. The target's checkpoints get what the source's tell of the partitions that will come.
 3. Each partition's directory is renamed.
-
-A checkpoint that tells of a partition which is not there is passed over by the next start.
+4. Checkpoints forget partitions that belong elsewhere and do not lie there. A later topic of the
+   same name may come back to the directory before it has any record, hence any directory: its start
+   would tell that the disk has lost the records of which the checkpoint still tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from logstore.directory.closed_logs import CLOSED_LOGS
 from logstore.directory.data_directory import DataDirectory, FoundPartition, Key, partition_name
@@ -102,6 +103,17 @@ class StillDirectory:
         # The new name first: a power loss between must leave one of the two.
         self._files.sync_directory(self.path)
         self._files.sync_directory(source.path)
+
+    def forget_absent(self, is_elsewhere: Callable[[Key], bool]) -> None:
+        """Forget partitions that belong elsewhere and do not lie here: step 4 above."""
+        told = self._offsets.keys()
+        exists, directory_of = self._files.exists, self._data.directory_of
+        self.forget(key for key in told if is_elsewhere(key) and not exists(directory_of(key)))
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Forget, durably, what the checkpoints tell of these partitions."""
+        for name in sorted(self._offsets.forget(keys)):
+            self._offsets.write(name, sync=True)
 
     def _three(self) -> tuple[dict[Key, int], dict[Key, int], dict[Key, int]]:
         offsets = self._offsets

@@ -17,6 +17,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -249,23 +250,37 @@ class _Moves:
             _log.info(
                 "partitions moved", source=str(path), target=str(target), partitions=len(keys)
             )
+        for path, directory in self._directories.items():
+            directory.forget_absent(partial(self._is_elsewhere, path))
         self._remove_empty()
+
+    def _is_elsewhere(self, path: Path, key: Key) -> bool:
+        """Whether the catalog gives a partition of that name to another directory."""
+        row = self._by_name.get(key[0])
+        if row is None or key[1] >= row.partition_count:
+            return False
+        return self._home_in_catalog(row, key[1]) != path
 
     def _home_of(self, path: Path, found: FoundPartition) -> Path | None:
         """Return where a partition belongs; None: it stays where it is, whatever it is."""
         row = self._row_of(found)
         if row is None:
             if found.topic_id in self._deleted:
+                # First: the next topic of that name must not begin where this one did.
+                self._directories[path].forget([(found.topic, found.partition)])
                 shutil.rmtree(path / f"{found.topic}-{found.partition}")
                 return None
             # To be taken over, as what lies in DATA is; a node would pass over it.
             is_taken = not self._wanted and self._is_unknown(path, found)
             return self._data_dir if is_taken else None
+        if self._wanted and found.partition >= row.partition_count:
+            return None
+        return self._home_in_catalog(row, found.partition)
+
+    def _home_in_catalog(self, row: TopicRow, partition: int) -> Path:
         if not self._wanted:
             return self._data_dir
-        if found.partition >= row.partition_count:
-            return None
-        return node_directory(self._data_dir, row.leaders[found.partition].node_id)
+        return node_directory(self._data_dir, row.leaders[partition].node_id)
 
     def refuse_unknown(self) -> None:
         """Raise ConfigError for topics that nodes would not serve: one node takes them over.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from logstore.directory.moving import StillDirectory
+from logstore.disk.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
 from logstore.disk.files import DiskFiles
 from magnetar.broker import Broker
 from magnetar.config.broker import BrokerConfig
@@ -50,6 +51,20 @@ def where(data_dir: Path) -> dict[str, str]:
         for each in directory.glob("a-*"):
             assert each.name not in found, f"{each.name} lies in two places"
             found[each.name] = str(directory.relative_to(data_dir))
+    return found
+
+
+def told(data_dir: Path) -> dict[str, str]:
+    """Return the directories whose checkpoints tell of each partition of topic `a`."""
+    found: dict[str, str] = {}
+    for directory in (data_dir, *node_directories(data_dir)):
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS):
+            checkpoint = directory / name
+            offsets = decode_offsets(checkpoint.read_bytes()) if checkpoint.exists() else {}
+            for topic, partition in offsets:
+                if topic == "a":
+                    place = str(directory.relative_to(data_dir))
+                    assert found.setdefault(f"a-{partition}", place) == place
     return found
 
 
@@ -132,6 +147,8 @@ async def test_partitions_move_whole_with_what_checkpoints_tell_of_them(
     place(data_dir, 3)
     assert Counter(where(data_dir).values()) == {"nodes/0": 2, "nodes/1": 2, "nodes/2": 2}
     assert await read(data_dir, 3) == EXPECTED
+    # What a checkpoint told of another directory's partition would be taken for the next topic's.
+    assert told(data_dir) == where(data_dir)
 
 
 @pytest.mark.parametrize(("step", "then"), [(step, step % 3 + 1) for step in range(12)])
@@ -165,6 +182,7 @@ async def test_a_kill_at_any_step_loses_nothing(
             assert steps == step
     assert len(where(data_dir)) == RECORDS
     assert await read(data_dir, then) == EXPECTED
+    assert told(data_dir) == where(data_dir)
 
 
 async def test_a_start_with_the_same_nodes_moves_nothing(
