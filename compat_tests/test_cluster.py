@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -238,6 +239,9 @@ def test_a_clean_stop_hands_over_and_clients_see_no_error(cluster: Cluster) -> N
         node.await_ready(said + 1)
     assert writer.flush(PATIENCE_S) == 0 and not refused
     assert sorted(map(int, read_all(cluster, "rolling", number))) == [*range(number)]
+    # Each node that came back got its share of this topic, whatever it leads of others.
+    share = dict.fromkeys(cluster.nodes, PARTITIONS // len(cluster.nodes))
+    eventually(lambda: Counter(leaders(cluster, "rolling")) == share, PATIENCE_S)
 
 
 class Committer(threading.Thread):

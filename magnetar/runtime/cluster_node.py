@@ -86,7 +86,8 @@ class ClusterNode:
         self.is_waiting = False
         self._is_left_told = False
         self._is_bucket_told = False
-        #: The nodes that lived at the last look, and those of them that have no share yet.
+        #: The nodes that lived at the last look, and those of them that may lack a part of their
+        #: share.
         self._seen: set[int] = set()
         self._joined: set[int] = set()
 
@@ -281,13 +282,19 @@ class ClusterNode:
             self._tasks.spawn(self._give(partial(self._leadership.prefer, heirs)))
 
     async def _even_out(self, heirs: Collection[int], joined: set[int]) -> None:
-        """Give nodes that have joined their share; the next look tries again where that fails."""
+        """Give nodes that have joined their share. The next look tries again where that fails, and
+        where there was anything to give: others gave at the same time."""
         assert self._leadership is not None
-        if await self._give(partial(self._leadership.even_out, heirs)):
-            self._joined -= joined
+        leadership = self._leadership
 
-    async def _give(self, work: Callable[[], Awaitable[object]]) -> bool:
-        """Give partitions to nodes that can open them. False: not now."""
+        async def give() -> None:
+            if not await leadership.even_out(heirs):
+                self._joined -= joined
+
+        await self._give(give)
+
+    async def _give(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Give partitions to nodes that can open them; not now where the bucket is away."""
         assert self._logs is not None
         async with self._giving:
             # Here they are served, and there they would wait for the bucket.
@@ -298,17 +305,16 @@ class ClusterNode:
                     reason=reason,
                 )
             self._is_bucket_told = bool(reason)
-            return not reason and await self._alone(work)
+            if not reason:
+                await self._alone(work)
 
-    async def _alone(self, work: Callable[[], Awaitable[object]]) -> bool:
-        """Change who leads what. False: the catalog did not answer; the next look tries again."""
+    async def _alone(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Change who leads what. Where the catalog does not answer the next look tries again."""
         async with self._leading:
             try:
                 await work()
             except CatalogUnavailable as away:
                 _log.warning("the leaders stay as they are", reason=str(away))
-                return False
-        return True
 
     def _make_internal(self, catalog: Catalog) -> None:
         """Make the coordinators' topics: nodes must agree on them from the first request."""

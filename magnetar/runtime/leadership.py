@@ -7,7 +7,6 @@ same at the same moment, one of them succeeds: of several that take over a dead 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Protocol
@@ -15,8 +14,17 @@ from typing import Protocol
 from magnetar.logging import get_logger
 from magnetar.storage.hand_over import LEADERSHIP, HandOver
 from magnetar.storage.leaders import Elsewhere, leader_id
-from magnetar.storage.leadership import Led, Move, excess, in_steps, inheritance, misplaced
+from magnetar.storage.leadership import (
+    Led,
+    Move,
+    TopicLeaders,
+    evened,
+    in_steps,
+    inheritance,
+    misplaced,
+)
 from magnetar.storage.replicas import Replicas
+from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.topics import Topics
 
@@ -97,21 +105,27 @@ class Leadership:
 
     async def even_out(self, live: Collection[int]) -> int:
         """Hand over what another node is assigned to lead, and what this node leads beyond its
-        share, to nodes that lead less than theirs.
+        share, of a topic or of all, to nodes that lead less than theirs.
 
-        A partition that is assigned to a node that lives counts for that node's share. It does not
+        A partition that is assigned to a node that lives counts for its leader's share. It does not
         move for the sake of shares.
         """
         own_id = self._topics.placement.own_id
         if own_id not in live:
             return 0  # This node leaves, or its lease has ended: all its partitions go.
         preferred = await self.prefer(live)
-        counts = Counter(
-            leader_id(one, own_id) for topic in self._topics.all() for one in topic.partitions
-        )
-        held = {one for one, replicas in self._assigned().items() if {*replicas} & {*live}}
-        led = [one for one in self._led() if one not in held]
-        return preferred + await self._perform(excess(own_id, led, counts, live))
+        leaders = [self._leaders_of(topic, live) for topic in self._topics.all()]
+        # In a thread: ten thousand partitions take too long for a step.
+        moves = await LEADERSHIP.run(partial(evened, own_id, leaders, live))
+        # One may have gone meanwhile, and one that is not open yet is not to be given away.
+        led = {*self._led()}
+        return preferred + await self._perform(move for move in moves if Led(*move[:2]) in led)
+
+    def _leaders_of(self, topic: Topic, live: Collection[int]) -> TopicLeaders:
+        own_id = self._topics.placement.own_id
+        node_ids = [leader_id(one, own_id) for one in topic.partitions]
+        held = {index for index, replicas in topic.assigned.items() if {*replicas} & {*live}}
+        return TopicLeaders(topic.id, node_ids, held)
 
     def _assigned(self) -> dict[Led, Replicas]:
         """Return the assigned replicas of what this node leads."""

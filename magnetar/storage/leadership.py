@@ -17,7 +17,6 @@ all others, and no other partition moves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from math import ceil
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
@@ -35,6 +34,8 @@ STEP_SHARDS = 4
 STEP_BYTES = 512 << 10
 #: But no more steps than so many for either reason: each waits for the catalog, and for all nodes.
 STEPS_OF_SHARDS_MAX = 32
+#: A node that leads so many more than another one gives some away.
+_UNEVEN = 2
 
 
 class Led(NamedTuple):
@@ -79,29 +80,78 @@ def misplaced(own_id: int, assigned: Assigned, live: Collection[int]) -> list[Mo
     ]
 
 
-def excess(
-    own_id: int, led: Iterable[Led], counts: Mapping[int, int], live: Collection[int]
-) -> list[Move]:
-    """Return what a node hands over so that every live node leads about as much.
+class TopicLeaders(NamedTuple):
+    """Who leads the partitions of a topic."""
 
-    `led` is what it leads, `counts` how much each node leads. Empty where the node leads no more
-    than its share. Only nodes below their share take any, so all are even after a few looks.
+    topic_id: UUID
+    node_ids: Sequence[int]
+    """The leader of each partition, in their order."""
+    held: Collection[int] = ()
+    """The partitions that stay where they are: an administrator has assigned them."""
+
+
+def evened(own_id: int, topics: Iterable[TopicLeaders], live: Collection[int]) -> list[Move]:
+    """Return what a node hands over so that all live nodes lead about as much.
+
+    Of each topic first: its clients are to find all nodes at work, whatever other topics there are.
+    Then of all topics together, as far as no topic becomes less even. No node leads two partitions
+    of a topic, or two of all, more than another, but for what is held. The same leaders give the
+    same moves on every node, and each makes its own: so they fit together.
     """
-    share, rest = divmod(sum(counts.get(node_id, 0) for node_id in live), len(live))
-    # One more each for those that have the most: they need not give it away.
-    most_first = sorted(live, key=lambda node_id: (-counts.get(node_id, 0), node_id))
-    room = {
-        node_id: share + (place < rest) - counts.get(node_id, 0)
-        for place, node_id in enumerate(most_first)
-    }
-    moves: list[Move] = []
-    for one in islice(led, max(-room[own_id], 0)):
-        most = max(room.values())
-        # By weight where there is a choice: two that give do not fill the same node first.
-        node_id = heir(*one, [each for each, left in room.items() if left == most])
-        moves.append(Move(*one, node_id))
-        room[node_id] -= 1
-    return moves
+    spread = [_Spread(topic, live) for topic in topics]
+    led = {node_id: sum(one.led[node_id] for one in spread) for node_id in live}
+    # Every topic is even after one round. Of all topics together each round leaves less to be done:
+    # a topic may have had its turn before others changed what the nodes lead.
+    while any([one.even_out(led) for one in spread]):
+        if max(led.values()) - min(led.values()) < _UNEVEN:
+            break
+    return [move for one in spread for move in one.moves_of(own_id)]
+
+
+class _Spread:
+    """The partitions of a topic, as they move from node to node in a plan."""
+
+    def __init__(self, topic: TopicLeaders, live: Collection[int]) -> None:
+        self._topic = topic
+        #: How many partitions each live node leads.
+        self.led = dict.fromkeys(live, 0)
+        #: By live node: which of these may move, the next one last.
+        self._movable: dict[int, list[int]] = {node_id: [] for node_id in live}
+        for partition, node_id in enumerate(topic.node_ids):
+            if node_id in self._movable:
+                self.led[node_id] += 1
+                if partition not in topic.held:
+                    self._movable[node_id].append(partition)
+
+    def even_out(self, of_all: dict[int, int]) -> bool:
+        """Move what makes the topic more even, and then, at no cost for the topic, `of_all`: how
+        many partitions of all topics each node leads. Return whether anything moved."""
+        led, has_moved = self.led, False
+
+        def load(node_id: int) -> tuple[int, int, int]:
+            return led[node_id], of_all[node_id], node_id
+
+        while givers := [node_id for node_id, movable in self._movable.items() if movable]:
+            most, least = max(givers, key=load), min(led, key=load)
+            more = led[most] - led[least]
+            if more < 1 or (more == 1 and of_all[most] - of_all[least] < _UNEVEN):
+                break
+            self._movable[least].append(self._movable[most].pop())
+            for counts in (led, of_all):
+                counts[most] -= 1
+                counts[least] += 1
+            has_moved = True
+        return has_moved
+
+    def moves_of(self, own_id: int) -> list[Move]:
+        """Return what of this node's partitions another node has at the end."""
+        topic_id, before = self._topic.topic_id, self._topic.node_ids
+        return [
+            Move(topic_id, partition, node_id)
+            for node_id, movable in self._movable.items()
+            for partition in movable
+            if before[partition] == own_id != node_id
+        ]
 
 
 def in_steps(moves: Iterable[Move], shards: Mapping[Led, int]) -> Iterator[Sequence[Move]]:

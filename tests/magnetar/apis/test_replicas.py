@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -57,11 +58,15 @@ async def nodes(tmp_path: Path) -> AsyncIterator[MovingNodes]:
 
 
 async def create(
-    nodes: MovingNodes, name: str, factor: int, assigned: Sequence[Sequence[int]] = ()
+    nodes: MovingNodes,
+    name: str,
+    factor: int,
+    assigned: Sequence[Sequence[int]] = (),
+    count: int = 2,
 ) -> ErrorCode:
     asked = CreatableTopic(
         name=name,
-        num_partitions=-1 if assigned else 2,
+        num_partitions=-1 if assigned else count,
         replication_factor=-1 if assigned else factor,
         assignments=[
             CreatableReplicaAssignment(partition_index=index, broker_ids=[*each])
@@ -233,11 +238,17 @@ async def test_an_election_says_that_the_preferred_leader_is_gone(nodes: MovingN
 
 async def test_what_is_assigned_does_not_move_for_the_sake_of_shares(nodes: MovingNodes) -> None:
     await create(nodes, "manual", 0, [[0, 1]] * 6)
+    small = [f"small-{number}" for number in range(4)]
+    for name in small:
+        await create(nodes, name, 1, count=1)
     before = await partitions(nodes, "manual")
-    # Six more than the other node: others make room, three of them.
-    assert await nodes.leadership(0).even_out([0, 1]) == 3
+    # Six more than the other node: what can make room does, if its topic stays as even as it is.
+    await nodes.leadership(0).even_out([0, 1])
     await nodes.all_see()
     assert await partitions(nodes, "manual") == before
+    assert [(await partitions(nodes, name))[0].leader_id for name in small] == [1] * 4
+    internal = Counter(each.leader_id for each in await partitions(nodes, CONSUMER_OFFSETS))
+    assert abs(internal[0] - internal[1]) <= 1
 
 
 async def test_a_coordinators_shard_moves_too(nodes: MovingNodes) -> None:

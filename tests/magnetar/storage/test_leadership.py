@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -22,7 +22,8 @@ from magnetar.storage.leadership import (
     STEPS_OF_SHARDS_MAX,
     Led,
     Move,
-    excess,
+    TopicLeaders,
+    evened,
     in_steps,
     inheritance,
     misplaced,
@@ -54,28 +55,86 @@ def test_the_order_of_the_nodes_does_not_matter() -> None:
     assert inheritance(_LED, (1, 2, 3)) == inheritance(_LED, (3, 1, 2))
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=6))
-def test_nodes_that_give_away_their_excess_are_even_soon(led: list[int]) -> None:
-    counts = dict(enumerate(led))
-    for _ in range(2):
-        for own_id in counts:
-            own = [Led(_TOPIC, index) for index in range(counts[own_id])]
-            moves = excess(own_id, own, counts, [*counts])
-            assert len({(move.topic_id, move.partition) for move in moves}) == len(moves)
-            for move in moves:
-                counts[own_id] -= 1
-                counts[move.node_id] += 1
-    assert max(counts.values()) - min(counts.values()) <= 1
-    for own_id in counts:
-        own = [Led(_TOPIC, index) for index in range(counts[own_id])]
-        assert not excess(own_id, own, counts, [*counts]), "it goes on for ever"
+_NODES = range(5)
+#: The leaders of each topic's partitions: nodes 3 and 4 are dead in most tests.
+_LEADERS = st.lists(st.lists(st.sampled_from(_NODES), max_size=12), max_size=8)
+
+
+def _topics(leaders: list[list[int]], held: Set[int] = frozenset()) -> list[TopicLeaders]:
+    return [TopicLeaders(UUID(int=number), each, held) for number, each in enumerate(leaders)]
+
+
+def _after(leaders: list[list[int]], moves: list[Move]) -> list[list[int]]:
+    after = [[*each] for each in leaders]
+    assert len({move[:2] for move in moves}) == len(moves)
+    for topic_id, partition, node_id in moves:
+        after[topic_id.int][partition] = node_id
+    return after
+
+
+def _unevenness(led: Iterable[int], live: Collection[int]) -> int:
+    counts = Counter(dict.fromkeys(live, 0)) + Counter(each for each in led if each in live)
+    return max(counts[each] for each in live) - min(counts[each] for each in live)
+
+
+@given(_LEADERS, st.sets(st.sampled_from(_NODES), min_size=1))
+def test_nodes_that_move_at_once_are_even_by_topic_and_in_all(
+    leaders: list[list[int]], live: set[int]
+) -> None:
+    topics = _topics(leaders)
+    moves = {own_id: evened(own_id, topics, live) for own_id in live}
+    for own_id, own in moves.items():
+        assert all(leaders[move.topic_id.int][move.partition] == own_id for move in own)
+        assert all(move.node_id in live - {own_id} for move in own)
+    after = _after(leaders, [move for own in moves.values() for move in own])
+    assert all(_unevenness(each, live) <= 1 for each in after)
+    assert _unevenness([node_id for each in after for node_id in each], live) <= 1
+    assert not any(evened(own_id, _topics(after), live) for own_id in live), "it goes on for ever"
+
+
+@given(_LEADERS, st.permutations(_NODES))
+def test_nodes_that_move_one_after_the_other_are_even_too(
+    leaders: list[list[int]], order: list[int]
+) -> None:
+    for own_id in order * 3:
+        leaders = _after(leaders, evened(own_id, _topics(leaders), _NODES))
+    assert all(_unevenness(each, _NODES) <= 1 for each in leaders)
+    assert _unevenness([node_id for each in leaders for node_id in each], _NODES) <= 1
+
+
+@given(st.lists(st.integers(0, 12), max_size=8))
+def test_only_a_node_that_joins_gets_anything_where_all_was_even(sizes: list[int]) -> None:
+    leaders = [[index % 2 for index in range(size)] for size in sizes]
+    moves = [move for own_id in (0, 1) for move in evened(own_id, _topics(leaders), (0, 1))]
+    before = _after(leaders, moves)
+    joining = [move for own_id in (0, 1) for move in evened(own_id, _topics(before), (0, 1, 2))]
+    assert {move.node_id for move in joining} <= {2}
+
+
+def test_a_busy_topic_does_not_lie_on_one_node_because_others_lead_enough() -> None:
+    topics = _topics([[0, 1] * 6, [0, 1] * 12])
+    moves = [move for own_id in (0, 1) for move in evened(own_id, topics, (0, 1, 2))]
+    assert Counter((move.topic_id.int, move.node_id) for move in moves) == {(0, 2): 4, (1, 2): 8}
+
+
+@given(_LEADERS, st.sets(st.integers(0, 11)))
+def test_what_is_held_stays_and_counts(leaders: list[list[int]], held: set[int]) -> None:
+    live = {0, 1, 2}
+    moves = [move for own in live for move in evened(own, _topics(leaders, held), live)]
+    assert not {move.partition for move in moves} & held
+    after = _after(leaders, moves)
+    assert not any(evened(own, _topics(after, held), live) for own in live)
+    for led in after:
+        counts = Counter(led)
+        givers = {node_id for index, node_id in enumerate(led) if index not in held}
+        least = min(counts[node_id] for node_id in live)
+        assert all(counts[node_id] - least <= 1 for node_id in givers & live)
 
 
 def test_dead_nodes_get_nothing_and_count_for_nothing() -> None:
-    own = [Led(_TOPIC, index) for index in range(10)]
-    assert not excess(1, own, {1: 10, 2: 30}, [1])
-    moves = excess(1, own, {1: 10, 2: 30, 3: 0}, [1, 3])
-    assert [move.node_id for move in moves] == [3] * 5
+    topics = _topics([[1] * 10 + [2] * 30])
+    assert not evened(1, topics, [1])
+    assert [move.node_id for move in evened(1, topics, [1, 3])] == [3] * 5
 
 
 def test_assigned_replicas_are_preferred_in_their_order() -> None:
