@@ -365,7 +365,7 @@ async def test_a_proof_that_fails_at_once_is_not_asked_for_all_the_time(world: W
     await asyncio.sleep(1)
     assert 2 <= asked <= 10
     assert world.troubles == ["too many connections"]
-    world.store.prove = proving  # type: ignore[method-assign]
+    world.store.prove = proving  # type: ignore[method-assign]  # one is free again
     await commit
 
 
