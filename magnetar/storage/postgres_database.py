@@ -39,7 +39,9 @@ _SESSION = (
     f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
     " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on;"
     # Else it may hide that a wait for a standby was cancelled.
-    " SET client_min_messages = warning; "
+    " SET client_min_messages = warning;"
+    # What waited for another change sees it.
+    " SET default_transaction_isolation = 'read committed'; "
     + "; ".join(f"SET {name} = {value}" for name, value in KEPT_ALIVE.items())
 )
 _PRIMARY = (

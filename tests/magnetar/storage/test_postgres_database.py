@@ -6,11 +6,13 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
 
+from compat_tests.waiting import eventually
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable
@@ -62,6 +64,23 @@ def test_no_connection_is_silent_for_so_long_that_a_firewall_forgets_it(postgres
     ):
         # What the socket has: the server asks the system.
         assert statements.execute("SHOW tcp_keepalives_idle").fetchone() == ("30",)
+
+
+def test_changes_follow_one_another_whatever_the_database_has_by_default(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        name = postgres_url.rpartition("/")[2]
+        setting = "default_transaction_isolation = 'repeatable read'"
+        admin.execute(f"ALTER DATABASE {name} SET {setting}".encode())
+        first, second = open_catalog(postgres_url), open_catalog(postgres_url)
+        with ThreadPoolExecutor(1) as pool:
+            with first.database.transaction("change") as statements:
+                waiting = pool.submit(second.allocate_producer_ids, 10)
+                waits = "SELECT true FROM pg_locks WHERE NOT granted"
+                eventually(lambda: admin.execute(waits).fetchone())
+                statements.execute("UPDATE cluster SET change_count = change_count + 1")
+            assert waiting.result() == 0
+        first.close()
+        second.close()
 
 
 def test_a_connection_that_ended_while_it_idled_is_not_noticed(postgres_url: str) -> None:
