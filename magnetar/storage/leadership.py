@@ -100,9 +100,12 @@ def evened(own_id: int, topics: Iterable[TopicLeaders], live: Collection[int]) -
     """
     spread = [_Spread(topic, live) for topic in topics]
     led = {node_id: sum(one.led[node_id] for one in spread) for node_id in live}
-    # Every topic is even after one round. Of all topics together each round leaves less to be done:
-    # a topic may have had its turn before others changed what the nodes lead.
-    while any([one.even_out(led) for one in spread]):
+    # Every topic before all together: what is moved for the sake of one may be enough for all.
+    for one in spread:
+        one.even_out(led, more_min=_UNEVEN)
+    # Each round leaves less to be done: a topic may have had its turn before others changed what
+    # the nodes lead.
+    while any([one.even_out(led, more_min=1) for one in spread]):
         if max(led.values()) - min(led.values()) < _UNEVEN:
             break
     return [move for one in spread for move in one.moves_of(own_id)]
@@ -123,9 +126,10 @@ class _Spread:
                 if partition not in topic.held:
                     self._movable[node_id].append(partition)
 
-    def even_out(self, of_all: dict[int, int]) -> bool:
-        """Move what makes the topic more even, and then, at no cost for the topic, `of_all`: how
-        many partitions of all topics each node leads. Return whether anything moved."""
+    def even_out(self, of_all: dict[int, int], *, more_min: int) -> bool:
+        """Move what makes the topic more even, and with `more_min` 1 then, at no cost for the
+        topic, `of_all`: how many partitions of all topics each node leads. Return whether anything
+        moved."""
         led, has_moved = self.led, False
 
         def load(node_id: int) -> tuple[int, int, int]:
@@ -134,7 +138,7 @@ class _Spread:
         while givers := [node_id for node_id, movable in self._movable.items() if movable]:
             most, least = max(givers, key=load), min(led, key=load)
             more = led[most] - led[least]
-            if more < 1 or (more == 1 and of_all[most] - of_all[least] < _UNEVEN):
+            if more < more_min or (more == 1 and of_all[most] - of_all[least] < _UNEVEN):
                 break
             self._movable[least].append(self._movable[most].pop())
             for counts in (led, of_all):
