@@ -9,9 +9,10 @@ take-over of the node's partitions, which raises the incarnation.
 - A commit may rest on commits of other nodes (`Basis`): it has no effect where one of them is not
   there. All that a store keeps has one order, so a fail-over that takes a basis back takes what
   rests on it back too, and no server ever has the one without the other.
-- A commit that has returned has had its effect, and so has each before it. A fail-over to a standby
-  may take that back, as it may what a read shows, until it is *proven*: `prove` has returned for
-  this commit or a later one. Proofs wait for the standby's distance; commits need not.
+- A commit that has returned has had its effect, and so has each before it. Until the commit is
+  *proven*, a fail-over to a standby may take the effect back, also after reads have shown it. A
+  commit is proven when `prove` has returned for it or for a later one. Proofs wait for the
+  standby's answer; commits need not.
 
 Implementations: `PostgresStore`, and for tests `SimulatedStore`; one contract test serves both. All
 calls come from the event loop's thread.
@@ -25,30 +26,31 @@ from uuid import UUID
 
 from logstore.disk.files import StorageFailure
 
-#: A node's lease ends so long after its last commit, by the store's clock.
+#: A node's lease ends so long after its last commit, by the store's clock. The functions
+#: `lease_end` and `is_leased` of PostgreSQL's tables have the same number.
 LEASE_MS = 6_000
 #: How many proofs may be under way.
 PROOFS_MAX = 4
 
 
 class Fenced(Exception):
-    """This incarnation may write no more: another one of the node has begun, or a take-over."""
+    """This incarnation may write no more: the node was taken over, or has started again."""
 
 
 class NodeFenced(StorageFailure):
-    """Others have taken over what this node led, or have its id: its process must end."""
+    """Other nodes have taken over what this node led, or one has its id: this process must end."""
 
 
 class Forgotten(Exception):
-    """The store knows this incarnation no more: it has lost a start that it had acknowledged."""
+    """The store does not know this incarnation: it has lost a start that it had acknowledged."""
 
 
 class CommitsLost(StorageFailure):
-    """The store has forgotten what it had acknowledged: a standby took over that was behind."""
+    """The store has lost commits that it had acknowledged: a standby that was behind took over."""
 
 
 class BasisLost(Exception):
-    """A commit rests on one that will never be there: its node has begun anew since."""
+    """A commit rests on one that may be lost for good: the incarnation of that one was replaced."""
 
 
 class OutcomeUnknown(Exception):
@@ -86,7 +88,7 @@ class StoredSegment(NamedTuple):
 
 
 class LogStart(NamedTuple):
-    """Where a log begins. Segments and chunks below `kept_from`, if it is above 0, go."""
+    """Where a log begins. Segments and chunks that lie wholly below `kept_from` are removed."""
 
     key: LogKey
     start_offset: int
@@ -103,7 +105,7 @@ class AttachmentChange(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """One segment that takes the place of all that lies in its bounds."""
+    """One segment that takes the place of all segments and chunks in its bounds."""
 
     segment: StoredSegment
     chunks: Sequence[Chunk]
@@ -119,10 +121,10 @@ class Move(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What one commit writes. An attachment and a log's start appear once in it, a log in one of
-    `swaps` and `moves` at most.
+    """What one commit writes, in this order: swaps and moves, what the starts remove, the rest.
 
-    The swaps and moves come first, then what the starts remove, then the rest.
+    Each attachment, and each log's start, appears once at most. A log has a swap or a move, or
+    neither.
     """
 
     chunks: Sequence[Chunk] = ()
@@ -137,7 +139,7 @@ NOTHING = Changes()
 
 
 class Basis(NamedTuple):
-    """A commit of another node, which has had its effect, and perhaps is not proven."""
+    """A commit of another node that has had its effect, and may not be proven yet."""
 
     node_id: int
     incarnation: int
@@ -145,14 +147,16 @@ class Basis(NamedTuple):
 
 
 class Bases(Protocol):
-    """A node's commits, as others rest on them, and they on those of others."""
+    """What this node's commits rest on, and what others may rest on: this node's last commit."""
 
     def basis(self) -> Basis | None:
-        """Return on what everything rests that is ordered here now: a commit that may be taken
-        back yet. None: all of it is durable."""
+        """Return this node's last commit that has had its effect, if it is not proven yet.
+
+        Whatever is told of this node's logs rests on that commit. None: all of it is durable.
+        """
 
     def rest_on(self, basis: Basis) -> None:
-        """Let nothing that is appended from now on be there without that."""
+        """Let no later append of this node have an effect without `basis`."""
 
 
 class Commit(NamedTuple):
@@ -164,14 +168,14 @@ class Commit(NamedTuple):
     number: int
     previous: int
     changes: Changes = NOTHING
-    #: Without these it has no effect.
+    #: The commit has no effect unless all of these have had theirs.
     rests_on: Sequence[Basis] = ()
 
 
 class Wanted(NamedTuple):
-    """A log to be loaded, with its batches from the last one before `from_offset` on.
+    """A log to be loaded, with its chunks from the last one that begins before `from_offset` on.
 
-    None: before its active segment.
+    None: from the last one that begins before its active segment.
     """
 
     key: LogKey
@@ -187,8 +191,8 @@ class StoredLog(NamedTuple):
     chunks: Sequence[Chunk] = ()
     #: Where the log's first stored chunk begins; None: none is stored.
     first_offset: int | None = None
-    #: Why its chunks are not here: they lie in objects that cannot be read now. Then nothing else
-    #: here is the log's. Empty: all is.
+    #: Why the chunks could not be read: they lie in objects that are out of reach. All other fields
+    #: have no meaning then. Empty: the log is here.
     away: str = ""
 
 
@@ -200,7 +204,8 @@ def all_are_there(bases: Sequence[Basis], last: Mapping[int, tuple[int, int]]) -
     for basis in bases:
         incarnation, number = last.get(basis.node_id, (-1, 0))
         if incarnation > basis.incarnation:
-            # It may have been there. That incarnation can say so no more.
+            # Its commit may be there. But nothing tells any more: the row counts the new
+            # incarnation's commits.
             raise BasisLost(
                 f"commit {basis.number} of incarnation {basis.incarnation} of node {basis.node_id}"
             )
@@ -210,11 +215,11 @@ def all_are_there(bases: Sequence[Basis], last: Mapping[int, tuple[int, int]]) -
 
 
 class CommitStore(Protocol):
-    """The store as one incarnation of one node has it."""
+    """The store, as one incarnation of one node uses it."""
 
     @property
     def proven(self) -> int:
-        """The commits up to this number are there for good, as far as this store was told."""
+        """The number of the last commit that is known to be proven; 0: none is."""
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         """Commit as this incarnation from here on. Call it before `connect`."""
@@ -225,13 +230,13 @@ class CommitStore(Protocol):
     async def commit(self, commit: Commit) -> None:
         """Let a commit have its effect, and renew the lease. Raises Fenced, OutcomeUnknown.
 
-        One at a time. It may be proven at once, where nothing is waited for but the disk.
-        `Fenced` says only that the incarnation, the last commit, or what the commit rests on, is
-        not what was expected: `last_commit` and `has` tell which.
+        One at a time. Without a standby the commit is proven when this returns. `Fenced` says only
+        that the incarnation, the last commit, or a basis is not as expected: `last_commit` and
+        `has` tell which.
         """
 
     async def prove(self, number: int) -> None:
-        """Return when the commit `number`, and all before it, are there for good.
+        """Return when the commit `number`, and all before it, are proven.
 
         `PROOFS_MAX` at a time, also beside a commit. Raises OutcomeUnknown: the store may have
         failed over, and may lack this commit.
@@ -244,7 +249,7 @@ class CommitStore(Protocol):
         """
 
     async def has(self, bases: Sequence[Basis]) -> bool:
-        """Return whether all of these are there. Raises BasisLost, StoreUnavailable."""
+        """Return whether all of these have had their effect. Raises BasisLost, StoreUnavailable."""
 
     async def last_commit(self) -> int:
         """Return the number of this incarnation's last commit, 0 if there is none.
@@ -255,7 +260,7 @@ class CommitStore(Protocol):
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         """Return logs, in the order of `wanted`; empty ones where nothing is stored.
 
-        One may be `away`: look at that before anything else. Raises StoreUnavailable.
+        One may be `away`: look at that field before any other. Raises StoreUnavailable.
         """
 
     async def read(
@@ -271,13 +276,13 @@ class CommitStore(Protocol):
         """Delete everything of these logs, whose topics are gone. Raises StoreUnavailable."""
 
     async def reclaim(self, bytes_min: int) -> None:
-        """Let the room of removed chunks be used again, once it is so much.
+        """Make the room of removed chunks free for new ones, if it is `bytes_min` at least.
 
         Raises StoreUnavailable.
         """
 
     async def incarnations(self) -> Collection[int]:
-        """Return the incarnation of each node: no earlier one of any node can commit any more.
+        """Return the incarnation of each node. No earlier one can commit any more.
 
         Raises StoreUnavailable.
         """

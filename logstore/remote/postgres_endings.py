@@ -14,7 +14,7 @@ class PostgresEndings:
     """The ends of one node's connections.
 
     A process of the server that waits, for a standby or for a lock, does not notice that its client
-    has gone. Each would keep its place, until the server has none for anybody, and its locks.
+    has gone. It would hold its locks and its connection slot, of which the server has few.
     """
 
     def __init__(self) -> None:

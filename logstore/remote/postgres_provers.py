@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import OutcomeUnknown
 from logstore.remote.postgres_endings import PostgresEndings
-from logstore.remote.postgres_readers import CONNECT_S, TROUBLE, cancelled_waits, told
+from logstore.remote.postgres_readers import CONNECT_S, TROUBLE, cancelled_waits, reason_of
 
 
 class _Prover(NamedTuple):
     """A connection for proofs."""
 
-    #: Of asyncpg.
+    #: A connection of asyncpg.
     connection: Any
     #: The statement `PROVE`.
     ask: Any
@@ -46,13 +46,13 @@ class PostgresProvers:
             self._idle.append(prover)
             prover = None
         except TROUBLE as error:
-            raise OutcomeUnknown(f"a proof of commit {number}: {told(error)}") from error
+            raise OutcomeUnknown(f"a proof of commit {number}: {reason_of(error)}") from error
         finally:
             if prover is not None:
                 self._endings.end(prover.connection)
 
     def give_up(self) -> None:
-        """End the idle ones: they may lead to a server that is not the database any more."""
+        """End the idle connections: they may lead to a server that is no longer the primary."""
         while self._idle:
             self._idle.pop().connection.terminate()
 

@@ -1,7 +1,8 @@
-"""Connections to PostgreSQL: what each of them sets, and those that reads are lent.
+"""Connections to PostgreSQL: the settings of each one, and a pool of them beside that for commits.
 
-Reads go to the server that commits go to. Where commits get a new connection, that may lead to
-another server; then the reads end that the new one is not at work on.
+Reads, and deletions, borrow from the pool. They go to the server that commits go to. A new
+connection for commits may lead to another server. Then the reads are ended that this server is not
+working on.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.postgres_endings import PostgresEndings
 from logstore.remote.postgres_url import STANDBY_WAIT
 
-#: What a lost connection, a refusal of the server and a time that is up raise; the last one where
-#: a connection is lost in the middle of asyncpg's own work.
+#: What a lost connection, a refusal of the server, and a timeout raise. InternalClientError comes
+#: where a connection is lost in the middle of asyncpg's own work.
 TROUBLE = (
     OSError,
     TimeoutError,
@@ -30,26 +31,26 @@ TROUBLE = (
 )
 CONNECT_S = 2.0
 _READ_S = 30.0
-#: Connections for reads of what is not in memory, and for loading.
+#: How many connections can be lent at the same time.
 _READERS = 4
-#: Takes away the limits that the database or the role may have: each call has a limit here. Not all
-#: versions of PostgreSQL know all of these.
+#: Switches off the limits that the database or the role may set, since each call has its own limit.
+#: Not all versions of PostgreSQL know all of these.
 _UNLIMITED = """
 SELECT set_config(name, '0', false) FROM unnest(
     ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout']
 ) name WHERE current_setting(name, true) IS NOT NULL"""
 
 
-def setting(settings: Mapping[str, str]) -> str:
-    """Return what gives a connection its settings, once it is made.
+def set_statements(settings: Mapping[str, str]) -> str:
+    """Return the SQL that gives an open connection its settings.
 
-    A pooler of sessions (PgBouncer) refuses connections that are asked for with such settings.
+    A pooler of sessions (PgBouncer) refuses connections that name such settings when they are made.
     """
     return "; ".join([*(f"SET {name} = '{value}'" for name, value in settings.items()), _UNLIMITED])
 
 
-def told(error: Exception) -> str:
-    """Return what an error says, or what it is."""
+def reason_of(error: Exception) -> str:
+    """Return an error's message, or its type if it has none."""
     return str(error) or type(error).__name__
 
 
@@ -71,10 +72,10 @@ def cancelled_waits(connection: Any) -> list[str]:
 
 @asynccontextmanager
 async def snapshot(reader: Any) -> AsyncIterator[None]:
-    """Let a lent connection read what was there at one moment.
+    """Let all reads of a lent connection see one moment.
 
-    Whatever goes wrong ends the connection, and its transaction so: a rollback would wait for a
-    server that has vanished, and a node's stop for the rollback.
+    An error terminates the connection, and the transaction with it. A rollback would wait for a
+    server that has vanished, and a node's stop would wait for the rollback.
     """
     transaction = reader.transaction(isolation="repeatable_read", readonly=True)
     await transaction.start()
@@ -90,17 +91,17 @@ class _Reader(NamedTuple):
     """A connection for reads."""
 
     connection: asyncpg.Connection[Any]
-    #: The process that serves it, and when that began: of no two servers the same.
+    #: The server's process for it, and when that began: no two servers have the same pair.
     served_by: tuple[int, datetime]
 
 
 class PostgresReaders:
-    """The connections for reads of one node."""
+    """The connections that one node lends to reads and deletions."""
 
     def __init__(self, url: str, settings: Mapping[str, str], endings: PostgresEndings) -> None:
         """`url`: as asyncpg has it."""
         self._url = url
-        self._setting = setting(settings)
+        self._set_statements = set_statements(settings)
         self._endings = endings
         self._slots = asyncio.Semaphore(_READERS)
         self._idle: list[_Reader] = []
@@ -110,7 +111,7 @@ class PostgresReaders:
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Any]:
-        """Lend a connection for reads; whatever goes wrong costs it. Raises StoreUnavailable."""
+        """Lend a connection; an error in the block ends it. Raises StoreUnavailable."""
         async with self._slots:
             reader = None
             try:
@@ -121,7 +122,7 @@ class PostgresReaders:
                 self._idle.append(reader)
                 reader = None
             except TROUBLE as error:
-                raise StoreUnavailable(told(error)) from error
+                raise StoreUnavailable(reason_of(error)) from error
             finally:
                 if reader is not None:
                     self._lent.discard(reader)
@@ -129,11 +130,10 @@ class PostgresReaders:
                     self._endings.end(reader.connection)
 
     async def end_lost(self, commits: asyncpg.Connection[Any]) -> None:
-        """End the reads that the server of this connection is not at work on; later ones connect
-        anew.
+        """End the reads that the server of `commits` is not working on; later reads connect anew.
 
-        They may wait for a server that has vanished, which takes half a minute, or read from one
-        that is not the database any more, and show what was. What is just slow goes on.
+        Such a read may wait for a server that has vanished, for half a minute, or read old data
+        from one that is no longer the primary. A read that is only slow goes on.
         """
         self._changes += 1
         while self._idle:
@@ -153,7 +153,7 @@ class PostgresReaders:
         self._idle.clear()
 
     def _idle_one(self) -> _Reader | None:
-        """Return a connection that waits for a read, but for those that have ended."""
+        """Return a connection that is open and not lent; None: there is none."""
         while self._idle:
             reader = self._idle.pop()
             if not reader.connection.is_closed():
@@ -164,7 +164,7 @@ class PostgresReaders:
         changes = self._changes
         connection = await asyncpg.connect(self._url, timeout=CONNECT_S, command_timeout=_READ_S)
         try:
-            await connection.execute(self._setting, timeout=CONNECT_S)
+            await connection.execute(self._set_statements, timeout=CONNECT_S)
             pid, began = await connection.fetchrow(sql.SERVED_BY, timeout=CONNECT_S)
             if changes != self._changes:
                 raise StoreUnavailable("commits may go to another server by now")

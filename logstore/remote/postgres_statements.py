@@ -1,13 +1,15 @@
 """The SQL of `PostgresStore`. Tables: `postgres_schema`, and the catalog's `nodes`.
 
 A commit is one statement: the update of the node's row is the fence, and everything else is joined
-with what it returns. `now()` is when the statement began, so the lease never ends later than 6 s
-after the node has sent it.
+with what the update returns. `now()` is when the statement began on the server. The node sent it
+before that, and counts its lease from there: so its own copy never ends after the one in the row.
 """
 
 from __future__ import annotations
 
-_LEASE = "lease_until = now() + interval '6 s'"
+from logstore.remote.commit_store import LEASE_MS
+
+_LEASE = f"lease_until = now() + interval '{LEASE_MS} ms'"
 _FENCE = f"""
 WITH fence AS (
     UPDATE nodes SET commit_seq = $3::bigint, {_LEASE}
@@ -17,7 +19,7 @@ WITH fence AS (
     INSERT INTO chunks
     SELECT u.* FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::bigint[], $9::bytea[]) u, fence
 )"""
-#: None of what the commit rests on is missing: node, incarnation and number of each.
+#: Every commit that this one rests on is there: node, incarnation and number of each.
 _BASIS = """ AND NOT EXISTS (
         SELECT FROM unnest($10::int[], $11::bigint[], $12::bigint[]) basis(n, i, c)
         WHERE NOT EXISTS (
@@ -70,8 +72,8 @@ SELECT 1 FROM fence"""
 
 RENEW = f"UPDATE nodes SET {_LEASE} WHERE node_id = $1 AND incarnation = $2 RETURNING 1"
 
-#: Before a commit with swaps or moves, in the same transaction: waits for those of others, and for
-#: none after it.
+#: The first statement of a commit with swaps or moves: it waits for other transactions that hold
+#: the node's row, and no later statement does.
 LOCK_NODE = """
 SELECT 1 FROM nodes WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $3 FOR UPDATE"""
 REMOVE_CHUNKS = """
@@ -83,9 +85,9 @@ AND base_offset >= $3 AND base_offset < $4"""
 ADD_SEGMENT = "INSERT INTO segments VALUES ($1, $2, $3, $4, $5, $6)"
 ADD_CHUNK = "INSERT INTO chunks VALUES ($1, $2, $3, $4, $5)"
 
-#: A transaction of its own, which sees the commit and waits for the standby: what it has seen is on
-#: the standby too then. It writes to the server's log: one that has written nothing waits for
-#: nothing, whether it has a number or not.
+#: A transaction of its own, which sees the commit and waits for the standby. When it returns, what
+#: it has seen is on the standby too. It writes to the server's log, because a transaction that has
+#: written nothing does not wait.
 PROVE = """
 SELECT pg_logical_emit_message(true, 'magnetar', ''::text)::text FROM nodes
 WHERE node_id = $1 AND incarnation = $2 AND commit_seq >= $3"""
@@ -93,9 +95,9 @@ HAS_STANDBY = "SELECT coalesce(current_setting('synchronous_standby_names', true
 #: What the next commits of a connection wait for: nothing, since proofs follow.
 DO_NOT_WAIT = "SET synchronous_commit = off"
 
-#: The server's process of this connection, and when it began: its number alone may be used again.
+#: The server's process of this connection, and when it began: a process id may be given out again.
 SERVED_BY = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-#: Which of these processes this server has, and have something to do.
+#: Those of these processes that this server has, and that have something to do.
 AT_WORK = """
 SELECT pid, backend_start FROM pg_stat_activity WHERE pid = ANY($1::int[]) AND state <> 'idle'"""
 
@@ -154,8 +156,8 @@ ORDER BY base_offset"""
 REMOVED_PARTS = """
 SELECT pg_stat_get_dead_tuples(reltoastrelid) FROM pg_class WHERE oid = 'chunks'::regclass"""
 
-#: Is skipped while another node does it. The room is used again, and not given back to the disk:
-#: that would keep commits out meanwhile.
+#: Skipped while another node does it. The room is used again, and not given back to the disk, which
+#: would keep commits out meanwhile.
 RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
 
 INCARNATIONS = "SELECT incarnation FROM nodes"

@@ -1,11 +1,12 @@
-"""The shared store in PostgreSQL: commits by one connection, reads by a few others.
+"""The shared store in PostgreSQL: commits over one connection, reads and deletions over others.
 
 Without a synchronous standby a commit waits for the server's disk, and is proven when it returns.
-With one, that wait would hold the node's row, and the next commit behind it, for a round trip to
-the standby. So commits do not wait then; transactions on other connections do, which prove them.
+With one, that wait would lock the node's row for a round trip to the standby, and hold up the next
+commit. So a commit does not wait for the standby. Transactions on other connections wait, and so
+prove the commits.
 
-asyncpg is imported where a cluster is served, and nowhere else. Its CPU time per commit, and that
-of psycopg: docs/decisions/0060-commit-store.md.
+Only a node of a cluster imports this module, since asyncpg is an optional package. The CPU time of
+a commit in asyncpg and in psycopg: docs/decisions/0060-commit-store.md.
 """
 
 from __future__ import annotations
@@ -43,28 +44,29 @@ from logstore.remote.postgres_readers import (
     TROUBLE,
     PostgresReaders,
     cancelled_waits,
-    setting,
+    reason_of,
+    set_statements,
     snapshot,
-    told,
 )
 from logstore.remote.postgres_url import KEPT_ALIVE, address_for_asyncpg
 from logstore.remote.references import REFERENCE
 
-#: A commit that takes longer counts as lost: below the lease, so that there is time to ask. More
-#: for its bytes: a commit that is given up is sent again, and would never end.
+#: A commit without an answer for so long counts as lost. That is less than the lease, so that there
+#: is time to ask. A large commit gets more: it is sent again, and must be able to end.
 _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
-#: A load asks for about so many bytes at once, each time with the limit of a read.
+#: A load fetches about so many bytes at once, each time within the time limit of a read.
 _LOADED_BYTES = 4 << 20
-#: References that are read at once: those of a large log are many.
-_REFERENCES = 1_000
-#: What goes through a whole table.
+#: How many references are fetched at once: a large log has many.
+_REFERENCES_AT_ONCE = 1_000
+#: The time limit of a statement that goes through a whole table.
 _WHOLE_TABLE_S = 600.0
 #: The server stores a value that is larger than this in parts of this size.
 _PART_BYTES = 1_996
-#: Settings of the connection for commits, whatever the database or the role has. A commit that has
-#: returned is on the disk, and warnings about its wait are sent. A node that stops in the middle of
-#: a transaction holds its row for five seconds at most, so that it can be taken over.
+#: Settings of the connections for commits and proofs, whatever the database or the role has. A
+#: commit that has returned is on the disk, and the server sends warnings about its wait. A node that
+#: stands still in the middle of a transaction locks its row for five seconds at most, so that it
+#: can be taken over.
 _COMMITTING = {
     "synchronous_commit": "on",
     "client_min_messages": "warning",
@@ -77,11 +79,11 @@ _DELETED_ROWS, _DELETED_ROWS_MAX, _DELETED_S = 64, 8_192, 0.2
 
 
 class PostgresStore:
-    """The store as one incarnation of one node has it: see `begin_as`."""
+    """A `CommitStore` in PostgreSQL; its methods are documented there."""
 
     def __init__(self, url: str, schema: str = "magnetar") -> None:
-        """`url` names the database as for libpq: a URL, or pairs. It must not lead through a pool
-        of transactions: statements are prepared."""
+        """`url` names the database as for libpq: a URL, or key=value pairs. It must not lead to a
+        pooler that pools transactions: statements are prepared."""
         self._url = address_for_asyncpg(url)
         self._settings = {
             "search_path": schema,
@@ -91,18 +93,18 @@ class PostgresStore:
         self._node = (0, 0)
         self._connection: asyncpg.Connection[Any] | None = None
         self._commit_chunks: Any = None
-        #: Made where it is first used: without a standby it never is.
+        #: Prepared at its first use, which never comes without a standby.
         self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
         self._endings = PostgresEndings()
         self._readers = PostgresReaders(self._url, self._settings, self._endings)
-        self._reading = self._readers.lend
-        #: Whether commits have to be proven by others.
+        self._lend = self._readers.lend
+        #: Whether commits have to be proven over other connections.
         self._has_standby = False
         #: Of `_connection`: where there was no standby when it was made, there may be one since.
         self._cancelled_waits: list[str] = []
         self._provers = PostgresProvers(self._connect_to_commit, self._endings)
-        #: What the last vacuum had to leave, since an older transaction may still read it.
+        #: How many removed parts the last vacuum left, since an older transaction may read them.
         self._kept_parts = 0
         self.proven = 0
 
@@ -125,7 +127,7 @@ class PostgresStore:
             await self._readers.end_lost(connection)
             self._connection, connection = connection, None
         except TROUBLE as error:
-            raise StoreUnavailable(told(error)) from error
+            raise StoreUnavailable(reason_of(error)) from error
         finally:
             if connection is not None:
                 connection.terminate()
@@ -133,7 +135,8 @@ class PostgresStore:
     async def _connect_to_commit(self) -> asyncpg.Connection[Any]:
         connection = await asyncpg.connect(self._url, timeout=CONNECT_S)
         try:
-            await connection.execute(setting(self._settings | _COMMITTING), timeout=CONNECT_S)
+            statements = set_statements(self._settings | _COMMITTING)
+            await connection.execute(statements, timeout=CONNECT_S)
         except BaseException:  # whatever ends it, a cancellation too
             connection.terminate()
             raise
@@ -163,7 +166,7 @@ class PostgresStore:
                 )
         except TROUBLE as error:
             self._end(connection)
-            raise OutcomeUnknown(f"commit {number}: {told(error)}") from error
+            raise OutcomeUnknown(f"commit {number}: {reason_of(error)}") from error
         if done is None:
             raise self._fenced(number)
         if self._cancelled_waits:
@@ -200,9 +203,9 @@ class PostgresStore:
         changes: Changes,
         rests_on: Sequence[Basis],
     ) -> None:
-        """Commit in several statements: one cannot both remove a row and write it again.
+        """Commit in several statements: one statement cannot remove a row and write it again.
 
-        Raises Fenced, which undoes all of them.
+        Raises Fenced, and nothing has happened.
         """
         node_id, incarnation, number, previous = fence
         transaction = connection.transaction()
@@ -244,7 +247,7 @@ class PostgresStore:
             raise Fenced(self._own)
 
     async def has(self, bases: Sequence[Basis]) -> bool:
-        # By the connection for commits: it leads to the server that they go to.
+        # Over the connection for commits, which leads to the server that they go to.
         rows = await self._ask(sql.LAST_COMMITS, [basis.node_id for basis in bases])
         found = {node_id: (incarnation, number) for node_id, incarnation, number in rows}
         return all_are_there(bases, found)
@@ -258,7 +261,7 @@ class PostgresStore:
         return int(rows[0][2])
 
     async def _ask(self, statement: str, *arguments: Any) -> Any:
-        """Return rows, read by the connection for commits. Raises StoreUnavailable."""
+        """Return rows, read over the connection for commits. Raises StoreUnavailable."""
         connection = self._connection
         if connection is None:
             raise StoreUnavailable("there is no connection")
@@ -266,11 +269,11 @@ class PostgresStore:
             return await connection.fetch(statement, *arguments, timeout=CONNECT_S)
         except TROUBLE as error:
             self._end(connection)
-            raise StoreUnavailable(told(error)) from error
+            raise StoreUnavailable(reason_of(error)) from error
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
         keys = _key_columns([one.key for one in wanted])
-        async with self._reading() as reader, snapshot(reader):
+        async with self._lend() as reader, snapshot(reader):
             rows = {row[0]: row for row in await reader.fetch(sql.LOAD_LOGS, *keys)}
             logs = [rows[number] for number in range(1, len(wanted) + 1)]
             from_offsets = [
@@ -294,19 +297,19 @@ class PostgresStore:
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
     ) -> Sequence[Chunk]:
-        async with self._reading() as reader:
+        async with self._lend() as reader:
             rows = await reader.fetch(sql.READ, *key, offset, max_bytes, end_offset)
         return [Chunk(key, *row) for row in rows]
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
-        async with self._reading() as reader:
+        async with self._lend() as reader:
             for key in keys:
                 await _delete_chunks(reader, key)
             for statement in sql.DELETE:
                 await reader.execute(statement, *_key_columns(keys))
 
     async def reclaim(self, bytes_min: int) -> None:
-        async with self._reading() as reader:
+        async with self._lend() as reader:
             parts = await reader.fetchval(sql.REMOVED_PARTS)
             self._kept_parts = min(self._kept_parts, parts)
             if (parts - self._kept_parts) * _PART_BYTES >= bytes_min:
@@ -314,38 +317,38 @@ class PostgresStore:
                 self._kept_parts = await reader.fetchval(sql.REMOVED_PARTS)
 
     async def incarnations(self) -> Collection[int]:
-        async with self._reading() as reader:
+        async with self._lend() as reader:
             rows = await reader.fetch(sql.INCARNATIONS)
         return [incarnation for (incarnation,) in rows]
 
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
-        async with self._reading() as reader:
+        async with self._lend() as reader:
             rows = await reader.fetch(sql.REMAINS, [*topic_ids])
         return [LogKey(*row) for row in rows]
 
     async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
-        async with self._reading() as reader, snapshot(reader):
+        async with self._lend() as reader, snapshot(reader):
             arguments = (*_key_columns([*logs]), REFERENCE)
             cursor = await reader.cursor(sql.REFERENCES, *arguments, timeout=_WHOLE_TABLE_S)
-            while rows := await cursor.fetch(_REFERENCES, timeout=_WHOLE_TABLE_S):
+            while rows := await cursor.fetch(_REFERENCES_AT_ONCE, timeout=_WHOLE_TABLE_S):
                 yield [data for (data,) in rows]
 
     async def fill(self, changes: Changes) -> None:
-        """Write what an import brings, without a fence: no node lives. Raises StoreUnavailable."""
+        """Write the logs of an import, without a fence: no node lives. Raises StoreUnavailable."""
         rows = {
             "chunks": [(*one.key, *one[1:]) for one in changes.chunks],
             "segments": [(*one.key, *one[1:]) for one in changes.segments],
             "logs": [(*one.key, one.start_offset) for one in changes.starts],
             "attachments": [(*one.key, one.name, one.data) for one in changes.attachments],
         }
-        async with self._reading() as writer, writer.transaction():
+        async with self._lend() as writer, writer.transaction():
             for table, records in rows.items():
                 if records:
                     await writer.copy_records_to_table(table, records=records)
 
     async def clear(self) -> None:
         """Delete everything of every log. Raises StoreUnavailable."""
-        async with self._reading() as writer:
+        async with self._lend() as writer:
             await writer.execute(sql.CLEAR)
 
     async def close(self) -> None:
@@ -361,7 +364,7 @@ class PostgresStore:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Let go of the connections for commits at once: the server may still be at work."""
+        """End the connections for commits and proofs at once; the server may still be at work."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
@@ -369,9 +372,9 @@ class PostgresStore:
 
 
 async def _in_parts(reader: Any, statement: str, *arguments: Any) -> list[Any]:
-    """Return all rows. The last column of each is its data.
+    """Return all rows; the last column of each is its data.
 
-    Each part has the time of a read: a load that is given up would begin anew for ever.
+    The time limit is for each part. One limit for a large load would end every attempt.
     """
     cursor = await reader.cursor(statement, *arguments)
     rows: list[Any] = []
@@ -384,7 +387,7 @@ async def _in_parts(reader: Any, statement: str, *arguments: Any) -> list[Any]:
 
 
 async def _delete_chunks(reader: Any, key: LogKey) -> None:
-    """Delete a log's chunks, some by each statement: one that is given up begins anew for ever."""
+    """Delete a log's chunks in parts: one statement for a large log would never end in time."""
     now_s = asyncio.get_running_loop().time
     first, count = 0, _DELETED_ROWS
     while (last := await reader.fetchval(sql.SOME_CHUNKS, *key, first, count)) is not None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from logstore.disk.files import lock_file
-from logstore.remote.commit_store import CommitsLost
+from logstore.remote.commit_store import LEASE_MS, CommitsLost
 from magnetar.broker import Broker, data_dir_of
 from magnetar.cli.workers import Member, close_others, members
 from magnetar.clock import Clock
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 _LOCK = ".cluster.lock"
 #: How long an id may be another place's before that is a mistake: a lease, and a little.
-_LEASE_S = 8.0
+_ID_IN_USE_S = LEASE_MS / 1000 + 2
 #: When a database that is away is asked again.
 _ASK_AGAIN_S = 0.5
 
@@ -241,7 +241,7 @@ def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> lis
 
     Raises ConfigError.
     """
-    deadline = time.monotonic() + _LEASE_S
+    deadline = time.monotonic() + _ID_IN_USE_S
     is_told = False
     while True:
         try:
@@ -254,7 +254,7 @@ def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> lis
             if not is_told:
                 _log.info("the id is in use: waiting for the end of its lease", reason=str(used))
                 is_told = True
-            time.sleep(1.0)  # The lease ends within six seconds, if it is not renewed.
+            time.sleep(1.0)
 
 
 def _bind_peers(config: BrokerConfig, number: int) -> socket.socket:

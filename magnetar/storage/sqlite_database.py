@@ -18,13 +18,12 @@ from pathlib import Path
 from threading import RLock
 
 from logstore.disk.durability import Durability
+from logstore.remote.commit_store import LEASE_MS
 from magnetar.storage.catalog_schema import MIGRATIONS
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable
 from magnetar.storage.private_file import make_private
 
 FILE_NAME = "catalog.sqlite"
-#: How long a lease is good without being renewed.
-LEASE_MS = 6_000
 
 _SYNCHRONOUS = {
     Durability.FSYNC: "FULL",

@@ -200,7 +200,7 @@ async def test_reads_take_as_long_as_they_need_whatever_the_database_has_by_defa
     store = await store_over(postgres_url, *(f"{limit} = 200" for limit in limits))
     own = store._connection
     assert own is not None
-    async with store._reading() as reader:
+    async with store._lend() as reader:
         for connection in (reader, own):
             await connection.execute("SELECT pg_sleep(0.3)")
             assert [await connection.fetchval(f"SHOW {limit}") for limit in limits] == ["0"] * 4
@@ -214,7 +214,7 @@ async def test_no_connection_is_silent_for_so_long_that_a_firewall_forgets_it(
     own = store._connection
     assert own is not None
     prover, _, _ = await store._provers._new()
-    async with store._reading() as reader:
+    async with store._lend() as reader:
         for connection in (own, prover, reader):
             # What the socket has: the server asks the system.
             assert await connection.fetchval("SHOW tcp_keepalives_idle") == "30"

@@ -116,7 +116,7 @@ async def test_reads_go_to_the_server_that_commits_go_to(
 async def test_reads_go_on_while_commits_are_refused(postgres_url: str) -> None:
     """A full disk refuses commits alone."""
     way = Way(postgres_url)
-    async with store_on(way, postgres_url) as store, store._reading() as reader:
+    async with store_on(way, postgres_url) as store, store._lend() as reader:
         with pytest.raises(OutcomeUnknown, match="duplicate"):
             await store.commit(Commit(2, 1, Changes(CHUNKS)))
         assert await reader.fetchval("SELECT 1") == 1
@@ -131,7 +131,7 @@ async def test_a_slow_commit_ends_no_read_that_the_server_is_at_work_on(
     way = Way(postgres_url)
     async with store_on(way, postgres_url) as store:
         admin = await asyncpg.connect(postgres_url)
-        async with store._reading() as reader:
+        async with store._lend() as reader:
             slow = asyncio.ensure_future(reader.fetchval("SELECT 7 FROM pg_sleep(2)"))
             async with admin.transaction():
                 await admin.execute("LOCK TABLE magnetar.chunks")
