@@ -1,8 +1,8 @@
-"""How much waits in a node's rows that should be in objects: what an object store that is away, or
-slow, costs the database.
+"""How much of a node's rows should be in objects by now, and waits in the database.
 
-A log's newest batches wait for company (`logstore.remote.offload`): that is no backlog. What the
-cleaner has brought back from objects does not count either: it is no more than was there before.
+A log's newest batches wait until an object is full (`logstore.remote.offload`): they are no
+backlog. What the cleaner has brought back from objects does not count either: it takes no more room
+than before it had moved.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from logstore.remote.offload import OBJECT_BYTES
 from logstore.remote.remote_ledger import RemoteLedger
 
-#: Bytes of each log that are no backlog: an object that comes together, and the part of a segment
-#: that is counted too much.
+#: Bytes of each log that are no backlog: an object that is not full yet, and as much again, since a
+#: ledger counts the segment in which its rows begin as a whole.
 WAITING_BYTES = 2 * OBJECT_BYTES
-#: How old a count may be. It looks at each log, and clients' batches ask for it.
+#: How old a count may be: each one looks at all logs, and every batch of a client asks for it.
 _COUNT_MS = 1_000
 
 
@@ -32,7 +32,7 @@ class Backlog:
         self._bytes = 0
 
     def bytes(self) -> int:
-        """Return how much it is, as it was within the last second."""
+        """Return the backlog's size, which may be a second old."""
         now_ms = self._steady_ms()
         if self._counted_ms is None or now_ms - self._counted_ms >= _COUNT_MS:
             self._counted_ms = now_ms
@@ -41,5 +41,5 @@ class Backlog:
 
 
 def overdue_bytes(ledger: RemoteLedger) -> int:
-    """Return what of a log would be in objects by now if they had taken it at once."""
+    """Return the bytes of a log that would be in objects by now if these took them at once."""
     return max(ledger.bytes_never_moved - WAITING_BYTES, 0)

@@ -2,7 +2,7 @@
 
 `s3://bucket/prefix`, `gs://...`, `az://...`, and `file:///directory` for one machine. Credentials
 and endpoints come from where each cloud's own tools find them (`AWS_ENDPOINT_URL`,
-`AWS_ACCESS_KEY_ID`, instance roles, ...): a URL on a command line is seen by others.
+`AWS_ACCESS_KEY_ID`, instance roles, ...), since other users see the URL on a command line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALL_ATTEMPTS = timedelta(seconds=10)
 _RETRIES_MAX = 4
 #: The keys of one request: S3 takes 1,000.
 _KEYS_AT_ONCE = 1_000
-#: How the library tells of a range that does not exist: a directory's words, and a server's.
+#: What the library's error says of a range that does not exist: in a directory, and on a server.
 _NO_RANGE = ("Requested range was invalid", "status code: 416 ")
 
 
@@ -41,7 +41,7 @@ class Bucket:
     """One bucket, or the part of it below the URL's path."""
 
     def __init__(self, url: str) -> None:
-        """Reach nothing yet. Raises UnusableUrl."""
+        """Does not connect yet. Raises UnusableUrl."""
         self.url = url
         scheme = urlsplit(url).scheme
         if not scheme:
@@ -73,7 +73,7 @@ class Bucket:
                 with self._asking("delete objects"):
                     await obstore.delete_async(self._store, [*keys[first : first + _KEYS_AT_ONCE]])
             except NoSuchObject:
-                # A directory, and Google's store, tell of the first that is not there, and may
+                # A directory, and Google's store, fail at the first key that is not there, and may
                 # have left the others.
                 for key in keys[first : first + _KEYS_AT_ONCE]:
                     await self._delete_one(key)
@@ -97,11 +97,11 @@ class Bucket:
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
-        """Tell of what failed in the words of the seam."""
+        """Turn the library's errors into those of `ObjectStore`."""
         try:
             yield
         except FileNotFoundError as missing:
-            # What obstore's NotFoundError is a kind of.
+            # obstore's NotFoundError is a subclass of it.
             raise NoSuchObject(f"cannot {doing}: it is not there") from missing
         except (BaseError, OSError) as error:
             reason = _first_line(error)

@@ -23,15 +23,16 @@ from logstore.remote.commit_store import (
 from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnavailable
 from logstore.remote.references import Reference, decode, is_reference
 
-#: Reads of objects that one load or read has under way.
+#: How many objects one load or read reads at the same time.
 _AT_ONCE = 8
-#: Reads of clients that wait for objects at once, each of which brings a MiB or two, however little
-#: its client asks for; so many may arrive together. Others wait for their turn. A load never does.
+#: How many reads of clients may wait for objects at the same time. Each brings a MiB or two,
+#: however little its client asks for, and all may arrive together. Further ones wait; a load never
+#: does.
 _READS_MAX = 64
-#: Reads of objects for one read of a client. A topic that gets little has an object for every ten
-#: minutes, and a client that waits for a thousand of them may give up, and ask again.
+#: How many objects one read of a client may need. A topic that gets little has an object for every
+#: ten minutes, and a client that waits for a thousand of them may give up, and ask again.
 _OBJECTS_OF_READ = 64
-#: How often the rows are read again where an object is gone: the cleaner has replaced it meanwhile.
+#: How often the rows are read where an object is gone: the cleaner has replaced it meanwhile.
 _LOOKS_MAX = 3
 
 
@@ -43,7 +44,7 @@ class BulkStore:
         self._rows = rows
         self._objects = objects
         self._reading = asyncio.Semaphore(_READS_MAX)
-        #: Why the object store did not answer a load; empty once it has answered since.
+        #: Why the object store did not answer a load. Empty: it has answered since.
         self.away = ""
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
@@ -80,10 +81,10 @@ class BulkStore:
         return await self._rows.last_commit()
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
-        """As `CommitStore.load`. A log whose objects cannot be read is `away`, others are whole.
+        """As `CommitStore.load`. A log whose objects cannot be read is `away`; others are whole.
 
-        An object store that has not answered is not asked for the next logs: that takes seconds
-        each. `look_again` asks it.
+        Once the object store has not answered, it is not asked for later logs, each of which would
+        take seconds. `look_again` asks it.
         """
         stored = await self._rows.load(wanted)
         return [
@@ -92,9 +93,10 @@ class BulkStore:
         ]
 
     async def look_again(self, wanted: Wanted) -> str:
-        """Ask the object store for a log that was away; return why it still is, empty if it is not.
+        """Ask for the objects of a log that was away; return why it still is, "" if it is not.
 
-        `away` tells whether the others are worth another look. Raises StoreUnavailable.
+        Afterwards `self.away` says whether the store answers for other logs. Raises
+        StoreUnavailable.
         """
         (stored,) = await self._rows.load([wanted])
         found = await self._whole(wanted, stored, away="")
@@ -105,7 +107,7 @@ class BulkStore:
     async def _whole(self, wanted: Wanted, stored: StoredLog, *, away: str) -> StoredLog:
         """Return a log with batches in place of references, or one that is away.
 
-        `away`: why no object is asked for. Raises StoreUnavailable.
+        `away`: why the object store is not to be asked; "" asks it. Raises StoreUnavailable.
         """
         for _ in range(_LOOKS_MAX):
             if not any(is_reference(chunk.data) for chunk in stored.chunks):
@@ -125,7 +127,7 @@ class BulkStore:
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
     ) -> Sequence[Chunk]:
-        """As `CommitStore.read`, of few objects: it may end before `max_bytes`."""
+        """As `CommitStore.read`. It may end before `max_bytes`, so as to read few objects."""
         for _ in range(_LOOKS_MAX):
             found = _within(await self._rows.read(key, offset, max_bytes, end_offset), max_bytes)
             if not any(is_reference(chunk.data) for chunk in found):
@@ -138,7 +140,7 @@ class BulkStore:
         raise StoreUnavailable(str(missing))
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
-        """As `CommitStore.delete`. The objects go with the next sweep."""
+        """As `CommitStore.delete`. A later sweep deletes the objects."""
         await self._rows.delete(keys)
 
     async def reclaim(self, bytes_min: int) -> None:
@@ -189,7 +191,7 @@ class BulkStore:
 
 
 def _within(chunks: Sequence[Chunk], max_bytes: int) -> list[Chunk]:
-    """Return the first chunk, and those behind it that fit with their batches, of few objects."""
+    """Return the first chunk, and the next ones while their batches fit and objects are few."""
     fitting: list[Chunk] = []
     objects = _OBJECTS_OF_READ
     for chunk in chunks:

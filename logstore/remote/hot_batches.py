@@ -17,16 +17,16 @@ class NotInMemory(Exception):
 
 
 class HotBatches:
-    """Batches found by bisection."""
+    """The batches in memory, found by bisection."""
 
     def __init__(self, first_offset: int) -> None:
         #: Every batch of the log that ends above this offset is here.
         self.first_offset = first_offset
         self._batches: list[bytes] = []
         self._offsets: list[int] = []
-        #: Whether nothing is evicted.
+        #: Whether evictions wait for `unpin`.
         self.is_pinned = False
-        self._evicted_below = first_offset  # as soon as nothing is pinned
+        self._evicted_below = first_offset  # now, or at `unpin`
 
     def append(self, batch: bytes, base_offset: int) -> None:
         """Add the log's next batch."""
@@ -34,7 +34,7 @@ class HotBatches:
         self._offsets.append(base_offset)
 
     def begin_with(self, batches: Sequence[tuple[BatchHeader, bytes]], first_offset: int) -> None:
-        """Begin anew, with what was loaded: all batches from `first_offset` on."""
+        """Replace everything by what was loaded: all batches from `first_offset` on."""
         self.first_offset = first_offset
         self._batches = [batch for _, batch in batches]
         self._offsets = [header.base_offset for header, _ in batches]
@@ -44,20 +44,20 @@ class HotBatches:
         self.is_pinned = True
 
     def unpin(self) -> None:
-        """Evict what was to go meanwhile."""
+        """Carry out the evictions that have waited since `pin`."""
         if self.is_pinned:
             self.is_pinned = False
             self.forget_below(self._evicted_below)
 
     def evict_below(self, offset: int) -> None:
-        """Let go of the batches that begin below `offset`, which lies between two: now or later."""
+        """Forget the batches that begin below `offset`, a batch's bound: now, or at `unpin`."""
         self._evicted_below = max(self._evicted_below, offset)
         if not self.is_pinned:
             self.forget_below(offset)
 
     def forget_below(self, offset: int) -> None:
-        """Let go of the batches that begin below `offset`, which lies between two: they are gone
-        from the log, or in the store."""
+        """Forget the batches that begin below `offset`, a batch's bound: the store has them, or
+        they are gone from the log."""
         keep = bisect_left(self._offsets, offset)
         del self._batches[:keep], self._offsets[:keep]
         self.first_offset = max(self.first_offset, offset)

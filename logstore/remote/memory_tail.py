@@ -1,7 +1,7 @@
 """How much of all logs' batches is kept in memory: the newest, over all logs of a node.
 
-What was committed first goes first. A log's batches that are not durable yet are not counted, and
-never go.
+The batches that were committed first are evicted first. Batches that are not durable yet are
+neither counted nor evicted.
 """
 
 from __future__ import annotations

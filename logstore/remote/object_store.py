@@ -8,7 +8,7 @@ any store of the S3 protocol serves, and so do those of Google and Azure.
 What may go wrong, and what a caller does:
 
 - `ObjectsUnavailable`: the outcome of a write is unknown. Write the same again, or give the key up:
-  an object that nothing names is found by `list_keys` and deleted.
+  a sweep finds an object that nothing names, by `list_keys`, and deletes it.
 - `NoSuchObject`: a row names an object that is not there. Either it was deleted after the row was
   replaced (read the rows again), or acknowledged data is lost.
 
@@ -26,7 +26,7 @@ from wire.errors import KafkaError
 
 
 class ObjectsUnavailable(KafkaError):
-    """The object store does not answer, or refuses: nothing is known of what was asked of it."""
+    """The object store does not answer, or refuses. Whether a write had its effect is not known."""
 
     def __init__(self, doing: str, reason: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot {doing}: {reason}")
@@ -47,7 +47,7 @@ class ObjectStore(Protocol):
     """A bucket, or the part of one below a prefix. Keys have `/` between their parts."""
 
     async def put(self, key: str, data: Buffer) -> None:
-        """Write a whole object. Durable on return. The same again does no harm.
+        """Write a whole object. Durable on return. Writing the same again does no harm.
 
         Raises ObjectsUnavailable: the object may be there, now or later.
         """

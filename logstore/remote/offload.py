@@ -1,21 +1,21 @@
 """Moving the older chunks of logs from rows to objects, and deleting objects that nothing names.
 
 A commit writes rows, whatever its size, so no commit waits for an object store. Later, once 8 MiB
-of a log have come together, or the oldest are old, its chunks become one object, and references
-take their place in the rows by another commit. What the cleaner has put in front of references
-becomes an object at once: whatever waits there would hold up all that is behind it. Where the
-object store does not answer, the rows stay: nothing is lost, and nothing stops; the database grows
-until it answers again.
+of a log have come together, or the oldest have waited long enough, its chunks become one object,
+and references take their place in the rows by another commit. What the cleaner has put in front of
+references becomes an object at once: otherwise it would hold up all chunks behind it. While the
+object store does not answer, the rows stay. Nothing is lost and nothing stops, but the database
+grows.
 
 The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNATION-COUNT`, where
-STORE is the database's own. A node may end between the write of an object and the commit, so a
-sweep lists the objects of its database, and deletes those that no reference names: at once what an
-incarnation wrote that was replaced, as no commit of its can name it any more; else what none named
-at the sweep before either. Only references of its own log name an object, so a sweep takes some
-objects at a time, and reads the references of their logs alone. It deletes once what it has read is
-proven: the database may show a commit that its standby does not have yet, and after a fail-over the
-reference would be back, and its object gone. What another cluster has in the same bucket is never
-listed.
+STORE is the database's own. A node may end between the write of an object and the commit, so
+objects are left that no reference names. A sweep lists the objects of its database and deletes
+these. An object of a replaced incarnation goes at once, since that incarnation can commit nothing
+any more. Any other object goes once two sweeps in a row have found no reference. Only the
+references of one log can name an object, so a sweep takes some objects at a time, and reads the
+references of their logs alone. It deletes only when all that it has read is proven: the database
+may show the removal of a reference that a fail-over takes back, and then the object must be there.
+The objects of another cluster in the same bucket are never listed.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from logstore.sync.group_commit import LedgerClosed
 
 #: Bytes of a log that become one object; fewer once the oldest of them are old.
 OBJECT_BYTES = 8 << 20
-#: Bytes that one reference stands for, at least: a read fetches so much.
+#: The fewest bytes that one reference stands for: a read fetches them together.
 REFERENCE_BYTES = 1 << 20
-#: Bytes that are removed from the rows, moved or deleted, until their room is made free. By itself
-#: a database looks for what was removed once a minute, which is a gigabyte at 20 MB/s.
+#: How many bytes are removed from the rows before their room is made free. By itself the database
+#: looks once a minute, which is a gigabyte at 20 MB/s.
 RECLAIM_BYTES = 64 << 20
 #: The least time between two sweeps: a node writes an object and commits its references in less.
 SWEEP_INTERVAL_MS = 600_000
-#: The most keys of objects, of about 200 bytes each, that a sweep has in memory at once, and that
-#: it remembers until the next sweep.
+#: The most keys of objects that a sweep has in memory at once, and that it remembers until the next
+#: sweep. A key takes about 200 bytes.
 SWEPT_KEYS = 100_000
 #: What the keys of all stores' objects begin with.
 PREFIX = "logs"
 
 
 class _Waiting(NamedTuple):
-    """Chunks of a log that wait for company."""
+    """Chunks of a log that are too few for an object."""
 
     since_ms: int
     counted_to: int
-    """Below this offset the rows were counted: there are so many `bytes`."""
+    """Below this offset the rows are counted: they have `bytes`."""
     bytes: int = 0
 
 
@@ -69,15 +69,15 @@ class Offload:
         age_ms: int,
     ) -> None:
         """`rows`: the store below any that follows references. `prefix`: what the keys of this
-        store's objects begin with. `age_ms`: chunks that have waited so long become an object,
-        however few they are.
+        store's objects begin with. `age_ms`: how long chunks may wait until they become an
+        object, however few they are.
         """
         self._rows = rows
         self._objects = objects
         self._prefix = prefix
         self._age_ms = age_ms
         self._incarnation = incarnation
-        #: As the constants say; less where histories have few batches.
+        #: Attributes, so that tests with few batches can lower them.
         self.object_bytes, self.reference_bytes = OBJECT_BYTES, REFERENCE_BYTES
         self._count = count()
         #: The logs whose chunks are too few for an object yet.
@@ -102,14 +102,14 @@ class Offload:
         chunks, is_enclosed = await self._rows_of(ledger, begin, end)
         size_bytes = sum(len(chunk.data) for chunk in chunks)
         if size_bytes < self.object_bytes and not is_enclosed and not is_old:
-            # A ledger counts what it has not in memory by whole segments: now it is known.
+            # The ledger counts by whole segments what it does not have in memory. This is exact.
             self._waiting[ledger] = _Waiting(waiting.since_ms, end, size_bytes)
             return False
         del self._waiting[ledger]
         return bool(chunks) and await self._move(ledger, chunks, bases, replacements)
 
     async def reclaim(self) -> None:
-        """Free the room of what was removed by any node, if it is much. Raises StoreUnavailable."""
+        """Free the room of removed rows, if they are many. Raises StoreUnavailable."""
         await self._rows.reclaim(RECLAIM_BYTES)
 
     def forget(self, is_led: Callable[[RemoteLedger], bool]) -> None:
@@ -121,7 +121,7 @@ class Offload:
         self, ledger: RemoteLedger, begin: int, end: int
     ) -> tuple[list[Chunk], bool]:
         """Return chunks next to one another from `begin` on, as many as one object holds, and
-        whether a reference ends them: the cleaner brought them back, and they get no more company.
+        whether a reference ends them: the cleaner has brought them back, and no chunk joins them.
         """
         chunks: list[Chunk] = []
         size_bytes = 0
@@ -159,10 +159,10 @@ class Offload:
         try:
             is_moved = not ledger.is_closed and await ledger.move(move, replacements)
         except LedgerClosed:
-            # The commit under way may name the object for the next leader. A sweep finds out.
+            # The commit under way may have named the object. A sweep finds out.
             return False
         if not is_moved:
-            # Else a sweep finds it.
+            # Nothing names it. A sweep would delete it too, only later.
             await self._objects.delete([object_key])
         return is_moved
 
@@ -172,9 +172,9 @@ def referring(
 ) -> list[Chunk]:
     """Return chunks that refer to an object, which holds these next to one another.
 
-    `bases`: where the log's segments begin, ascending. `bytes_min`: of what one reference stands
-    for, but for the last of a segment. A reference lies within one segment: the cleaner removes a
-    segment's chunks whole, and nothing of its neighbours.
+    `bases`: where the log's segments begin, ascending. `bytes_min`: the fewest bytes that a
+    reference stands for, except the last one of a segment. A reference lies within one segment,
+    because the cleaner removes the chunks of one segment and none of its neighbours.
     """
     references: list[Chunk] = []
     first = position = size_bytes = 0
@@ -190,7 +190,7 @@ def referring(
 
 
 class Sweep:
-    """Deletes objects that nothing names. One node of a cluster does it."""
+    """Deletes objects that no reference names. One node of a cluster does it."""
 
     def __init__(
         self,
@@ -199,8 +199,8 @@ class Sweep:
         prefix: str,
         settle: Callable[[], Awaitable[None]],
     ) -> None:
-        """`prefix`: of the objects that this store alone may name. `settle` returns when all that
-        was read before it is for good, or raises StorageFailure.
+        """`prefix`: what the keys of this store's objects begin with. `settle` returns when all
+        that was read before the call is proven, or raises StorageFailure.
         """
         self._store = store
         self._objects = objects
@@ -209,10 +209,10 @@ class Sweep:
         self._unnamed: set[str] = set()
 
     async def sweep(self) -> int:
-        """Delete what nothing names, now or ever again; return how many objects.
+        """Delete the objects that no reference names or will name; return how many.
 
-        Let `SWEEP_INTERVAL_MS` at least pass from its end to the next one. Raises StoreUnavailable,
-        ObjectsUnavailable, StorageFailure.
+        At least `SWEEP_INTERVAL_MS` must pass between the end of a sweep and the next one. Raises
+        StoreUnavailable, ObjectsUnavailable, StorageFailure.
         """
         swept = 0
         keys, logs, unnamed = set[str](), set[LogKey](), set[str]()
@@ -228,8 +228,8 @@ class Sweep:
         return swept
 
     async def _sweep(self, keys: set[str], logs: Collection[LogKey], unnamed: set[str]) -> int:
-        """Delete what nothing names of some objects; return how many. `unnamed` gets those that
-        are to go with the next sweep. `logs`: whose chunks the objects hold.
+        """Delete those of some objects that no reference names; return how many. `logs`: whose
+        chunks the objects hold. `unnamed` gets those that the next sweep deletes.
         """
         if not keys:
             return 0
@@ -250,7 +250,7 @@ class Sweep:
 
 
 def _log(object_key: str) -> LogKey | None:
-    """Return the log whose chunks an object holds; None: those of no log."""
+    """Return the log whose chunks an object holds; None: its key names no log."""
     match object_key.split("/")[-3:]:
         case [topic_id, partition, _] if partition.isdigit():
             try:
@@ -261,7 +261,7 @@ def _log(object_key: str) -> LogKey | None:
 
 
 def _writer(object_key: str) -> int | None:
-    """Return the incarnation that wrote an object; None: no incarnation of any node."""
+    """Return the incarnation that wrote an object; None: its key names no incarnation."""
     match object_key.split("-")[-2:]:
         case [incarnation, count] if incarnation.isdigit() and count.isdigit():
             return int(incarnation)
@@ -269,19 +269,18 @@ def _writer(object_key: str) -> int | None:
 
 
 class Pace(NamedTuple):
-    """When a node looks for what it can do for objects."""
+    """When a node moves batches to objects, and sweeps."""
 
     interval_s: float = 1.0
     retry_s: tuple[float, float] = (5.0, 60.0)
-    """The wait after a failure, which grows up to the second."""
+    """The wait after a failure, at first and at most."""
     first_sweep_ms: int = 60_000
-    """After the node's start: where nodes live for minutes, sweeps still delete what those before
-    them have left."""
+    """Counted from the node's start, and short: nodes that live only for minutes sweep too."""
     sweep_interval_ms: int = SWEEP_INTERVAL_MS
 
 
 class Bulk(NamedTuple):
-    """What a node does for objects in the background, and when."""
+    """The work of a node for its cluster's bucket, in the background, and when it is due."""
 
     offload: Offload
     sweep: Sweep

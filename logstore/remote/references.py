@@ -30,12 +30,12 @@ class Reference(NamedTuple):
 
 
 def is_reference(data: bytes) -> bool:
-    """Whether a chunk's data is a reference; else it is batches."""
+    """Return whether a chunk's data is a reference, and not batches."""
     return data[0] == REFERENCE
 
 
 def decode(data: bytes) -> Reference:
-    """Read a reference. Raises ValueError where it is of a later version."""
+    """Return the reference that a chunk holds. Raises ValueError for a later version's."""
     _, version, position, size_bytes = _HEAD.unpack_from(data)
     if version != _VERSION:
         raise ValueError(f"a reference of version {version} was written by a later release")

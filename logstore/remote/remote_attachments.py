@@ -1,7 +1,7 @@
-"""Small files beside a log in the store: in memory whole, and each change rides the next commit.
+"""Small files beside a log in the store. Memory holds all of them; the next commit writes changes.
 
-Commits keep their order and are whole or not there. So a file is never torn, and a change that was
-made before another, or before an append, never comes back without it: no syncs are needed.
+Commits keep their order, and each has its effect as a whole or not at all. So no file is torn, and
+no crash leaves a change without an earlier change or append: no syncs are needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading the batches of a log in the store: the newest from memory, older ones asked for."""
+"""Reads of a log in the store: the newest batches come from memory, older ones from the store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RemoteBatches:
             if chunks:
                 found = joined(batches, max_bytes, end_offset, at_least_one=at_least_one)
                 return memoryview(found)
-            # The cleaner has left nothing between `offset` and what is in memory.
+            # The cleaner has removed everything between `offset` and the batches in memory.
             offset = cold_end
         return memoryview(self._hot.read(offset, max_bytes, end_offset, at_least_one=at_least_one))
 
@@ -65,7 +65,7 @@ class RemoteBatches:
             yield header
 
     def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """As `Batches.iterate`. Raises NotInMemory. Its end ends a pin: what was loaded is read."""
+        """As `Batches.iterate`. Raises NotInMemory. Its end unpins the batches that were loaded."""
         self._check_in_memory(from_offset)
         for header, batch in self._hot.since(from_offset):
             yield header, memoryview(batch)
@@ -97,7 +97,7 @@ class RemoteBatches:
             async for header, batch in self._between(begin, facts.end_offset):
                 if header.max_timestamp < timestamp_ms:
                     continue
-                # It may have to be decompressed.
+                # In a thread: the batch may have to be decompressed.
                 look = partial(first_record_since, batch, header, timestamp_ms, start_offset)
                 found = await COLD_READS.run(look)
                 if found is not None:
@@ -141,7 +141,7 @@ class RemoteBatches:
                 yield header, batch
             if not found and offset >= cold_end:
                 return
-            # Nothing found: the cleaner has left nothing up to what is in memory.
+            # Nothing found: the cleaner has removed everything up to the batches in memory.
             offset = found[-1][0].next_offset if found else cold_end
 
 

@@ -1,7 +1,7 @@
 """All logs that one node leads in a shared store: what `LogDirectory` is for files.
 
-Nothing of a log is local, so nothing has to be recovered: what a commit has written is there whole.
-A log is opened from its snapshot and the batches behind it, which are loaded before. The logs of
+Nothing of a log is local, and a commit is whole or not there, so nothing has to be recovered. A log
+is opened from its snapshot and the batches behind that, which are loaded first. The logs of
 coordinators are loaded whole, because a shard is replayed from its first record.
 """
 
@@ -33,11 +33,11 @@ from logstore.remote.store_reads import StoreReads
 from logstore.segments.ledger import LedgerFenced
 from logstore.sync.group_commit import GroupCommit
 
-#: Logs that are loaded by one request of the store. Each brings a segment at most, mostly.
+#: How many logs one request to the store loads. Most bring one segment at most.
 _LOADED_TOGETHER = 16
-#: Logs that are deleted, or secured, in one turn of the event loop.
-_A_TURN = 8
-#: A commit, if only an empty one, is made at least so often: it renews the lease.
+#: How many logs are deleted, or secured, in one turn of the event loop.
+_LOGS_A_TURN = 8
+#: The longest time between two commits, which may be empty: each renews the lease.
 RENEW_MS = 2_000
 _RETRY_S = 0.1
 #: A stop waits so long for its last commit.
@@ -89,7 +89,7 @@ class RemoteDirectory:
         self._reads = StoreReads(store)
         self._logs: dict[LogKey, PartitionLog] = {}
         self._renewing: asyncio.Task[None] | None = None
-        #: What deletes the rows of deleted logs, one after the other.
+        #: Tasks that delete the rows of deleted logs, one after the other.
         self._deletions: set[asyncio.Task[None]] = set()
         self._deleting = asyncio.Lock()
 
@@ -105,13 +105,14 @@ class RemoteDirectory:
     async def in_time(self, work: Coroutine[None, None, object], bound_s: float) -> bool:
         """Do a part of a stop; return whether it was done. Raises what `work` raises.
 
-        It is given up at the end of the lease, when other nodes may do it, or after the bound.
+        The work is given up after `bound_s`, or when the lease ends: then other nodes may do it.
         """
         working = asyncio.ensure_future(work)
         ending = asyncio.ensure_future(self.lease_ended())
-        first = asyncio.FIRST_COMPLETED
         try:
-            await asyncio.wait((working, ending), timeout=bound_s, return_when=first)
+            await asyncio.wait(
+                (working, ending), timeout=bound_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if working.done():
                 await working
                 return True
@@ -124,9 +125,11 @@ class RemoteDirectory:
         """As `StoreCommits.proof`."""
         return self._commits.proof()
 
-    def moving(self) -> list[RemoteLedger]:
-        """Return the ledgers whose batches move to objects, if there are any: not those of
-        coordinators. In any thread."""
+    def offloadable(self) -> list[RemoteLedger]:
+        """Return the ledgers whose batches may move to objects: all but those of coordinators.
+
+        May be called in any thread.
+        """
         ledgers = [
             log.ledger for log in [*self._logs.values()] if not self._is_loaded_whole(log.topic)
         ]
@@ -134,7 +137,7 @@ class RemoteDirectory:
 
     @property
     def reads_waiting(self) -> int:
-        """How many reads wait for the store."""
+        """How many reads of the store wait or are under way."""
         return self._reads.count
 
     # Opening.
@@ -149,10 +152,10 @@ class RemoteDirectory:
             await self._group_commit.settle()
 
     async def _renew(self) -> None:
-        """Commit something every so often. A failure has stopped the process already."""
+        """Commit every `RENEW_MS`, even nothing. A failure has stopped the process already."""
         with suppress(StorageFailure):
             while True:
-                # Together: a proof that is slow does not put off the next commit too.
+                # At the same time: a slow proof must not put off the next commit.
                 await asyncio.gather(asyncio.sleep(RENEW_MS / 1000), self._group_commit.settle())
 
     def opening(
@@ -179,11 +182,11 @@ class RemoteDirectory:
         return self._open(opening, StoredLog(), is_whole=self._is_loaded_whole(topic))
 
     async def open_together(self, openings: Iterable[RemoteOpening]) -> list[PartitionLog | None]:
-        """Return the logs of many partitions, loaded. None: the newest batches of that one lie in
-        objects that cannot be read now (`StoredLog.away`).
+        """Load and return the logs of many partitions. None: the newest batches of that partition
+        lie in objects that cannot be read now (`StoredLog.away`).
 
-        Raises StorageFailure; NodeFenced where a later leader has written, since only a take-over
-        of this node can have made it one.
+        Raises StorageFailure; NodeFenced where a later leader has written, since that means that
+        this node was taken over.
         """
         await self.begin()
         all_openings = [*openings]
@@ -213,7 +216,8 @@ class RemoteDirectory:
             try:
                 return self._open(opening, stored, is_whole=is_whole)
             except NotInMemory as missing:
-                # No snapshot at the segment's beginning, or a damaged one: an older one has to do.
+                # The snapshot at the segment's beginning is missing or damaged: an older one, which
+                # needs more batches, takes its place.
                 (stored,) = await self._load([Wanted(opening.key, missing.offset)])
         return None
 
@@ -242,7 +246,7 @@ class RemoteDirectory:
         if cleaned is not None:
             (log.first_dirty_offset,) = CLEANED_OFFSET.unpack(cleaned)
         try:
-            # Every snapshot was durable with its name: as after a clean stop.
+            # As after a clean stop: commits have written every snapshot whole.
             for barrier in log.opening(was_clean=True):
                 raise AssertionError(f"{barrier} of a log without files")
         except NotInMemory:
@@ -269,7 +273,7 @@ class RemoteDirectory:
         await self._group_commit.settle()
 
     def checkpoint_cleaned(self, log: PartitionLog) -> None:
-        """Write up to where the log is clean, by the next commit."""
+        """Let the next commit write up to where the log is clean."""
         if self._is_open(log):
             log.ledger.attachments.write(CLEANED, CLEANED_OFFSET.pack(log.first_dirty_offset))
 
@@ -278,20 +282,20 @@ class RemoteDirectory:
         return self._logs.get(LogKey(log.topic_id, log.partition)) is log
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Delete partitions: unknown from this step on; on return nothing of them is written.
+        """Delete partitions: unknown from this step on; after the return nothing writes to them.
 
-        Their rows go after that, which takes minutes where they are many gigabytes: topics change
-        meanwhile. The rest of a node that ends before is found by its topic's id, which nothing
-        has any more (`CommitStore.remains`).
+        Their rows are deleted after the return, in a task: many gigabytes take minutes, and other
+        topics must not wait. If the node ends before, the controller finds the rows by the id of
+        the deleted topic (`CommitStore.remains`).
         """
         keys = [self._take(log) for log in logs]
         for log in logs:
             log.become_unknown()
         for number, log in enumerate(logs, 1):
             log.close_gone()
-            if number % _A_TURN == 0:
+            if number % _LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
-        # A commit under way may have something of them yet.
+        # A commit that is under way may still write to them.
         await self._group_commit.settle()
         if keys:
             deletion = asyncio.get_running_loop().create_task(self._delete_rows(keys))
@@ -306,16 +310,16 @@ class RemoteDirectory:
                 await self._until_answered(lambda: self._store.delete(keys))
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
-        """Close logs that another node is to lead. Nothing of them is written after the return.
+        """Close logs that another node is to lead. Nothing writes to them after the return.
 
-        Expects that they refuse appends already.
+        The logs must refuse appends already.
         """
         await self._secure(logs)
         for log in logs:
             self._take(log)
             log.close()
-        # The cleaner, or a move to an object, may have begun a commit behind the last appends. The
-        # next leader must not read before that has landed: nothing fences it.
+        # The cleaner, or a move to an object, may have begun a commit after the last appends. The
+        # next leader must not read before that commit has its effect: nothing fences it.
         await self._group_commit.settle()
 
     def _take(self, log: PartitionLog) -> LogKey:
@@ -329,7 +333,7 @@ class RemoteDirectory:
         for number, log in enumerate(logs, 1):
             for barrier in log.securing():
                 raise AssertionError(f"{barrier} of a log without files")
-            if number % _A_TURN == 0:
+            if number % _LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
         await self._group_commit.settle()
 
@@ -337,10 +341,10 @@ class RemoteDirectory:
         """A process that ends leaves nothing behind."""
 
     async def close(self) -> None:
-        """Make everything durable, and let go of the store."""
+        """Make everything durable, and close the store."""
         logs = [*self._logs.values()]
         if self._group_commit.failure is None and self._renewing is not None:
-            # What was acknowledged is durable already: a store that is away holds up no stop.
+            # Bounded: what was acknowledged is durable already, and the store may be away.
             await self.in_time(self._secure(logs), _CLOSE_S)
         self.abandon()
         await self._store.close()
@@ -373,6 +377,6 @@ class RemoteDirectory:
 
 
 def _raise_unheard(task: asyncio.Task[None]) -> None:
-    """Raise what has ended the renewals, where the event loop's exception handler hears of it."""
+    """Raise the unexpected error of a background task to the event loop's exception handler."""
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error

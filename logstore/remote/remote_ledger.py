@@ -1,11 +1,11 @@
 """One partition's log in a shared store.
 
-Appends wait in memory for the node's next commit, which has what all its logs have to write. The
-newest batches stay in memory, within a bound over all logs. Older ones are read from the store.
+Appends wait in memory for the node's next commit, which writes what all its logs have. The newest
+batches stay in memory, within a bound over all logs. Older ones are read from the store.
 
-A log is a sequence of chunks. A chunk has the batches of one commit. Each *sealed* segment has a
-row, which the commit of the batch behind it writes. The active segment begins where the last sealed
-one ends, and has no row.
+A log is a sequence of chunks. A chunk holds batches of one commit, about a MiB at most. Each
+*sealed* segment has a row; the commit that writes the first batch behind the segment writes the
+row. The active segment begins where the last sealed one ends, and has no row.
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ from logstore.sync.group_commit import CommittedLedger, GroupCommit
 from logstore.sync.sync_executors import Sync
 from wire.records import BatchHeader
 
-#: Bytes after which a commit's batches of one log begin another chunk. One batch may be more.
+#: The most bytes of a chunk; one batch may be larger.
 CHUNK_BYTES = 1 << 20
 #: The attachment that says below which offset all chunks were moved to objects.
 MOVED_TO = "moved-to"
-#: The attachment that says below which offset all chunks were moved to objects at some time. The
-#: cleaner may have brought some of them back.
+#: The attachment with the highest `moved-to` before the cleaner brought chunks back.
 MOVED_ONCE = "moved-once"
 _OFFSET_BYTES = 8
 
 
 class _PendingSwap(NamedTuple):
-    """What the cleaner waits for."""
+    """A replacement of segments that the cleaner waits for."""
 
     swap: Swap
     aborted: bytes
@@ -87,7 +86,8 @@ class RemoteSync(Sync):
 class RemoteLedger(CommittedLedger):
     """A log that one node leads. Perform `opening` before anything else, nothing after `close`."""
 
-    #: The commit that makes a roll durable has its snapshot too, or comes before any trim up to it.
+    #: Always empty: the commit that makes a roll durable has the roll's snapshot too, or comes
+    #: before any trim up to the roll.
     trimmed = ()
     #: A commit takes some of the large logs, and leaves the others to the next commit.
     is_synced_with_others = False
@@ -103,8 +103,8 @@ class RemoteLedger(CommittedLedger):
         *,
         is_wholly_loaded: bool = False,
     ) -> None:
-        """`stored` is what was loaded. `is_wholly_loaded`: that is the whole log of a coordinator,
-        and stays in memory until it is iterated over."""
+        """`stored` is what was loaded. `is_wholly_loaded`: it is the whole log of a coordinator,
+        and stays in memory until the replay has read it."""
         super().__init__(group_commit)
         self._group_commit = group_commit
         self.key = key
@@ -132,11 +132,11 @@ class RemoteLedger(CommittedLedger):
         self._sealed: list[StoredSegment] = []
         self._start: LogStart | None = None
         self._swap: _PendingSwap | None = None
-        #: The swap in the commit that is under way: reads of the store wait for that commit.
+        #: The swap in the commit under way. Reads of the store wait for the end of that commit.
         self._swapping: _PendingSwap | None = None
         self._move: _PendingMove | None = None
         self._moving: _PendingMove | None = None
-        #: How many segments the cleaner has replaced: what was read before may be out of date.
+        #: How many segments the cleaner has replaced: chunks that were read before may be gone.
         self.replacements = 0
 
     # Opening and closing.
@@ -187,12 +187,12 @@ class RemoteLedger(CommittedLedger):
             self._tail.add(self, self.end_offset, loaded_bytes)
 
     def securing(self) -> Procedure[None]:
-        # The node's next commit makes everything durable: the directory waits for it.
+        # The directory waits for the node's next commit, which makes everything durable.
         yield from ()
 
     def close(self) -> None:
         for pending in self._pending():
-            # A move in the commit under way may still happen: its caller gets LedgerClosed.
+            # The commit under way may still carry out its move: that caller gets LedgerClosed.
             if pending is not self._moving:
                 pending.done.set_result(False)
         self._stop_committing()
@@ -226,7 +226,7 @@ class RemoteLedger(CommittedLedger):
             self._end_chunk()
         if not self._batches:
             self._batches_offset = header.base_offset
-        # A copy: a client's buffer is used again once its request is answered.
+        # A copy: the client's buffer is used again once the request is answered.
         data = bytes(batch)
         self._hot.append(data, header.base_offset)
         self._batches.append(data)
@@ -283,9 +283,9 @@ class RemoteLedger(CommittedLedger):
 
     @property
     def deferrable_bytes(self) -> int:
-        """The bytes to write that the next commit may leave to a later one.
+        """How many bytes the next commit may leave to a later one.
 
-        None of a coordinator's log: the commit may hold the markers of its decisions.
+        0 for a coordinator's log: the next commit may hold the markers of its decisions.
         """
         return 0 if self._has_atomic or self._is_wholly_loaded else self._pending_bytes
 
@@ -321,7 +321,7 @@ class RemoteLedger(CommittedLedger):
             self._tail.add(self, sync.end_offset, sync.size_bytes)
 
     def evict_below(self, offset: int) -> None:
-        """Keep no batch below the durable `offset` in memory any more."""
+        """Forget the batches below `offset`, which are durable."""
         self._hot.evict_below(offset)
 
     def fail_waiters(self, failure: Exception) -> None:
@@ -334,8 +334,8 @@ class RemoteLedger(CommittedLedger):
 
     async def _read_store(self, offset: int, max_bytes: int, end_offset: int) -> Sequence[Chunk]:
         chunks = await self._reads.read(self.key, offset, max_bytes, end_offset)
-        # A commit under way may have replaced these chunks already. The reader reads them again
-        # once memory tells of that too.
+        # The commit under way may have replaced these chunks already. The caller must not go on
+        # before this ledger's segments say so too.
         while (swapping := self._swapping) is not None:
             await asyncio.wait((swapping.done,))
         return chunks
@@ -347,7 +347,7 @@ class RemoteLedger(CommittedLedger):
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._group_commit.touch(self)
         self._swap = _PendingSwap(swap, aborted, on_swapped, done)
-        # A cleaner that is cancelled takes nothing back: the commit may be under way.
+        # Shielded: a cancelled cleaner takes nothing back, since the commit may be under way.
         return await asyncio.shield(done)
 
     def _begin_swap(self) -> _PendingSwap | None:
@@ -357,14 +357,14 @@ class RemoteLedger(CommittedLedger):
         segment = pending.swap.segment
         covered = self._covered_by(segment)
         if not covered or covered[0] != segment.base_offset or self._hot.is_pinned:
-            # Retention was faster, or the log is about to be replayed.
+            # Retention has removed the segments, or the log is about to be replayed.
             pending.done.set_result(False)
             return None
         for base_offset in covered:
             self.attachments.delete(aborted_name(base_offset))
         self.attachments.write(aborted_name(covered[0]), pending.aborted)
         if covered[0] < self.moved_to:
-            # What the cleaner brings back was in objects: `bytes_never_moved` leaves it out.
+            # These batches were in objects, so `bytes_never_moved` leaves them out.
             if self.moved_to > self._offset_in(MOVED_ONCE):
                 self.attachments.write(MOVED_ONCE, self.attachments.read(MOVED_TO) or b"")
             self._note_moved_to(covered[0])
@@ -387,12 +387,12 @@ class RemoteLedger(CommittedLedger):
 
     @property
     def moved_to(self) -> int:
-        """The offset below which all chunks were moved to objects. Later ones may have been too."""
+        """The offset below which all chunks are in objects. Later chunks may be too."""
         return self._offset_in(MOVED_TO)
 
     @property
     def bytes_in_rows(self) -> int:
-        """The bytes that were not moved to objects, or up to a segment more."""
+        """The bytes that are not in objects, or up to a segment more."""
         return self._known.bytes_since(self.moved_to)
 
     @property
@@ -410,8 +410,8 @@ class RemoteLedger(CommittedLedger):
         """Let the next commit replace chunks by others with the same batches.
 
         Returns False if nothing has happened: some of the batches are gone, or the cleaner has
-        replaced a segment since `replacements` was read. Raises StorageFailure, and LedgerClosed if
-        the log was closed while that commit was under way, which may have moved the chunks.
+        replaced a segment since `replacements` was read. Raises StorageFailure. Raises LedgerClosed
+        if the log was closed while the commit was under way: the chunks may have moved.
         """
         assert self._move is None and self._moving is None, "one move at a time for each log"
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -423,8 +423,8 @@ class RemoteLedger(CommittedLedger):
         pending, self._move = self._move, None
         if pending is None:
             return None
-        # A swap may be of these batches: in a commit that has returned since they were read, in one
-        # that has not returned yet, or in this one.
+        # A swap may have replaced these batches: in a commit that has returned since they were
+        # read, in one that has not returned yet, or in this one.
         is_replaced = self._swapping is not None or pending.replacements != self.replacements
         if is_replaced or pending.move.base_offset < self._known.base_offsets[0]:
             pending.done.set_result(False)

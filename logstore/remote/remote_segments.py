@@ -16,7 +16,8 @@ from wire.records import BatchHeader
 #: Bytes of a chunk that the cleaner writes; one batch may be more.
 CHUNK_BYTES = 256 << 10
 
-#: (swap, aborted index, what to call in the step in which it is visible) -> whether it was done.
+#: (swap, aborted index, on_swapped) -> whether it was done. `on_swapped` is called in the step in
+#: which the swap is visible.
 PerformSwap: TypeAlias = Callable[[Swap, bytes, Callable[[], None]], Awaitable[bool]]
 
 
@@ -49,7 +50,7 @@ class RemoteSegments:
         return self._known.facts()
 
     async def read_max_timestamp(self, base_offset: int) -> None:
-        """`facts` knows all of them."""
+        """Does nothing: `facts` knows all of them."""
 
     async def read_sealed(self, base_offset: int) -> _SealedBatches | None:
         found = self._known.sealed_at([base_offset])
@@ -69,7 +70,7 @@ class RemoteSegments:
 
 
 class _SealedBatches:
-    """The batches of a segment, in memory while they are read."""
+    """The batches of a segment, in memory while the cleaner reads them."""
 
     def __init__(self, batches: list[tuple[BatchHeader, bytes]]) -> None:
         self._batches = batches

@@ -23,14 +23,15 @@ class SegmentList:
     def __init__(self, key: LogKey) -> None:
         self._key = key
         self._sealed: list[StoredSegment] = []
-        self._base_offset = 0  # of the active segment, as all up to the empty line
+        # Of the active segment:
+        self._base_offset = 0
         self._end_offset = 0
         self._active_bytes = 0
         self._max_timestamp = NO_TIMESTAMP
         self._first_timestamp: int | None = None
-
+        # Of all:
         self._sealed_bytes = 0
-        #: The base offsets of all segments, ascending. Not changed, but replaced.
+        #: The base offsets of all segments, ascending. A new tuple after each change.
         self.base_offsets: tuple[int, ...] = (0,)
 
     def begin(self, sealed: Iterable[StoredSegment], active_base_offset: int) -> None:
@@ -107,7 +108,8 @@ class SegmentList:
         self._count()
 
     def sealed_at(self, base_offsets: Sequence[int]) -> list[StoredSegment]:
-        """Return these segments, if they are there, next to one another, and none is active."""
+        """Return the sealed segments that begin at these offsets; none unless all are there, side
+        by side."""
         first = bisect_left(self.base_offsets, base_offsets[0])
         found = self._sealed[first : first + len(base_offsets)]
         return found if [one.base_offset for one in found] == list(base_offsets) else []
@@ -121,12 +123,12 @@ class SegmentList:
         )
 
     def bytes_since(self, offset: int) -> int:
-        """Return the bytes of the segments from the one that holds `offset` on, whole."""
+        """Return the bytes of all segments from the one that holds `offset` on."""
         first = max(bisect_right(self.base_offsets, offset) - 1, 0)
         return sum(one.size_bytes for one in self._sealed[first:]) + self._active_bytes
 
     def bytes_touching(self, offset: int, end_offset: int) -> int:
-        """Return the bytes of the segments that have a part of [offset, end_offset), whole."""
+        """Return the bytes of all segments that touch [offset, end_offset)."""
         return sum(
             facts.size_bytes
             for facts in self.facts()

@@ -2,20 +2,20 @@
 
 A commit passes two moments:
 
-- It has its *effect*: the store has it. It is *ordered* from then on: what any node writes later
-  comes after it, if that rests on it (`Basis`). The next commit is sent only then.
-- It is *proven*: no fail-over to a synchronous standby can take it back, since that has it too;
-  without one it is proven with its effect. It is acknowledged only then. A proof of a commit is one
-  of all before it.
+- It has its *effect*: the store has it. From then on it is *ordered*: a later commit of any node
+  that rests on it (`Basis`) comes after it. The next commit is sent only then.
+- It is *proven*: no fail-over to a synchronous standby can take it back, since the standby has it
+  too. Without a standby a commit is proven when it has its effect. It is acknowledged only then.
+  The proof of a commit proves all earlier commits too.
 
-The proofs of several commits are under way at once, and the next commit meanwhile. So the time that
-a standby takes is waited for once, and not by one commit after the other.
+Several proofs may be under way at the same time, beside the next commit. So commits do not wait for
+the standby one after the other.
 
-If anything goes wrong, the store is asked for the number of the last commit, as often as it takes.
-Commits that are not there are sent again, in their order and with their numbers, behind the last
-one that is there. A copy that is still on its way has no effect after that: the commit that it has
-to follow is not the last one any more. Commits that are there have to be proven like all others,
-because a read may show what is lost when a standby is promoted.
+If anything goes wrong, the store is asked for the number of the last commit, until it answers.
+Commits that have had no effect are sent again, in their order and with their numbers. A first copy
+that is still on its way then has no effect: the commit that it has to follow is not the last one
+any more. A commit that has had its effect still has to be proven, because a read may show what is
+lost when a standby is promoted.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from logstore.remote.remote_ledger import RemoteSync
 from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync
 
-#: By this node's clock its lease ends so much earlier than in the store: clocks may drift apart.
+#: This node's own copy of its lease ends so much earlier: its clock may drift from the store's.
 LEASE_MARGIN_MS = 1_000
-#: Waits before the store is asked again.
+#: How long to wait before the store is asked again, at first and at most.
 _RETRY_FIRST_S = 0.02
 _RETRY_MAX_S = 0.25
 
@@ -58,13 +58,13 @@ def boot_time_ms() -> int:
 
 
 class _Unproven:
-    """A commit that is not proven: it may still be taken back."""
+    """A commit that is not proven yet: a fail-over may take it back."""
 
     def __init__(self, commit: Commit, done: Performed, make_room: Callable[[], None]) -> None:
         self.commit = commit
         self.done = done
         self._make_room: Callable[[], None] | None = make_room
-        #: The commit renewed the lease at this time or later.
+        #: When the commit was sent, by `now_ms`. It renewed the lease then or later.
         self.sent_at_ms = 0
         self.had_effect = False
         self.is_ordered = False
@@ -94,20 +94,20 @@ class StoreCommits:
         self._now_ms = now_ms
         self._on_trouble = on_trouble
         self._number = 0  # the highest number that a commit was given
-        self._had_effect = 0  # the number of the last commit that is known to have had its effect
+        self._last_effect = 0  # the number of the last commit known to have had its effect
         #: What the next commit rests on, by node.
         self._bases: dict[int, Basis] = {}
-        #: Called for each commit, in their order, once it is ordered: before it is acknowledged.
+        #: Called for each commit, in their order, when it is ordered, before it is acknowledged.
         self.on_ordered: Callable[[], None] = _ignore
         self._proven = 0  # the number of the last commit that was acknowledged
-        #: In the order of their numbers. A commit that `perform` gets goes to the end.
+        #: In the order of their numbers; `perform` adds at the end.
         self._unproven: deque[_Unproven] = deque()
         self._proofs = asyncio.Semaphore(PROOFS_MAX)
         self._recovering = asyncio.Lock()
         self._recoveries = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._lease_until_ms = 0
-        #: When the last commit that is proven was sent, by `now_ms`.
+        #: When the last proven commit was sent, by `now_ms`.
         self.renewed_at_ms = 0
 
     @property
@@ -116,15 +116,15 @@ class StoreCommits:
         return self._now_ms() < self._lease_until_ms
 
     async def lease_ended(self) -> None:
-        """Return when another node may have taken over, by this node's own clock."""
+        """Return when the lease has ended by this node's clock: others may have taken over."""
         while (left_ms := self._lease_until_ms - self._now_ms()) > 0:
             await asyncio.sleep(left_ms / 1000)
 
     def proof(self) -> Callable[[], bool | None]:
-        """Return a function that tells whether a commit sent after this call is proven.
+        """Return a function that tells whether a commit that was sent after this call is proven.
 
-        It returns None if the outcome of commits had to be found out since this call: they may be
-        on another server then, which lacks what was seen before.
+        It returns None after a recovery since this call: commits may go to another server by now,
+        which may lack what was read before.
         """
         asked_at_ms, recoveries = self._now_ms(), self._recoveries
 
@@ -136,17 +136,17 @@ class StoreCommits:
         return is_proven
 
     @property
-    def unproven(self) -> int | None:
-        """The number of the last commit that is ordered, if it may be taken back yet."""
-        return None if self._had_effect <= self._proven else self._had_effect
+    def last_unproven(self) -> int | None:
+        """The number of the last commit that has had its effect; None if it is proven."""
+        return None if self._last_effect <= self._proven else self._last_effect
 
     def rest_on(self, basis: Basis) -> None:
-        """Let the next commit, and so all after it, have no effect without that of `basis`."""
+        """Let the next commit, and so all later ones, have no effect unless `basis` has its."""
         known = self._bases.get(basis.node_id, basis)
         self._bases[basis.node_id] = max(known, basis)
 
     async def begin(self) -> None:
-        """Connect, and find out which number the next commit has.
+        """Connect, and ask for the number of this incarnation's last commit.
 
         Raises NodeFenced, CommitsLost, StoreUnavailable.
         """
@@ -183,7 +183,7 @@ class StoreCommits:
         """Return when the commit has had its effect. Raises NodeFenced, CommitsLost."""
         async with self._recovering:
             recoveries = self._recoveries
-        # If it has, a recovery has sent it, and the next commit may be under way already.
+        # A recovery may have sent it meanwhile. Then the next commit may be under way already.
         if not one.had_effect:
             one.sent_at_ms = self._now_ms()
             try:
@@ -200,7 +200,7 @@ class StoreCommits:
 
     def _note_effect(self, one: _Unproven) -> None:
         one.had_effect = True
-        self._had_effect = max(self._had_effect, one.commit.number)
+        self._last_effect = max(self._last_effect, one.commit.number)
 
     def _order(self, one: _Unproven) -> None:
         if not one.is_ordered:
@@ -208,19 +208,20 @@ class StoreCommits:
             self.on_ordered()
 
     async def _prove(self, one: _Unproven) -> None:
-        """Return when the commit is there for good. Raises NodeFenced, CommitsLost."""
+        """Return when the commit is proven. Raises NodeFenced, CommitsLost."""
         number, changes = one.commit.number, one.commit.changes
         wait_s, told = _RETRY_FIRST_S, ""
         while number > self._proven:
             async with self._proofs:
                 if number <= self._proven:
                     return
-                # Swaps and moves hold up the next commit: store and node show them in one step.
+                # Swaps and moves hold up the next commit: the store and this node have to show them
+                # in one step.
                 if not (changes.swaps or changes.moves):
                     one.make_room_once()
                 recoveries = self._recoveries
                 try:
-                    await self._store.prove(self._had_effect)
+                    await self._store.prove(self._last_effect)
                 except OutcomeUnknown as trouble:
                     if str(trouble) != told:
                         told = str(trouble)
@@ -232,7 +233,7 @@ class StoreCommits:
             self._note_proven()
 
     def _note_proven(self) -> None:
-        """Acknowledge, in their order, what the store has proven."""
+        """Acknowledge the commits that the store has proven, in their order."""
         self._proven = max(self._proven, self._store.proven)
         while self._unproven and self._unproven[0].commit.number <= self._proven:
             one = self._unproven.popleft()
@@ -242,15 +243,15 @@ class StoreCommits:
             one.done(None)
 
     async def _recover(self, recoveries: int) -> None:
-        """Let every commit that is not proven have its effect, again if need be, in their order.
+        """Let every unproven commit have its effect, in their order. Sends again what is missing.
 
-        `recoveries` is the count of recoveries before the caller's attempt: attempts that failed
-        together need one recovery. Raises NodeFenced, CommitsLost.
+        `recoveries`: how many recoveries there had been before the attempt that failed. Attempts
+        that fail together need one recovery. Raises NodeFenced, CommitsLost.
         """
         async with self._recovering:
             wait_s, told = _RETRY_FIRST_S, ""
             while recoveries == self._recoveries:
-                last = await self._last_landed()
+                last = await self._until_last_known()
                 try:
                     for one in [*self._unproven]:
                         if one.commit.number > last:
@@ -258,11 +259,11 @@ class StoreCommits:
                                 break
                             await self._send(one)
                     else:
-                        # Others wait for a standby as this node does: none has to take it over.
+                        # While all nodes wait for the standby, no node should be taken over.
                         await self._store.renew()
                         self._recoveries += 1
                 except (OutcomeUnknown, StoreUnavailable, Fenced) as trouble:
-                    # A store that answers may refuse for long: its disk is full, or is read only.
+                    # A store that answers may refuse for long: read only, or with a full disk.
                     if str(trouble) != told:
                         told = str(trouble)
                         self._on_trouble(told)
@@ -270,11 +271,11 @@ class StoreCommits:
                     wait_s = min(2 * wait_s, _RETRY_MAX_S)
 
     async def _may_send(self, commit: Commit) -> bool:
-        """Return whether the commits of other nodes that this one rests on are there.
+        """Return whether the commits of other nodes that `commit` rests on have had their effect.
 
-        If one is not, a fail-over has taken it back: returns False after a short wait, since its
-        node writes it again. Raises NodeFenced if a node that never knew of it has replaced that
-        node: then this node must not keep what it has written.
+        If one has not, a fail-over has taken it back. Returns False then, after a short wait, since
+        its node sends it again. Raises NodeFenced if that incarnation was replaced instead: this
+        node must not keep what it has written.
         """
         if not commit.rests_on:
             return True
@@ -289,19 +290,22 @@ class StoreCommits:
     async def _send(self, one: _Unproven) -> None:
         sent_at_ms = self._now_ms()
         await self._store.commit(one.commit)
-        # Not before the commit returns: if it is refused, an earlier copy may have had its effect.
+        # Not before the commit returns: after a refusal, an earlier copy may have had its effect.
         one.sent_at_ms = sent_at_ms
         self._note_effect(one)
 
     def _fail(self, failure: StorageFailure) -> None:
-        """End all commits, and tell of the failure once."""
+        """End all commits, and report the failure once."""
         self.close()
         unproven, self._unproven = self._unproven, deque()
         if unproven:
             unproven[0].done(failure)
 
-    async def _last_landed(self) -> int:
-        """Ask for the last commit until the store answers. Raises NodeFenced, CommitsLost."""
+    async def _until_last_known(self) -> int:
+        """Return the number of the last commit with effect; asks until the store answers.
+
+        Raises NodeFenced, CommitsLost.
+        """
         wait_s = _RETRY_FIRST_S
         while True:
             try:
@@ -320,7 +324,10 @@ class StoreCommits:
         return last
 
     async def _ask(self) -> int:
-        """Return the last commit's number. Raises NodeFenced, CommitsLost, StoreUnavailable."""
+        """Ask once for the number of the last commit.
+
+        Raises NodeFenced, CommitsLost, StoreUnavailable.
+        """
         try:
             return await self._store.last_commit()
         except Fenced as fenced:
@@ -338,7 +345,7 @@ class StoreCommits:
                 task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Raise an unexpected exception of a commit, for the event loop's exception handler."""
+        """Raise an unexpected exception of a commit to the event loop's exception handler."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
@@ -349,7 +356,7 @@ def _ignore() -> None:
 
 
 def changes_of(syncs: Sequence[Sync]) -> Changes:
-    """Return all that these syncs write."""
+    """Return what these syncs write, as one commit's changes."""
     changed = [sync.changes for sync in syncs if isinstance(sync, RemoteSync)]
     if len(changed) == 1:
         return changed[0]

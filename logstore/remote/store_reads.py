@@ -1,4 +1,4 @@
-"""Reads of batches that only the store has. A bounded number of reads wait; more are refused."""
+"""Reads of batches that only the store has. Their number is bounded; further ones are refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StoreReads:
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
     ) -> Sequence[Chunk]:
-        """Read as `CommitStore.read` does. Raises KAFKA_STORAGE_ERROR, which clients retry."""
+        """As `CommitStore.read`. Raises KAFKA_STORAGE_ERROR, on which clients try again."""
         if self.count >= READS_MAX:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.count} reads wait for the store"

@@ -83,7 +83,7 @@ class RemoteLogs(Logs):
         room = Room(partial(int, sys.maxsize), 0, lambda is_full, free_bytes: None)
         bytes_max = config.view(ClusterConfig).cluster_objects_backlog_max_bytes
         if objects is not None and bytes_max:
-            room = room_for(Backlog(self._remote.moving, clock.steady_ms), bytes_max)
+            room = room_for(Backlog(self._remote.offloadable, clock.steady_ms), bytes_max)
         super().__init__(config, group_commit, self._remote, room)
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
@@ -113,7 +113,7 @@ class RemoteLogs(Logs):
         return self._remote.proof()
 
     def basis(self) -> Basis | None:
-        number = self._commits.unproven
+        number = self._commits.last_unproven
         return None if number is None else Basis(*self._own, number)
 
     def rest_on(self, basis: Basis) -> None:
@@ -139,7 +139,7 @@ class RemoteLogs(Logs):
         return {key.topic_id for key in found}
 
     async def bucket_away(self) -> str:
-        if self._objects is None or not any(each.moved_to for each in self._remote.moving()):
+        if self._objects is None or not any(each.moved_to for each in self._remote.offloadable()):
             return ""
         try:
             await self._objects.read(f"{self._objects_prefix}/none", 0, 1)

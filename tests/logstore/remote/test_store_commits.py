@@ -390,7 +390,9 @@ async def test_the_lease_in_the_store_is_renewed_while_a_standby_is_away(world: 
 async def test_a_commit_is_ordered_before_it_is_proven_and_told_so_once(world: World) -> None:
     seen: list[tuple[int, int | None, int]] = []
     commits, proving = world.commits, world.store.prove
-    commits.on_ordered = lambda: seen.append((world.number, commits.unproven, world.store.proven))
+    commits.on_ordered = lambda: seen.append(
+        (world.number, commits.last_unproven, world.store.proven)
+    )
 
     async def prove(number: int) -> None:
         assert seen, "told before the proof is asked for"
@@ -400,12 +402,12 @@ async def test_a_commit_is_ordered_before_it_is_proven_and_told_so_once(world: W
     await world.commit()
     await world.commit(Mishap.REPLY_LOST)
     assert seen == [(1, 1, 0), (2, 2, 1)]
-    assert commits.unproven is None
+    assert commits.last_unproven is None
 
 
 async def test_without_a_standby_what_is_ordered_is_proven(world: World) -> None:
     seen: list[int | None] = []
-    world.commits.on_ordered = lambda: seen.append(world.commits.unproven)
+    world.commits.on_ordered = lambda: seen.append(world.commits.last_unproven)
     world.store.has_standby = False
     await world.commit()
     assert seen == [None]
