@@ -1,11 +1,11 @@
-"""The durable end of one ledger's appends, and those who wait for it.
+"""How far the appends of one ledger are durable, how far they are ordered, and what waits for that.
 
-Group commit says when a sync begins and has ended (`logstore.sync.group_commit`). An append is
-durable then; where a store puts the syncs of all nodes in order it is *ordered* some time before.
-What any node writes from then on comes after it, and whatever takes the append back takes that back
-too (`logstore.remote.commit_store.Basis`). So work that others do because of the append may begin
-then. No reader may see anything of it yet. Files of several nodes have no order in common: there an
-append is ordered once it is durable.
+Group commit begins and ends syncs (`logstore.sync.group_commit`). At the end of its sync an append
+is *durable*. A store that all nodes share puts their syncs in one order, and there an append is
+*ordered* earlier: what a node writes because of it comes after it, and a fail-over that takes the
+append back takes that back too (`logstore.remote.commit_store.Basis`). So other nodes may begin
+work that follows from an ordered append. No reader may see the append before it is durable. Files
+of several nodes have no common order: there an append is ordered when it is durable.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Protocol, TypeAlias
 
 from logstore.sync.sync_executors import Sync
 
-#: Called in the step of the sync once what it waits for is durable, or with why that never will be.
-#: A failure is told in the middle of a step: do nothing then but remember it, or call later.
+#: Called in the step in which the awaited append is durable or ordered, or with the reason why it
+#: never will be. A failure comes in the middle of a step: only remember it, or act in a later step.
 Waiter: TypeAlias = Callable[[Exception | None], None]
 
 
@@ -28,7 +28,7 @@ class LedgerClosed(Exception):
 
 
 class Syncs(Protocol):
-    """What begins syncs: group commit."""
+    """Begins syncs: group commit, as a ledger sees it."""
 
     is_due: bool
 
@@ -44,7 +44,7 @@ class Syncs(Protocol):
 
 
 class Order:
-    """How far the appends of one ledger are ordered, and who waits for it."""
+    """How far the appends of one ledger are ordered, and what waits for that."""
 
     __slots__ = ("end_offset", "waiters")
 
@@ -54,7 +54,7 @@ class Order:
         self.waiters: list[tuple[int, Waiter]] = []
 
     def advance(self, end_offset: int) -> list[Waiter]:
-        """Move the end; return the waiters that are served."""
+        """Move the end; return the waiters to be called."""
         self.end_offset = max(self.end_offset, end_offset)
         waiting = self.waiters
         self.waiters = [entry for entry in waiting if entry[0] > self.end_offset]
@@ -67,6 +67,7 @@ class CommittedLedger(ABC):
     Subclasses say what a sync covers (`begin_sync`), and where the ledger starts and ends.
     """
 
+    #: Whether a sync that covers this ledger covers all others too.
     is_synced_with_others = True
 
     def __init__(self, syncs: Syncs, start_offset: int = 0) -> None:
@@ -76,9 +77,10 @@ class CommittedLedger(ABC):
         # Plain attributes, not properties: every append and every answer reads them.
         self.start_offset = start_offset
         self.end_offset = self.durable_end_offset = start_offset
-        #: What the sync under way, or the last one, covers; subclasses say so when it begins.
+        #: The end offset (exclusive) of what the sync under way, or the last one, covers.
+        #: Subclasses set it when they begin a sync.
         self._begun_end_offset = 0
-        #: Why nothing becomes durable any more; None: it does.
+        #: Why nothing becomes durable any more. None: the ledger is open.
         self._end: Exception | None = None
         self.waiters: list[tuple[int, Waiter]] = []
         #: None: an append is ordered once it is durable.
@@ -138,16 +140,17 @@ class CommittedLedger(ABC):
 
     @abstractmethod
     def begin_sync(self) -> Sync:
-        """Return everything written so far. The files stay the ledger's, which may close them.
+        """Return a sync of everything written so far. The files stay the ledger's, which may close
+        them.
 
-        Raises `StorageFailure` where something had to be written for it and could not be.
+        Raises `StorageFailure` where something had to be written first and could not be.
         """
 
     def complete_sync(self, sync: Sync) -> None:  # noqa: B027  # not every storage has to
         """Take note that `durable_end_offset` has moved. Do not call anything else from here."""
 
     def take_served(self) -> list[Waiter]:
-        """Hand over the waiters that are served."""
+        """Remove the waiters for what is durable now; return them, to be called."""
         waiting, end_offset = self.waiters, self.durable_end_offset
         self.waiters = [entry for entry in waiting if entry[0] > end_offset]
         return [waiter for offset, waiter in waiting if offset <= end_offset]
@@ -165,7 +168,7 @@ class CommittedLedger(ABC):
     def _stop_committing(self) -> None:
         """Leave group commit and fail every waiter: the ledger is closed."""
         self._syncs.forget(self)
-        # The hooks hold what owns this ledger. Without them both go without a garbage collection.
+        # The hooks refer to the owner of this ledger: a cycle, which reference counts cannot free.
         self.on_durable = self.on_roll = _ignore
         self.fail_waiters(LedgerClosed("closed before it was durable"))
 

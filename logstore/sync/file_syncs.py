@@ -1,4 +1,4 @@
-"""What a sync does where ledgers are files: the journal, or the files themselves.
+"""The medium of ledgers in files: a sync writes the journal, or syncs the files themselves.
 
 With a journal, a sync that covers little writes it there, once (`logstore.sync.journal`). Otherwise
 one dirty file is synced by fdatasync, more by one syncfs, or one by one where there is none.
@@ -31,10 +31,10 @@ class FileSyncs:
         self._executor = executor
         self._sync_all_from = sync_all_from
         self._on_error = on_error
-        #: Where small syncs are written. None: the files are synced.
+        #: Where small syncs are written. None: every sync syncs the files.
         self.journal: Journal | None = None
         self._pinned: Sequence[File] = ()  # what the thread is syncing
-        self._is_flushing = False  # the files that the journal tells of are being synced
+        self._is_flushing = False  # the files of the journal's entries are being synced
 
     def perform(
         self,
@@ -66,7 +66,7 @@ class FileSyncs:
             self._flush_beside(journal)
 
     def _flush_beside(self, journal: Journal) -> None:
-        """Sync the files that the journal tells of, while no append waits for it."""
+        """Sync the files of the journal's entries, beside the appends: none waits for that."""
         self._is_flushing = True
         journal.note_flush()
         self._executor.submit(self._files.sync_all, self._flushed)
@@ -77,19 +77,19 @@ class FileSyncs:
             self._on_error(error)
 
     def _work_of(self, syncs: Sequence[Sync], *, settles: bool) -> Callable[[], None]:
-        """Return what the thread has to do where the files themselves are to be synced."""
+        """Return the work of the thread for a sync of the files themselves."""
         entries = [entry for sync in syncs for entry in sync.held]
         files = [file for sync in syncs for file in sync.files]
         directories = {directory for sync in syncs for directory in sync.directories}
         for file in files:
-            # Its ledger may be closed, or its segment trimmed, while the thread is at it.
+            # The ledger may be closed, or the segment trimmed, while the thread syncs the file.
             file.pin()
         self._pinned = files
 
         def work() -> None:
             self._sync(files, directories, settles=settles)
             if self.journal is not None and (entries or settles):
-                # Behind the sync: what is held must not be durable before what was written.
+                # After the sync: held entries must not be durable before what was written.
                 self.journal.append(entries)
 
         return work
@@ -99,8 +99,8 @@ class FileSyncs:
         if self.journal is None:
             sync_barriers(self._files, [Barrier(files, list(directories))], self._sync_all_from)
         elif settles or directories or len(files) >= self._sync_all_from:
-            # A new name needs what is written beside it unsynced: the topic id, by which a start
-            # knows whose entries the journal has.
+            # A new directory entry is of use only with the topic id, which is written beside it and
+            # not synced: by the id a start knows whose entries the journal has.
             self.journal.begin_round()
         else:
             sync_barriers(self._files, [Barrier(files)])
@@ -119,8 +119,10 @@ class FileSyncs:
 
 
 def _entries_of(syncs: Sequence[Sync]) -> list[Entry] | None:
-    """Return what the journal takes in place of a sync of the files; None: it cannot, or it is too
-    much."""
+    """Return the entries that the journal takes in place of a sync of the files.
+
+    None: the files have to be synced, since other things must be durable too, or it is too much.
+    """
     entries: list[Entry] = []
     written_bytes = 0
     for sync in syncs:

@@ -1,21 +1,22 @@
 """Group commit: appends return at once, one sync at a time makes whole groups of them durable.
 
 A ledger that has written something calls `touch`. When no sync is under way, one begins at the end
-of the event loop's turn, so that all that a turn wrote (a transaction's markers on many partitions)
-rides together. It covers everything written before it began. What is written meanwhile rides the
-next, which begins when this one ends. Completion is one step on the event loop over all ledgers
-covered: first every durable end offset, then the hooks, then the waiters. No reader can run in
-between, so no reader sees half of a group. The next sync of files begins before the waiters are
-called, so that the disk works while hundreds of answers are made; the next commit of a store begins
+of the event loop's turn, so that it covers all that a turn wrote (a transaction's markers on many
+partitions). It covers everything written before it began. What is written meanwhile is covered by
+the next one, which begins when this one ends. Completion is one step on the event loop over all
+ledgers covered: first every durable end offset, then the hooks, then the waiters. No reader can run
+in between, so no reader sees half of a group. The next sync of files begins before the waiters are
+called, so that the disk works while hundreds of answers are made. The next commit of a store begins
 one turn later, and covers more. A medium that keeps the order of syncs by itself may let the next
-one begin earlier (`make_room`); they end in the order in which they began.
+one begin earlier (`make_room`). Syncs end in the order in which they began.
 
-An append that may wait (`may_wait`) starts no sync. It rides the next one, which begins when a
+An append that may wait (`may_wait`) starts no sync. The next one covers it, which begins when a
 waiter asks for it (`hasten`), when another append needs one, or after `UNSYNCED_S_MAX` seconds.
 
-A failed sync is final. The kernel may have dropped the pages and called them clean, so a second
-fsync that succeeds says nothing: every waiter fails, `on_failure` is called, the process stops and
-recovers at the next start. (Rebello et al., "Can Applications Recover from fsync Failures?", 2020.)
+A failed sync is final. The kernel may have dropped the pages and marked them clean, so a second
+fsync that succeeds proves nothing. Every waiter fails, `on_failure` is called, the process stops,
+and the next start recovers. Source: Rebello et al., "Can Applications Recover from fsync
+Failures?", 2020.
 
 What a sync does is the medium's: files and a journal (`logstore.sync.file_syncs`), or a database
 (`logstore.remote`).
@@ -43,7 +44,7 @@ from logstore.sync.medium import Medium, Performed
 from logstore.sync.sync_executors import BesideLoop, SyncDurations, SyncExecutor
 from logstore.sync.sync_executors import Sync as Sync
 
-#: How long an append that may wait stays without a sync. It bounds what a power loss takes back.
+#: The longest time that an append which may wait is not synced: a power loss takes no more back.
 UNSYNCED_S_MAX = 0.05
 
 
@@ -87,7 +88,7 @@ class GroupCommit:
         self.sync_durations = SyncDurations()
         #: Is told of each append that was refused because its write found no room.
         self.on_full: Callable[[], None] = _tell_none
-        #: Whether appends may be held back until the journal has them.
+        #: Whether entries may be kept out of their files until the journal has them (`Sync.held`).
         self.has_journal = False
         #: Whether all that a sync covers survives a crash, or nothing of it.
         self.is_all_or_nothing = medium is not None
@@ -101,7 +102,7 @@ class GroupCommit:
             on_error = partial(self.failed, "sync failed")
             medium = self._file_syncs = FileSyncs(files, self._executor, sync_all_from, on_error)
         self._medium = medium
-        # Bound once: every sync calls it.
+        # Looked up once, because every sync calls it.
         self._perform = _perform_nothing if medium is None else medium.perform
         self._dirty: dict[CommittedLedger, None] = {}
         self._unsynced_bytes = 0  # written since the last sync began, to files that the journal has
@@ -112,7 +113,8 @@ class GroupCommit:
         self._has_room = False  # whether the newest of these does not hold up the next one
         #: Callers of `settle`. They wait for the end of a sync that has not begun.
         self._settling: list[asyncio.Future[None]] = []
-        self._busy = False  # a sync that holds up the next one is under way, or about to begin
+        # Whether a sync that holds up the next one is under way, or about to begin.
+        self._busy = False
         self._has_timer = False  # the timer runs that begins a sync for appends that may wait
 
     @property
@@ -135,9 +137,9 @@ class GroupCommit:
     async def settle(self) -> None:
         """Return when a sync has ended that began after the call, even an empty one.
 
-        Then everything durable is in its own file, and the journal is empty. In a store, this
-        process could still write later than all that was durable before the call. Without journal
-        and store it returns at once. Raises the failure, if there was one.
+        With a journal, everything durable is in its own file then, and the journal is empty. With a
+        store, all that was read from it before the call is proven, and this node was not taken over
+        before the call. Without either it returns at once. Raises the failure, if there is one.
         """
         if self.failure is not None:
             raise self.failure
@@ -148,8 +150,10 @@ class GroupCommit:
             await settled
 
     def begin_order(self) -> Callable[[], None]:
-        """Return what the medium calls for each sync, in their order, once it is ordered: before
-        it has ended. Call it before any append."""
+        """Return the hook that the medium calls for each sync, in their order, when it is ordered.
+
+        That is before the sync has ended. Call `begin_order` before any append.
+        """
         self._ordered = 0
         return self._note_ordered
 
@@ -177,7 +181,7 @@ class GroupCommit:
         return not (self._busy or self._dirty or self._under_way)
 
     def touch(self, member: CommittedLedger, *, may_wait: bool = False) -> None:
-        """Cover what `member` wrote by the next sync. Raises the failure, if there was one.
+        """Let the next sync cover what `member` wrote. Raises the failure, if there is one.
 
         With `may_wait`, no sync begins for its sake before `UNSYNCED_S_MAX` seconds have passed.
         """
@@ -192,7 +196,7 @@ class GroupCommit:
     def may_journal(self, size_bytes: int) -> bool:
         """Account for bytes just written; return whether the next sync may put them in the journal.
 
-        Once a sync has too many, over all ledgers, no ledger need keep a copy for it.
+        Once a sync has too many bytes, over all ledgers, ledgers need not keep copies for it.
         """
         self._unsynced_bytes += size_bytes
         return self._unsynced_bytes <= JOURNALED_BYTES_MAX
@@ -255,7 +259,7 @@ class GroupCommit:
 
     @contextmanager
     def storing(self, what: str) -> Iterator[None]:
-        """Turn an error of the disk at `what` into a StorageFailure: nothing becomes durable."""
+        """Turn an error of the disk at `what` into a StorageFailure, which is final."""
         try:
             yield
         except OSError as error:
@@ -330,7 +334,7 @@ class GroupCommit:
             self._complete()
             return
         self._busy = False
-        # Not covered any more, so that `fail` finds each member once.
+        # Dirty again, so that `fail` finds each member once.
         self._dirty |= self._members_under_way()
         self._settling += [each for _, settling, _ in self._under_way for each in settling]
         self._under_way.clear()
@@ -354,7 +358,7 @@ class GroupCommit:
             return
         for member, _ in covered:
             member.on_durable(member.durable_end_offset)
-        # Taken before the next sync begins: if that one fails, these are served all the same.
+        # Taken before the next sync begins: if that one fails, these have still succeeded.
         served: list[Waiter] = []
         for member, _ in covered:
             if member.waiters:
@@ -375,8 +379,9 @@ class GroupCommit:
         elif self._file_syncs is not None and self.durability is Durability.FSYNC:
             self._begin()
         else:
-            # Without a wait for the disk the loop would never get to anything else. A commit costs
-            # as much as several records: the next ones of clients that are answered now ride it.
+            # In the next turn. Without a wait for the disk, the loop would do nothing else. And a
+            # commit costs as much as several records: it should cover what clients send after the
+            # answers of this step.
             self._executor.call_soon(self._begin)
 
 

@@ -104,11 +104,11 @@ class Journal:
     ) -> None:
         """Make the file, which is missing. Its name is durable after a sync of the directory.
 
-        `generation` is random, of `GENERATION_BITS`.
+        `generation` is random, with `GENERATION_BITS` bits.
         """
         self._files = files
         self._path = f"{directory}/{JOURNAL}"
-        #: Pinned.
+        #: Pinned until `close`.
         self.file: File = files.open(self._path, create=True)
         self.file.pin()
         self._capacity_bytes = capacity_bytes
@@ -116,10 +116,10 @@ class Journal:
         self._generation = generation
         self._position = self._flushed = RECORDS_AT
         self._number = 0
-        #: Whether so much was written that the files should be synced beside the journal: little by
-        #: little, not all of it at the end of the round.
+        #: Whether the files of the entries should be synced now, beside the appends. So they are
+        #: synced little by little, and not all at the end of the round.
         self.is_flush_due = False
-        # Durable before the first record is: the file has to grow for that, and is synced.
+        # Durable before the first record: the file has to grow for that record, and is synced.
         self._write_header()
 
     def _write_header(self) -> None:
@@ -158,7 +158,7 @@ class Journal:
         try:
             self._reserve(end)
         except OSError as error:
-            # On a full disk a new round goes over the blocks that the file has.
+            # The disk is full: begin a new round, over the blocks that the file has.
             if error.errno not in FULL or RECORDS_AT + len(record) > self._reserved:
                 raise
             self.begin_round()
@@ -180,7 +180,7 @@ class Journal:
         self.is_flush_due = False
 
     def note_flush(self) -> None:
-        """The files of all entries so far are being synced beside the journal."""
+        """Note that the files of all entries so far are being synced."""
         self._flushed = self._position
         self.is_flush_due = False
 
@@ -208,7 +208,7 @@ class Contents(NamedTuple):
     """What the records of the last round hold."""
 
     entries: list[Entry]
-    #: Where records are damaged, though later ones of the round are whole.
+    #: Positions of damaged records that have whole records of the same round behind them.
     damaged_at: list[int]
 
 

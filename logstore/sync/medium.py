@@ -1,4 +1,4 @@
-"""What makes durable what ledgers have written: files and a journal, or a shared store."""
+"""The seam below group commit: files with a journal, or a shared store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol, TypeAlias
 from logstore.disk.files import StorageFailure
 from logstore.sync.sync_executors import Sync
 
-#: Is called on the event loop when a sync has ended, with what it failed of.
+#: Called on the event loop when a sync has ended, with its error; None: it succeeded.
 Performed: TypeAlias = Callable[[OSError | StorageFailure | None], None]
 
 
 class Medium(Protocol):
-    """Where group commit makes durable what ledgers have written."""
+    """Makes durable what ledgers have written."""
 
     def perform(
         self,
@@ -25,8 +25,9 @@ class Medium(Protocol):
     ) -> None:
         """Make all of these durable, then call `done`, in the order of the calls.
 
-        The next call comes after `make_room`, which need not be called, or `done`. `settles`: also
-        what earlier ones have left to do later. There may be no syncs then.
+        The next call comes after `done`, or after `make_room`, which an implementation may call
+        earlier. `settles`: do also what earlier calls have left for later. `syncs` may be empty
+        then.
         """
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where syncs run, beside the event loop, in the kernel or in a thread; and how long they take."""
+"""Where syncs run, beside the event loop: in the kernel, or in a thread. And how long they take."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Done: TypeAlias = Callable[[OSError | None], None]
 
 
 class Sync:
-    """What one ledger wants of one sync, and the end offset that is durable after it."""
+    """What one sync does for one ledger, and the end offset that is durable after it."""
 
     # Defaults of the class: a request may write to hundreds of ledgers, whose syncs have no more
     # than files and `written`.
     directories: Sequence[str] = ()
-    #: Whether to perform it also where durability asks for none: `flush.messages`.
+    #: Whether to perform it even if the durability asks for no syncs (`flush.messages`).
     is_flush: bool = False
     #: What was appended to the files, if nothing else has to be durable. The journal may take these
     #: entries in place of a sync of the files. None: it may not.
     written: Sequence[Entry] | None = None
-    #: What is in no file yet, and may be after this sync. None of these entries may become durable
-    #: without all of them, over all ledgers, and without all that is written. Needs a journal.
+    #: Entries that are in no file before this sync. They become durable all together, over all
+    #: ledgers, and with all that is written, or not at all. Needs a journal.
     held: Sequence[Entry] = ()
 
     def __init__(self, end_offset: int, files: Sequence[File] = ()) -> None:
@@ -100,7 +100,7 @@ class BesideLoop:
         self._work: SimpleQueue[tuple[Callable[[], None], Done] | None] = SimpleQueue()
         self._kernel: KernelSync | None = None
         self._has_kernel = True  # until the kernel refuses
-        self._synced: Done | None = None  # for the sync that the kernel is at
+        self._synced: Done | None = None  # of the sync that the kernel performs now
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         (self._loop or self._running_loop()).call_soon(callback)
@@ -126,7 +126,7 @@ class BesideLoop:
             except KernelSyncUnavailable:
                 self._has_kernel = False
             except OSError as error:
-                # Later, as any other outcome: the caller is not done with this step.
+                # In a later step, as any other outcome: the caller is in the middle of one.
                 self.call_soon(partial(done, error))
                 return False
             else:
