@@ -75,7 +75,9 @@ _AT_ONCE_MAX = 256
 async def describe_configs(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    alone = services.turns.large if len(request.resources) > _AT_ONCE_MAX else nullcontext()
+    alone = (
+        services.turns.large_response if len(request.resources) > _AT_ONCE_MAX else nullcontext()
+    )
     # All settings of a broker take milliseconds.
     await services.turns.begin()
     async with alone:

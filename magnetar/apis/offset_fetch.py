@@ -22,7 +22,7 @@ from magnetar.apis.authorization import may, require
 from magnetar.apis.mirror import mirror
 from magnetar.apis.partitions_named import groups_in
 from magnetar.apis.registry import handles
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -116,7 +116,7 @@ async def _fetched(
         ]
     else:
         named = [
-            _named(services, context, Asked(asked.name, asked.partition_indexes))
+            _named(services, context, OffsetQuery(asked.name, asked.partition_indexes))
             async for asked in services.turns.each(request.topics)
         ]
         offsets_of = await _offsets(services, request.group_id, named, request.require_stable)
@@ -136,7 +136,7 @@ async def _fetched(
 class _Named(NamedTuple):
     """Partitions of a topic, as named by the client. Unless NONE, `code` refuses all of them."""
 
-    asked: Asked
+    asked: OffsetQuery
     code: ErrorCode = ErrorCode.NONE
 
     def refused(self) -> list[FetchedOffset]:
@@ -144,7 +144,7 @@ class _Named(NamedTuple):
         return [FetchedOffset(index, error_code=self.code) for index in self.asked.partitions]
 
 
-def _named(services: Services, context: RequestContext, asked: Asked) -> _Named:
+def _named(services: Services, context: RequestContext, asked: OffsetQuery) -> _Named:
     """Refuse a topic that the client may not know of."""
     try:
         require(services, context, Operation.DESCRIBE, Resource.TOPIC, asked.topic)
@@ -158,10 +158,10 @@ def _named_by_id(
 ) -> _Named:
     topic = services.topics.by_id(topic_id)
     if topic is None:
-        return _Named(Asked("", partitions, topic_id), ErrorCode.UNKNOWN_TOPIC_ID)
+        return _Named(OffsetQuery("", partitions, topic_id), ErrorCode.UNKNOWN_TOPIC_ID)
     # Offsets are stored by name; the id is passed on, so that those of an earlier topic are left
     # out.
-    return _named(services, context, Asked(topic.name, partitions, topic_id))
+    return _named(services, context, OffsetQuery(topic.name, partitions, topic_id))
 
 
 async def _offsets(
@@ -240,7 +240,7 @@ async def _topics(
     named = [
         _named_by_id(services, context, asked.topic_id, asked.partition_indexes)
         if by_id
-        else _named(services, context, Asked(asked.name, asked.partition_indexes))
+        else _named(services, context, OffsetQuery(asked.name, asked.partition_indexes))
         async for asked in services.turns.each(topics)
     ]
     found = await _offsets(services, group_id, named, require_stable)

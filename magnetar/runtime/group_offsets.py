@@ -1,8 +1,8 @@
-"""Offsets of groups at work: committed, read, committed inside transactions, and expired.
+"""Offsets of groups: committed, read, committed inside transactions, deleted and expired.
 
 The rules are in `coordinator.groups`: `committing`, `offsets` and `deletion`. A commit is answered
-when its record is durable; a read when everything it rests on is: the log's end at the moment of
-reading. So a power loss takes back no offset that a client has read, and a read misses no commit
+when its record is durable. A read is answered when the log is durable up to its end at the moment
+of reading. So a power loss takes back no offset that a client has read, and a read misses no commit
 that has returned.
 """
 
@@ -44,20 +44,21 @@ from wire.messages.offset_commit import OffsetCommitRequestTopic
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
 from wire.records import EncodedRecords, encode_records
 
-#: Offsets of a deleted topic that are deleted before others may have their turn: about 0.5 ms.
+#: How many offsets of a deleted topic are deleted before other work gets a turn: about 0.5 ms.
 _DELETED_AT_ONCE = 64
-#: To look more offsets up needs a turn: about 0.3 ms.
+#: A request for more offsets than this asks for a turn first: this many take about 0.3 ms.
 _FETCHED_AT_ONCE = 256
 
-#: A request with at most so many offsets is looked at in any case: a topic has no more partitions.
+#: The size of a request with at most so many offsets is not estimated: a topic has no more
+#: partitions.
 _COMMITS_UNCOUNTED = 10_000
-#: What a commit takes in the log at least, beside its group's id: a record's frame of 7 bytes, 10
+#: The fewest bytes of a commit in the log, beside its group's id: a record's frame of 7 bytes, 10
 #: of key and 24 of value, without the topic's name.
 _COMMIT_BYTES_MIN = 41
 
 
 class Committed(NamedTuple):
-    """A code for each commit, in order; to be told once the log is durable up to `end_offset`."""
+    """A code for each commit, in order. Answer once the log is durable up to `end_offset`."""
 
     codes: list[ErrorCode]
     log: PartitionLog
@@ -65,20 +66,20 @@ class Committed(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Commits of which all is done that needs no group."""
+    """Commits after the work that does not need the group's state."""
 
     acceptable: CommitDecision
     encoded: EncodedRecords | None = None
-    """The bytes of the acceptable records; None: they are not made yet, or there are none."""
+    """The bytes of the acceptable records. None: they are not made yet, or there are none."""
 
 
-class Asked(NamedTuple):
-    """Partitions of a topic, of which the offsets are asked for."""
+class OffsetQuery(NamedTuple):
+    """Partitions of one topic whose committed offsets are asked for."""
 
     topic: str
     partitions: Sequence[int]
     topic_id: UUID = NO_TOPIC_ID
-    """NO_TOPIC_ID: the topic that has this name now."""
+    """NO_TOPIC_ID stands for the topic that has this name now."""
 
 
 class GroupOffsets:
@@ -114,8 +115,8 @@ class GroupOffsets:
     ) -> int:
         """Return how many offsets a request commits.
 
-        Raises INVALID_COMMIT_OFFSET_SIZE where so many fit no batch, whatever they are. To be asked
-        before they are looked at, which for a hundred thousand takes half a second.
+        Raises INVALID_COMMIT_OFFSET_SIZE where so many cannot fit into one batch. Call it before
+        the offsets are looked at, which takes half a second for a hundred thousand.
         """
         count = sum(len(topic.partitions) for topic in topics)
         if count <= _COMMITS_UNCOUNTED:
@@ -132,22 +133,24 @@ class GroupOffsets:
     ) -> Committed:
         """Append the commits that are accepted; return a code for each, and what to await.
 
-        OFFSET_METADATA_TOO_LARGE is for one commit, everything raised is for all: what
-        `decide_commit` refuses with, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
+        OFFSET_METADATA_TOO_LARGE is the code of one commit. What is raised refuses all of them:
+        as `decide_commit`, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
         """
-        units_max = self._config.offset_metadata_max_bytes
-        prepared = Prepared(acceptable(committer.group_id, commits, units_max))
+        prepared = Prepared(self._acceptable(committer.group_id, commits))
         return self.commit_prepared(
             committer, prepared, knows_group_not_found=knows_group_not_found
         )
 
     def prepare(self, group_id: str, commits: Sequence[Commit]) -> Prepared:
-        """Return many commits with their bytes. For a thread: 9,000 of them take 30 ms."""
-        accepted = acceptable(group_id, commits, self._config.offset_metadata_max_bytes)
+        """Return many commits with their bytes. May run in a thread: 9,000 of them take 30 ms."""
+        accepted = self._acceptable(group_id, commits)
         now_ms = self._clock.steady_ms()
         # No bound on the size of a record: the log refuses a batch that is too large.
         records = [RECORD_FORMAT.encode(each, now_ms, INT32_MAX) for each in accepted.records]
         return Prepared(accepted, encode_records(records) if records else None)
+
+    def _acceptable(self, group_id: str, commits: Sequence[Commit]) -> CommitDecision:
+        return acceptable(group_id, commits, self._config.offset_metadata_max_bytes)
 
     def commit_prepared(
         self, committer: Committer, prepared: Prepared, *, knows_group_not_found: bool
@@ -163,7 +166,7 @@ class GroupOffsets:
             prepared.acceptable,
             knows_group_not_found=knows_group_not_found,
         )
-        # Before the append: a member whose commit is too large lives all the same.
+        # Before the append: the member lives on, even if its commit is too large.
         deadline_ms = keep_alive(shard.state, committer, now_ms)
         try:
             end_offset = shard.append(decision.records, now_ms, encoded=prepared.encoded)
@@ -181,14 +184,13 @@ class GroupOffsets:
         *,
         knows_group_not_found: bool,
     ) -> Committed:
-        """Append those accepted, which are pending then; return a code for each, and what to await.
+        """Append the commits that are accepted; return a code for each, and what to await.
 
-        Call `transactions.check_offsets` in the same step before. The markers of the transaction
-        decide what becomes of them. Refuses as `commit`, with INVALID_PRODUCER_EPOCH, and, where
-        that is switched on, as `check_conflicts`.
+        They are pending until the transaction's marker. Call `transactions.check_offsets` first, in
+        the same step. Refuses as `commit`, with INVALID_PRODUCER_EPOCH, and, if the detection of
+        conflicts is switched on, as `pending_acks.check_conflicts`.
         """
-        units_max = self._config.offset_metadata_max_bytes
-        prepared = Prepared(acceptable(committer.group_id, commits, units_max))
+        prepared = Prepared(self._acceptable(committer.group_id, commits))
         return self.commit_prepared_in_transaction(
             committer,
             producer_id,
@@ -231,14 +233,14 @@ class GroupOffsets:
         return Committed(decision.answer, shard.log, end_offset)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
-        """Return if the sender may read the offsets of a consumer group, else raise.
+        """Raise unless the sender may read the offsets of a consumer group.
 
-        UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
+        Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION.
         """
         check_fetch(self._shards.of(group_id).state, group_id, member_id, member_epoch)
 
     async def fetch(
-        self, group_id: str, asked: Sequence[Asked], *, require_stable: bool
+        self, group_id: str, asked: Sequence[OffsetQuery], *, require_stable: bool
     ) -> list[LookedUp]:
         """Return what the group has committed for the partitions of each topic, at one moment.
 
@@ -259,19 +261,19 @@ class GroupOffsets:
         asked = []
         for topic in offsets.topics_of(group_id):
             topic_id = self._id_of(topic)
-            # Else this was left by a deleted topic, whose name another topic has now.
+            # None: they were committed for a deleted topic of the same name.
             if partitions := offsets.partitions_of(group_id, topic, topic_id):
-                asked.append(Asked(topic, partitions, topic_id))
+                asked.append(OffsetQuery(topic, partitions, topic_id))
         found = await self._looked_up(group_id, asked, require_stable)
         return {each.topic: looked_up for each, looked_up in zip(asked, found, strict=True)}
 
     async def _looked_up(
-        self, group_id: str, asked: Sequence[Asked], require_stable: bool
+        self, group_id: str, asked: Sequence[OffsetQuery], require_stable: bool
     ) -> list[LookedUp]:
         shard = self._shards.of(group_id)
         offsets = shard.state.offsets
-        # One step for all topics: one commit, or one transaction, may be for several. A request may
-        # name a hundred thousand that the group knows nothing of.
+        # All topics in one step, since one commit, or one transaction, may be for several. Topics
+        # without offsets are left out first: a request may name a hundred thousand of them.
         known = offsets.topics_with_some(group_id, require_stable=require_stable)
         found = [
             offsets.look_up(
@@ -286,7 +288,7 @@ class GroupOffsets:
             else None
             for topic, partitions, topic_id in asked
         ]
-        # The end of now, not of the offsets' own records: a deletion may be the newest record.
+        # The log's end now, not that of the offsets' own records: the newest may be a deletion.
         await shard.durable(shard.log.log_end_offset)
         return [
             LookedUp.of_nothing(partitions) if looked_up is None else looked_up
@@ -296,10 +298,9 @@ class GroupOffsets:
         ]
 
     async def delete(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> list[ErrorCode]:
-        """Return a code for each (topic, partition), once what was committed for it is gone, and
-        what open transactions would commit.
+        """Delete the offsets of partitions, pending ones too; return a code for each, once durable.
 
-        As `decide_offset_deletion` refuses, and with INVALID_GROUP_ID.
+        Refuses as `decide_offset_deletion`, and with INVALID_GROUP_ID.
         """
         check_group_id(group_id)
         shard = self._shards.of(group_id)
@@ -308,16 +309,15 @@ class GroupOffsets:
         return decision.answer
 
     def on_topic_deleted(self, name: str, topic_id: UUID) -> None:
-        """Forget what was committed for a topic that is gone: its name may come back.
+        """Delete the offsets that were committed for a deleted topic: its name may come back.
 
-        In this step where that is little, also over all topics that go in it. The rest follows in
-        turns; until then a fetch by name may still return it, as in Kafka, unless the name is taken
-        by a new topic.
+        Few are deleted in this step. The rest follows in later turns. Until then a fetch by name
+        may still return an offset, as in Kafka, unless a new topic has taken the name.
         """
         forgetting = self._forget_some(name, topic_id)
         for _ in forgetting:
             if self._turns.is_over():
-                # Not awaited: what is left, also by a crash, names the old topic's id.
+                # Not awaited: offsets that are left, even by a crash, name the old topic's id.
                 self._tasks.spawn(self._forget_rest(forgetting))
                 return
 
@@ -327,17 +327,17 @@ class GroupOffsets:
             pass
 
     def _forget_some(self, name: str, topic_id: UUID) -> Iterator[None]:
-        """Delete what was committed for the topic; yield before each small piece of it."""
+        """Delete the offsets of the topic piece by piece; yield before each piece."""
         for shard in self._shards:
             is_any_left = True
             while is_any_left:
                 yield
                 if shard.log.is_gone:
-                    break  # What is left is the next coordinator's.
+                    break  # The next coordinator deletes the rest.
                 is_any_left = self._forget(shard, name, topic_id)
 
     def _forget(self, shard: RunningGroupShard, name: str, topic_id: UUID) -> bool:
-        """Delete some of what was committed for the topic; return whether there may be more."""
+        """Delete some offsets of the topic; return whether there may be more."""
         deletions = shard.state.offsets.deletion_of_topic(name, topic_id)
         records = list(islice(deletions, _DELETED_AT_ONCE))
         shard.append_in_parts(records, self._clock.now_ms())
@@ -349,7 +349,7 @@ class GroupOffsets:
 
 
 class OffsetsRetention:
-    """Looks for unused offsets every `offsets.retention.check.interval.ms`."""
+    """Deletes unused offsets, every `offsets.retention.check.interval.ms`."""
 
     def __init__(
         self, shards: GroupShards, clock: Clock, config: BrokerConfig, tasks: Tasks
@@ -362,7 +362,7 @@ class OffsetsRetention:
         self._due_ms: int | None = None
 
     def begin(self, now_ms: int) -> None:
-        """Check for the first time after one interval; nothing where that is arranged."""
+        """Check for the first time after one interval. Further calls change nothing."""
         if self._due_ms is None:
             self._check_later(now_ms)
 
@@ -389,8 +389,8 @@ class OffsetsRetention:
     async def expire_unused(self) -> None:
         """Delete the offsets that were unused for offsets.retention.minutes, group by group."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
-        # Commits carry the wall clock's time, which outlives a run. A wall clock that was put right
-        # makes them look old, so they also have to be old by the steady clock.
+        # Commits carry the wall clock's time, which outlives the process. A correction of the wall
+        # clock can make them look old, so they also have to be old by the steady clock.
         now_ms = min(self._clock.now_ms(), self._clock.steady_ms())
         for shard in self._shards:
             for group_id in shard.state.group_ids():

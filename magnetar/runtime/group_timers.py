@@ -1,7 +1,7 @@
-"""When groups have to be looked at again: one alarm, set to the earliest deadline of all groups.
+"""The deadlines of groups, and one alarm, set to the earliest of them.
 
-Which deadlines there are is the coordinator's to say: `ClassicGroup.deadline_ms`, and
-`coordinator.groups.consumer.timers`. Nothing polls, and a heartbeat does not move the alarm.
+The coordinator decides which deadlines there are (`ClassicGroup.deadline_ms`, and
+`coordinator.groups.consumer.timers`). Nothing polls, and a heartbeat does not move the alarm.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from magnetar.clock import Clock
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import Tasks
 
-#: Groups looked at in one turn of the event loop, some milliseconds: after a restart the sessions
-#: of all clients that have gone end at the same time.
+#: How many groups are looked at in one turn of the event loop, some milliseconds. After a restart,
+#: the sessions of all clients that have gone end at the same time.
 _SLICE = 16
 
 
@@ -36,14 +36,14 @@ class GroupTimers:
         self._alarm.cancel()
 
     def watch(self, group_id: str, due_ms: int | None, now_ms: int) -> None:
-        """Look at the group at `due_ms` or before. None: nothing is due.
+        """Look at the group at `due_ms` or before. None: the group has no deadline.
 
-        To be called after each step that may bring a deadline.
+        Call it after each step that may set a deadline.
         """
         if due_ms is not None:
             self._deadlines.schedule(group_id, due_ms)
-            # What is due already is found by `expire_due`: another one beside it would do twice as
-            # much in each turn.
+            # A running `expire_due` finds this group if it is due. Two of them would take twice the
+            # time in each turn.
             if not self._is_expiring:
                 self._alarm.set(due_ms, now_ms)
 
@@ -53,7 +53,7 @@ class GroupTimers:
         self._is_expiring = True
         try:
             while due := self._deadlines.take_due(now_ms, _SLICE):
-                # Read in each turn: the time that the other members have to join begins now.
+                # Read in each turn: the time for the other members to join begins now.
                 turn_ms = self._clock.steady_ms()
                 for group_id in due:
                     self._expire(group_id, turn_ms)

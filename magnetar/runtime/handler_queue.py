@@ -1,14 +1,13 @@
 """The handlers that wait for a turn of the event loop, and which of them is next.
 
-In the order in which they began to wait, with two exceptions. One that has turns left goes on at
-once. And while `HALF_MADE_MAX` others that have used up theirs wait, one that has had no turn yet
-gets `SLICES_FEW` only. Where these do not suffice it waits until fewer are half made, since each of
-these holds a part of a response, and a hundred would hold a hundred times the memory. So a short
-answer waits for one turn of each long one, not until a long one is done.
+Handlers have their turns in the order in which they began to wait, with two exceptions. A handler
+with turns left has the next one at once. And while `HALF_MADE_MAX` handlers wait that have used up
+their turns, a new handler gets only `TURNS_FEW`. If these are too few for it, it waits until fewer
+are half made: each of those holds a part of a response, and a hundred would hold a hundred times
+the memory. So a short answer waits for one turn of each long one, and not for its end.
 
-A handler that comes back from the disk, or from a thread, is not counted among these, however many
-there are: else slow ones would keep all others from beginning. What such a handler makes is no
-larger than what it was asked for.
+A handler that comes back from the disk, or from a thread, does not count as half made: otherwise
+slow handlers would keep new ones from beginning. It holds no more than it was asked for.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from typing import NamedTuple
 
 #: More than one, so that a long request does not stop the short ones behind it.
 HALF_MADE_MAX = 4
-#: The turns that a handler has one after the other: 50 ms, with everything else in between.
-SLICES_MAX = 25
-#: 8 ms: a Produce or a Fetch of some hundred partitions is done then.
-SLICES_FEW = 4
+#: How many turns a handler has before the next one: 50 ms, with everything else in between.
+TURNS_MAX = 25
+#: The same while many are half made: 8 ms, enough for a Produce or a Fetch of a hundred partitions.
+TURNS_FEW = 4
 
 #: Resolved when the turn of a handler has come.
 Resumed = asyncio.Future[None]
@@ -45,7 +44,7 @@ class HandlerQueue:
         "_half_made",
         "_has_few",
         "_numbers",
-        "_slices_left",
+        "_turns_left",
         "_tried",
     )
 
@@ -60,24 +59,24 @@ class HandlerQueue:
         #: How many of `_begun` have used up their turns.
         self._half_made = 0
         #: The turns that the handler taken last may have after that one, and whether it got few.
-        self._slices_left = 0
+        self._turns_left = 0
         self._has_few = False
 
     def __len__(self) -> int:
         return len(self._begun) + len(self._fresh) + len(self._tried) + len(self._going_on)
 
     def begin(self, resumed: Resumed) -> None:
-        """Let a handler wait that has had no turn yet."""
+        """Queue a handler that has had no turn yet."""
         self._fresh.append(_Place(next(self._numbers), resumed))
 
     def come_back(self, resumed: Resumed) -> None:
-        """Let a handler wait that has begun, and has waited for something else since its turn."""
+        """Queue a handler that has had turns, and has waited for something else since."""
         self._begun.append(_Place(next(self._numbers), resumed))
 
     def go_on(self, resumed: Resumed) -> None:
-        """Let the handler that had the turn before have the next one, too, if it has one left."""
-        if self._slices_left:
-            self._slices_left -= 1
+        """Queue the handler of the present turn; it is next if it has turns left."""
+        if self._turns_left:
+            self._turns_left -= 1
             self._going_on.append(resumed)
         elif self._has_few:
             self._tried.append(_Place(next(self._numbers), resumed))
@@ -90,13 +89,13 @@ class HandlerQueue:
         if self._going_on:
             return self._going_on.popleft()
         is_full = self._half_made >= HALF_MADE_MAX
-        # Where it is full, those that fill it are in the first of them.
+        # If the queue is full of half-made answers, these are in `_begun`, so it is not empty.
         waiting = (self._begun, self._fresh) if is_full else (self._begun, self._fresh, self._tried)
         queue = min(filter(None, waiting), key=_number_of_first)
         place = queue.popleft()
         self._half_made -= place.is_half_made
         self._has_few = is_full and queue is self._fresh
-        self._slices_left = (SLICES_FEW if self._has_few else SLICES_MAX) - 1
+        self._turns_left = (TURNS_FEW if self._has_few else TURNS_MAX) - 1
         return place.resumed
 
 

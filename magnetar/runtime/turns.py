@@ -1,16 +1,17 @@
 """Turns of the event loop, shared by the work that would hold the loop for long.
 
-One turn is `SLICE_S` long, whatever number of connections and handlers want it. A connection with
-many requests waiting, or a handler with much to list, asks `is_over` now and then. Once the turn is
-over it goes to the end of a queue, of which the loop takes one entry at a time. In between the loop
-serves every other connection. So a client that sends much waits for itself, and others wait for one
-slice. A request that is short and alone never comes here: it costs nothing.
+One turn is `TURN_S` long, however many connections and handlers want one. A connection with many
+requests waiting, or a handler with much to list, asks `is_over` now and then. When the turn is
+over, it goes to the end of a queue, from which the loop takes one entry at a time. In between the
+loop serves every other connection. So a client that sends much waits for its own work, and other
+clients wait for one turn. A request that is short and alone never comes here: turns cost it
+nothing.
 
-Connections take turns one after the other. A handler goes on for some turns before the next one has
-its turn, and none goes on while a thread encodes a large response: a hundred half-made responses
-would hold a hundred times the memory of one, and a collection of garbage look at them all. So
-`HandlerQueue` lets few be half made, and the more wait the less the next one makes before it waits,
-too.
+Connections take turns one after the other. A handler has several turns before the next handler
+has one, and no handler goes on while a thread encodes a large response. Else a hundred half-made
+responses would hold a hundred times the memory of one, and the garbage collector would look at all
+of them. So `HandlerQueue` lets only few be half made. And the more handlers wait, the shorter is
+the first turn of the next one.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from weakref import WeakSet
 from magnetar.runtime.handler_queue import HandlerQueue
 
 #: How long the work of one turn may take.
-SLICE_S = 0.002
-#: Where so many handlers wait, one that begins has its share of this time before it waits, too: the
-#: eighth has half a millisecond, in which most are done. What all that wait have made stays small.
+TURN_S = 0.002
+#: If so many handlers wait, a handler that begins has only its share of `_BEGIN_S` before it waits
+#: too. With eight that is half a millisecond, in which most are done. So those that wait have made
+#: little.
 _MANY = 8
 _BEGIN_S = 0.004
-#: The most elements of a piece: at a few microseconds each, they take less than a turn.
+#: The most elements of a piece. At a few microseconds each, they take less than a turn.
 _PIECE = 256
 _SMALL_PIECE = 32
 
@@ -55,27 +57,27 @@ class Turns:
         "_now_s",
         "_number",
         "_resumed",
-        "large",
+        "large_response",
         "on_queue",
     )
 
     def __init__(self, now_s: Callable[[], float] = perf_counter) -> None:
         self._now_s = now_s
-        #: Is told whether connections wait for a turn, whenever that changes.
+        #: Called whenever connections begin or cease to wait for a turn, with whether some wait.
         self.on_queue: Callable[[bool], None] = _ignore
-        #: Held by a handler whose response may take hundreds of megabytes, while it makes that: one
-        #: at a time, since handlers that take turns hold what each of them has made.
-        self.large = asyncio.Lock()
+        #: Held by a handler while it makes a response of perhaps hundreds of megabytes. One at a
+        #: time, since each handler that waits for a turn holds what it has made.
+        self.large_response = asyncio.Lock()
         self._connections: deque[Callable[[], object]] = deque()
         self._handlers = HandlerQueue()
         #: The tasks of handlers that have had a turn.
         self._begun: WeakSet[asyncio.Task[Any]] = WeakSet()
-        #: The large responses that a thread encodes now.
+        #: How many large responses a thread encodes now.
         self._aside = 0
         self._ends_at_s = 0.0
         #: How many turns have begun.
         self._number = 0
-        #: Whether `_next` will run soon. Between turns that are not asked for, none is counted.
+        #: Whether `_next` will run soon. While no turn is asked for, none is counted.
         self._is_counted = False
         #: The task of the handler that has this turn.
         self._resumed: asyncio.Task[Any] | None = None
@@ -85,13 +87,15 @@ class Turns:
         now_s = self._now_s()
         if self._is_counted:
             return now_s >= self._ends_at_s
-        self._ends_at_s = now_s + SLICE_S
+        self._ends_at_s = now_s + TURN_S
         self._count()
         return False
 
     async def begin(self) -> None:
-        """Return at once, or in a later turn where this one is over: before a piece that may take
-        milliseconds, which is the first of many requests at the same time."""
+        """Return at once, or in a later turn if this one is over.
+
+        Call it before work of milliseconds that many requests may begin at the same time.
+        """
         if self.is_over():
             await self.give_up()
 
@@ -103,9 +107,9 @@ class Turns:
         self._count()
 
     async def give_up(self) -> None:
-        """Return in a later turn: at once where the handler may go on, else after the others."""
+        """Return in a later turn: the next one if the handler has turns left, else after others."""
         resumed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # In the first step of a request it is a stand-in for the task, which has had no turn.
+        # In a request's first step the current task is a stand-in, which has had no turn.
         task = asyncio.current_task()
         if task is not None and task is self._resumed:
             self._handlers.go_on(resumed)
@@ -119,7 +123,7 @@ class Turns:
         self._resumed = asyncio.current_task()
         assert self._resumed is not None, "a handler that has waited is in a task"
         self._begun.add(self._resumed)
-        self._ends_at_s = self._now_s() + SLICE_S
+        self._ends_at_s = self._now_s() + TURN_S
 
     async def each(self, elements: Iterable[T]) -> AsyncIterator[T]:
         """Return the elements one by one, giving up the turn whenever it is over.
@@ -137,7 +141,7 @@ class Turns:
     async def pieces(
         self, elements: Sequence[T], length_max: int = _PIECE
     ) -> AsyncIterator[Sequence[T]]:
-        """Return the elements, piece by piece, as `each`: for what takes less than asking does."""
+        """Return the elements in pieces, as `each`: for work that is shorter than `is_over`."""
         # As in `each`, where the first piece is small.
         is_due = self._is_counted or len(elements) > _SMALL_PIECE
         short = self._short_turn()
@@ -149,7 +153,7 @@ class Turns:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Resume no handler in the block, in which a thread encodes the response of one."""
+        """Resume no handler during the block, in which a thread encodes a large response."""
         self._aside += 1
         try:
             yield
@@ -159,8 +163,10 @@ class Turns:
                 self._count()
 
     def _short_turn(self) -> tuple[int, float] | None:
-        """Return the turn of a handler that begins while many wait, and where it ends; None: the
-        handler has a whole one."""
+        """Return number and end of the short first turn of a handler that begins while many wait.
+
+        None: the handler has a whole turn.
+        """
         waiting = len(self._handlers)
         if waiting < _MANY or asyncio.current_task() in self._begun:
             return None
@@ -178,13 +184,13 @@ class Turns:
         """Begin the next turn: for one connection, and for one handler."""
         self._is_counted, self._resumed = False, None
         self._number += 1
-        self._ends_at_s = self._now_s() + SLICE_S
+        self._ends_at_s = self._now_s() + TURN_S
         if self._handlers and not self._aside:
             resumed = self._handlers.take()
             # A handler whose client has gone was cancelled while it waited.
             if not resumed.done():
                 resumed.set_result(None)
-        # After that: the handler is to run, and to ask to go on, before the next turn.
+        # Only now: the handler has to run, and ask to go on, before the next turn begins.
         if self._connections or (self._handlers and not self._aside):
             self._count()
         if self._connections:

@@ -89,7 +89,7 @@ async def crash(broker: Broker) -> None:
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn of the event loop is over once it is asked about again."""
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def given_up(monkeypatch: pytest.MonkeyPatch) -> list[None]:
         given_up.append(None)
         await give_up(self)
 
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
     monkeypatch.setattr(turns.Turns, "give_up", counted)
     return given_up
 

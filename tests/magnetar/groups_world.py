@@ -11,7 +11,7 @@ from coordinator.groups.offsets.store import FetchedOffset
 from coordinator.partitioning import partition_for
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.config.broker import BrokerConfig
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.participants import PendingAcks
 from magnetar.runtime.turns import Turns
@@ -86,7 +86,7 @@ class GroupsWorld(World):
         return identity
 
     async def fetched(self, *, require_stable: bool = True) -> Sequence[FetchedOffset]:
-        asked = [Asked("a", PARTITIONS)]
+        asked = [OffsetQuery("a", PARTITIONS)]
         (found,) = await self.until(
             self.groups.offsets.fetch(GROUP, asked, require_stable=require_stable)
         )

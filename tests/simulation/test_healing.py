@@ -14,7 +14,7 @@ from coordinator.transactions.healing import Remedy
 from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
 from logstore.partition.transaction_buffer import TransactionMarker
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from tests.logstore.partitions import batch_of
 from tests.magnetar.committing import durably
 from tests.simulation.simulated_broker import HEALING_INTERVAL_MS, World
@@ -142,7 +142,7 @@ def test_pending_acks_of_nobody_are_dropped_and_the_offset_is_stable_again() -> 
         assert await swept(world) == {Remedy.ABORT: 1}
         pending = world.broker.groups.shards.of("group").state.offsets.pending
         assert not pending.holds(OffsetKey("group", "in", 0))
-        asked = [Asked("in", [0])]
+        asked = [OffsetQuery("in", [0])]
         (looked_up,) = await world.broker.groups.offsets.fetch("group", asked, require_stable=True)
         (found,) = looked_up.fetched()
         assert found.offset == -1

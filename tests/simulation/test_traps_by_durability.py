@@ -11,7 +11,7 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
 from coordinator.transactions.metadata import ProducerIdentity, State
 from logstore.disk.durability import Durability
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from tests.magnetar.committing import durably
 from tests.simulation.simulated_broker import World
 from tests.simulation.story import A0, A1, B0, begin, end, init, tell, values, write
@@ -38,7 +38,7 @@ async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> 
 
 async def stable_offset(world: World) -> int | ErrorCode:
     (looked_up,) = await world.broker.groups.offsets.fetch(
-        OFFSET.group_id, [Asked("in", [0])], require_stable=True
+        OFFSET.group_id, [OffsetQuery("in", [0])], require_stable=True
     )
     (found,) = looked_up.fetched()
     return found.error_code or found.offset

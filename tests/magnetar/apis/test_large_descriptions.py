@@ -32,7 +32,7 @@ async def test_large_descriptions_of_configs_are_made_one_at_a_time(
         for count in (1_000, 10)
     )
     large, small = await connect(broker), await connect(broker)
-    async with broker.services.turns.large:
+    async with broker.services.turns.large_response:
         large.send(many, 4)
         await small.ask(few, 4, describe_configs.DescribeConfigsResponse)
         receiving = asyncio.create_task(large.receive())
@@ -40,7 +40,7 @@ async def test_large_descriptions_of_configs_are_made_one_at_a_time(
             await small.ask(few, 4, describe_configs.DescribeConfigsResponse)
         assert not receiving.done()
     await receiving
-    assert not broker.services.turns.large.locked()
+    assert not broker.services.turns.large_response.locked()
 
 
 async def test_the_sizes_of_many_logs_are_told_in_turns(

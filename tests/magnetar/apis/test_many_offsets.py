@@ -11,7 +11,7 @@ import pytest
 from coordinator.groups.records import ShardRecord, encode
 from coordinator.groups.shard import GroupShard
 from magnetar.broker import Broker
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from tests.logstore.reading import records_from
 from tests.magnetar.conftest import RawClient
@@ -78,7 +78,7 @@ def codes(answer: OffsetCommitResponse | TxnOffsetCommitResponse) -> list[int]:
 
 async def committed(broker: Broker, count: int = COUNT) -> set[int]:
     """Return the offsets that the first partitions of "many" have."""
-    asked = [Asked("many", range(count))]
+    asked = [OffsetQuery("many", range(count))]
     (found,) = await broker.groups.offsets.fetch("g", asked, require_stable=False)
     return {each.offset for each in found.fetched()}
 

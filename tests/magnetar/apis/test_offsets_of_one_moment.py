@@ -12,7 +12,7 @@ from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.store import GroupOffsets
 from magnetar.broker import Broker
 from magnetar.runtime import turns
-from magnetar.runtime.group_offsets import Asked, Committed
+from magnetar.runtime.group_offsets import Committed, OffsetQuery
 from magnetar.runtime.shard import RunningShard
 from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient
@@ -58,7 +58,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> 
         change()
         await give_up(self)
 
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
     monkeypatch.setattr(turns.Turns, "give_up", changed_before_turn)
     monkeypatch.setattr(RunningShard, "durable", changed_before_durable)
 
@@ -126,7 +126,7 @@ async def test_topics_of_which_the_group_has_nothing_are_not_looked_up_in_the_on
         return look_up(self, group_id, topic, *rest, **stable)
 
     monkeypatch.setattr(GroupOffsets, "look_up", counted)
-    asked = [Asked(name, [0, 1]) for name in (*NAMES, *map(str, range(1000)))]
+    asked = [OffsetQuery(name, [0, 1]) for name in (*NAMES, *map(str, range(1000)))]
     found = await broker.groups.offsets.fetch(GROUP, asked, require_stable=require_stable)
     assert looked_up == NAMES
     assert [[each.offset for each in one.fetched()] for one in found[2:4]] == [[5, -1], [-1, -1]]

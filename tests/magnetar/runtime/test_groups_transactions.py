@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from logstore.disk.files import StorageFailure
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.reading import records_from
 from tests.magnetar.groups_world import GROUP, GroupsWorld
@@ -125,7 +125,7 @@ async def test_offsets_of_a_fenced_producer_are_refused(world: GroupsWorld) -> N
 async def test_a_commit_that_returned_is_visible_to_a_fetch_at_once(world: GroupsWorld) -> None:
     identity = await world.begin_with_offsets(5)
     await world.answered(world.end("tx", identity, commit=True))
-    asked = [Asked("a", (0, 1))]
+    asked = [OffsetQuery("a", (0, 1))]
     (found,) = await asyncio.wait_for(
         world.groups.offsets.fetch(GROUP, asked, require_stable=True), 1
     )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from magnetar.broker import Broker
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
@@ -51,7 +51,7 @@ async def test_the_same_offset_in_two_transactions(
     assert await first.end(commit=True) == ErrorCode.NONE
     assert await second.send_offset("group", 8, version) == ErrorCode.NONE
     assert await second.end(commit=True) == ErrorCode.NONE
-    asked = [Asked("a", [0])]
+    asked = [OffsetQuery("a", [0])]
     (looked_up,) = await broker.groups.offsets.fetch("group", asked, require_stable=True)
     (found,) = looked_up.fetched()
     assert found.offset == 8

@@ -12,7 +12,7 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.offsets.store import FetchedOffset
 from magnetar.broker import Broker
-from magnetar.runtime.group_offsets import Asked
+from magnetar.runtime.group_offsets import OffsetQuery
 from tests.magnetar.committing import durably
 
 GROUP = "group"
@@ -27,7 +27,7 @@ async def commit(broker: Broker, topic_id: UUID, offset: int) -> None:
 
 
 async def fetched(broker: Broker) -> list[int]:
-    asked = [Asked("orders", (0, 1))]
+    asked = [OffsetQuery("orders", (0, 1))]
     (found,) = await broker.groups.offsets.fetch(GROUP, asked, require_stable=False)
     return [each.offset for each in found.fetched()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterator
 
-from magnetar.runtime.handler_queue import HALF_MADE_MAX, SLICES_FEW, SLICES_MAX
+from magnetar.runtime.handler_queue import HALF_MADE_MAX, TURNS_FEW, TURNS_MAX
 from magnetar.runtime.turns import Turns
 from magnetar.server.first_step import Rest, run_first_step
 
@@ -85,14 +85,14 @@ def runs(log: list[str]) -> Iterator[tuple[str, int]]:
 
 async def test_a_handler_goes_on_for_a_while_before_the_next_one() -> None:
     turns, log = Turns(_Clock()), list[str]()
-    count = 10 * SLICES_MAX
+    count = 10 * TURNS_MAX
     async with asyncio.TaskGroup() as group:
         for name in "ab":
             group.create_task(listing(turns, name, count, log))
     assert (log.count("a"), log.count("b")) == (count, count)
     longest = {name: max(n for each, n in runs(log) if each == name) for name in "ab"}
     # Not one by one, and not the first to its end.
-    assert SLICES_MAX <= longest["a"] < count
+    assert TURNS_MAX <= longest["a"] < count
 
 
 async def test_no_handler_goes_on_while_a_thread_works_for_one() -> None:
@@ -165,9 +165,9 @@ async def test_a_cancelled_handler_takes_no_turn_of_others() -> None:
 
 async def test_few_responses_are_half_made_at_once() -> None:
     turns, log = Turns(_Clock()), list[str]()
-    names, count = "abcdefghijklmnop", 10 * SLICES_MAX
+    names, count = "abcdefghijklmnop", 10 * TURNS_MAX
     # Three looks at most in each of the few turns that all others have, and in their first step.
-    few = 3 * (SLICES_FEW + 1)
+    few = 3 * (TURNS_FEW + 1)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(listing(turns, name, count, log)) for name in names]
         most = 0
@@ -184,7 +184,7 @@ async def test_handlers_that_wait_for_a_disk_keep_none_from_beginning() -> None:
     disk = asyncio.Event()
 
     async def slow() -> None:
-        async for _ in turns.each(range(2 * SLICES_MAX)):
+        async for _ in turns.each(range(2 * TURNS_MAX)):
             log.append("slow")
         await disk.wait()
 
@@ -246,14 +246,14 @@ async def test_a_short_answer_does_not_wait_until_a_long_one_is_made() -> None:
     heavy = [
         asyncio.create_task(listing(turns, "h", 1_000_000, log)) for _ in range(3 * HALF_MADE_MAX)
     ]
-    while len(log) < 3 * HALF_MADE_MAX * 2 * SLICES_MAX:
+    while len(log) < 3 * HALF_MADE_MAX * 2 * TURNS_MAX:
         await asyncio.sleep(0)
     before = len(log)
     async with asyncio.timeout(10):
         await listing(turns, "short", 4, log)
     assert log.count("short") == 4
     # Each that is half made has its turns once, at two looks each, and once more.
-    assert len(log) - before < 2 * HALF_MADE_MAX * 3 * SLICES_MAX
+    assert len(log) - before < 2 * HALF_MADE_MAX * 3 * TURNS_MAX
     for each in heavy:
         each.cancel()
     await asyncio.gather(*heavy, return_exceptions=True)

@@ -59,7 +59,7 @@ async def test_a_connection_that_pipelines_does_not_keep_another_waiting(
     broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every turn is over after one request.
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
     begun: list[str] = []
 
     async def handler(
@@ -85,7 +85,7 @@ async def test_long_requests_of_many_connections_are_decoded_in_turns(
     broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every turn is over after one request.
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
     begun: list[str] = []
 
     async def handler(
@@ -129,7 +129,7 @@ async def test_large_requests_begin_in_turns(
             await asyncio.sleep(0)
         return decode()
 
-    monkeypatch.setattr(turns, "SLICE_S", 0.0)
+    monkeypatch.setattr(turns, "TURN_S", 0.0)
     replace_handler(broker, MetadataRequest, MetadataResponse, handler)
     clients = [await connect(broker) for _ in range(count)]
     monkeypatch.setattr(LARGE_MESSAGES, "run", all_at_once)
