@@ -110,7 +110,7 @@ async def _perform(
         # More would never be within the quota, and the client would get nothing at all.
         bytes_max = min(bytes_max, max(quota_bytes_max, 1))
     # Held until the connection has sent the response, not until this handler returns.
-    context.held = HeldResponse(services.response_memory, len(session.watch.due))
+    context.held_response = HeldResponse(services.response_memory, len(session.watch.due))
     performing = Fetch(
         session.watch,
         partial(_begin_read, services, context, session),
@@ -120,7 +120,7 @@ async def _perform(
         min_bytes=request.min_bytes,
         max_bytes=bytes_max,
         ends_at_s=ends_at_s,
-        held=context.held,
+        held=context.held_response,
     )
     context.give_way = performing.give_way
     if context.is_waited_for:

@@ -44,7 +44,7 @@ class Background:
 
 
 class Tasks:
-    """Any number of tasks whose results nothing needs. An exception in one stops the broker."""
+    """Any number of tasks without results. An exception in one stops the broker."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
@@ -77,10 +77,10 @@ class Tasks:
 
 
 class WholeWork:
-    """Work of requests that goes on to its end even if the request's client has gone."""
+    """Work of requests that is done to its end, even if the client has gone."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        """`fail` gets what such work raises if no request is left to answer."""
+        """`fail` gets an exception of such work if the request has ended before."""
         self._fail = fail
         self._running: set[asyncio.Task[Any]] = set()
 

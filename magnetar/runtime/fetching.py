@@ -1,10 +1,10 @@
 """Reading for one Fetch: its partitions in order, within its limits, waiting for enough bytes.
 
-Owns the byte budget and the long poll; knows nothing of sessions and versions. A fetch answers at
-once if a partition fails or enough data is there. Otherwise the fetch sleeps until its watch says
-that logs have moved, counts the bytes that became visible, and reads when they are enough. Many
-partitions are read in turns, each partition in one step. Source: KIP-74 (limits in the order of the
-request; the first batch is returned whole, whatever its size).
+Owns the byte budget and the long poll; knows nothing of sessions and versions. A fetch is answered
+at once if a partition fails or enough data is there. Otherwise the fetch sleeps until its watch
+says that logs have moved, counts the bytes that became visible, and reads when they are enough.
+Many partitions are read in turns, each partition in one step. Source: KIP-74 (limits in the order
+of the request; the first batch is returned whole, whatever its size).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAIT_MS_MAX = 300_000
 
 
 class PartitionRead:
-    """One partition of a fetch and what was last read of it."""
+    """One partition of a fetch, and what the last read returned."""
 
     __slots__ = (
         "diverging",
@@ -52,7 +52,7 @@ class PartitionRead:
         self.max_bytes = max_bytes
         self.error: KafkaError | None = None
         self.result: Slice | None = None
-        #: (leader epoch, end offset) where the reader's log parts from this one.
+        #: (leader epoch, end offset) at which the reader's log and this one diverge.
         self.diverging: tuple[int, int] | None = None
         self.size_bytes = 0
         #: Whether the response is so full that not even this partition's first batch fits.
@@ -73,7 +73,7 @@ class PartitionRead:
         log = self.log
         if log is None or self.error is not None:
             return True
-        # Nothing is read where the logs have parted: what the reader holds already is wrong.
+        # Nothing is read where the logs have diverged: the reader has records that are not here.
         offset = self.fetch_offset if self.diverging is None else log.reader.high_watermark
         try:
             result = log.reader.read(offset, limit_bytes, isolation, at_least_one=at_least_one)
@@ -112,8 +112,8 @@ class PartitionRead:
 
     def refuse(self, error: KafkaError) -> None:
         """Answer `error` in place of what was read."""
-        # Its frames lead back to the fetch: to hold them would leave everything that a request for
-        # 100,000 partitions has made to the garbage collection.
+        # Without the traceback, whose frames refer to the fetch. In such a cycle, all that a
+        # request for 100,000 partitions has made would wait for the garbage collector.
         self.error = error.with_traceback(None)
         self.result = None
         self.size_bytes = 0
@@ -126,7 +126,7 @@ class PartitionRead:
         try:
             _, end_offset = whole_batches(result.records)
         except WireError:
-            return True  # A disk has changed it: the reader finds that out, and waits for no more.
+            return True  # Damaged on the disk: the client finds out, and must not wait.
         return end_offset < result.bound(isolation)
 
     def unread_bytes(self, isolation: Isolation) -> int:
@@ -177,7 +177,7 @@ class Fetch:
         self._max_bytes = max_bytes
         self._held = held
         self._size_bytes = 0
-        #: What has moved since it was read, and the bytes that became visible in it.
+        #: The partitions that have moved since they were read, with the bytes that became visible.
         self._unread: dict[PartitionKey, int] = {}
         self._unread_bytes = 0
         self._is_complete = self._min_bytes <= 0 or watch.is_empty
@@ -212,7 +212,7 @@ class Fetch:
             self._watch.wake()
 
     def end(self) -> None:
-        """Leave the watch. Nothing that lives on holds the records after this."""
+        """Leave the watch, so that the records can be freed."""
         self._watch.end(self)
 
     async def _sleep(self) -> None:
@@ -284,7 +284,7 @@ class Fetch:
                 held.resize(others_bytes + limit_bytes)
                 await read.read_cold(isolation, limit_bytes, at_least_one=at_least_one)
                 if self._is_overtaken:
-                    # What is settled by now is what the other fetch has read.
+                    # Without `_watch_on`: the other fetch has settled what it has read.
                     held.resize(others_bytes + read.size_bytes)
                     return
             self._size_bytes = others_bytes + read.size_bytes
@@ -295,7 +295,8 @@ class Fetch:
     def _watch_on(self, key: PartitionKey, read: PartitionRead) -> None:
         """Hear of the next move of a partition that was just read, in the same step.
 
-        What the client must learn at once, or what no wait brings more of, stays due instead.
+        A partition stays due instead if the client must learn of it at once, or if no wait can
+        bring more of it.
         """
         log = read.log
         if log is None or read.error is not None or read.diverging is not None:
@@ -331,8 +332,8 @@ class IdleFetch:
         answer_nothing: Callable[[], Message],
     ) -> None:
         """`go_on` performs the fetch and answers; `answer_nothing` answers that nothing moved."""
-        #: None once the wait is over, as `_go_on` is: what they lead to leads back here, and would
-        #: not be freed.
+        #: None once the wait is over, and so is `_go_on`: both refer back to this object, and the
+        #: cycle would not be freed.
         self.response: DelayedResponse | None = DelayedResponse(math.inf, self._make, self._stop)
         self._watch = watch
         self._timers = timers

@@ -1,6 +1,7 @@
-"""The thread for what takes milliseconds because a message is large: to decode it, to encode it, to
-refuse each thing that it names, to free it. One thread: one large message at a time takes memory
-and CPU time."""
+"""The thread for large messages, which take milliseconds to decode, refuse, encode, or free.
+
+There is one thread, so that one large message at a time takes memory and CPU time.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Regular expressions that clients send: RE2, whose matching time is linear in the text.
 
-What cannot be had in linear time (look-around, back-references) is refused, as by Apache Kafka,
-which uses RE2/J. Linear can still be long: a large pattern takes a second over 30 kB, and minutes
-over ten thousand topics. So matching has a thread of its own, one for all, in which patterns take
-turns: none waits for another to end, and no other work waits for them. A pattern whose request is
-cancelled, because its client has gone or the broker stops, has no further turn.
+Look-around and back-references, which linear time does not allow, are refused, as by Apache Kafka,
+which uses RE2/J. Linear time can still be long: a large pattern takes a second over 30 kB, and
+minutes over ten thousand topics. So all patterns share one thread of their own, in which they take
+turns. No pattern waits for the end of another, and no other work waits for them. A pattern whose
+request is cancelled, because its client has gone or the broker stops, gets no further turn.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from wire.errors import KafkaError
 
 #: The memory of one compiled pattern; a pattern that needs more is refused.
 _MEMORY_BYTES_MAX = 1 << 20
-#: How long a pattern has the thread: an ordinary one is done with some thousand texts then. A text
-#: is matched to its end, for 80 ms where a topic's name meets one of the worst patterns.
+#: The length of a turn, in which an ordinary pattern matches some thousand texts. A turn ends only
+#: between two texts: one of the worst patterns takes 80 ms for one topic's name.
 _TURN_S = 0.01
 #: What may look like the beginning of a named group, and is none (a quotation, an escape, a class
 #: of characters); or such a beginning, `name`. For a pattern that RE2 has accepted.
@@ -38,11 +38,11 @@ PATTERNS = Pool("patterns", 1, 100, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
-    """Return those of `texts` that `pattern` matches whole. INVALID_REGULAR_EXPRESSION.
+    """Return those of `texts` that `pattern` matches whole.
 
-    COORDINATOR_LOAD_IN_PROGRESS where too many patterns wait already.
+    Raises INVALID_REGULAR_EXPRESSION; COORDINATOR_LOAD_IN_PROGRESS if too many patterns wait.
     """
-    # The texts are taken here: they may come from state that the event loop changes meanwhile.
+    # A copy, on the event loop: the texts may come from state that the loop changes meanwhile.
     waiting = deque(texts)
     found: set[str] = set()
     with PATTERNS.place():
@@ -53,14 +53,14 @@ async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
 
 
 def compile_pattern(pattern: str) -> Any:
-    """Return the `re2` pattern, without groups. INVALID_REGULAR_EXPRESSION."""
+    """Return the `re2` pattern, without groups. Raises INVALID_REGULAR_EXPRESSION."""
     # The import loads a native library, which few brokers ever need.
     import re2  # type: ignore[import-untyped]  # it has no stubs
 
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY_BYTES_MAX
-    # What a group has matched is of no interest, and costs a thousand times as much with many.
+    # What a group has matched is not asked for, and costs a thousand times as much with many.
     options.never_capture = True
     try:
         compiled = re2.compile(pattern, options=options)

@@ -54,14 +54,14 @@ class RequestContext:
     connection: Connection
     size_bytes: int = 0
     """The size of the request, its header included."""
-    held: HeldResponse | None = field(default=None, init=False)
+    held_response: HeldResponse | None = field(default=None, init=False)
     """The memory that a large response holds until it is sent; None for a small one."""
-    is_held: bool = field(default=False, init=False)
-    """Whether the handler begins later, since what the request is for moves between nodes."""
+    is_deferred: bool = field(default=False, init=False)
+    """Whether the handler begins later, since partitions of the request move between nodes."""
     is_waited_for: bool = field(default=False, init=False)
-    """Whether a request stands behind this one that a fetch gives way to."""
+    """Whether the client has sent another request behind this one, to which a fetch gives way."""
     give_way: Callable[[], None] | None = field(default=None, init=False)
-    """Ends the wait of a fetch for records; None: nothing waits for any."""
+    """Ends the wait of a fetch for records. None: the request does not wait for records."""
     throttle_time_ms: int = field(default=0, init=False)
     """How long a quota makes the connection pause after the response."""
 

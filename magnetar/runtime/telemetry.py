@@ -1,9 +1,9 @@
-"""Clients that tell their metrics (KIP-714): who is asked for which, how often, and what they told.
+"""Metrics that clients push (KIP-714): which client pushes what, how often, and its last samples.
 
 Subscriptions are the configs of type client metrics. A client asks which of its metrics are wanted
-(`subscribe`), and pushes them at the interval that it was given (`admit`, then `keep`). What it
-told last is kept until it misses three intervals. Clients, their samples, and the samples of all
-are bounded; the client that was silent longest is forgotten first. Source: KIP-714, Kafka's
+(`subscribe`), and pushes them at the interval that it was given (`admit`, then `keep`). Its last
+samples are kept until it has missed three intervals. The number of clients, and of all samples, is
+bounded; the client that was silent longest is forgotten first. Source: KIP-714, Kafka's
 ClientMetricsManager.
 """
 
@@ -27,15 +27,15 @@ from wire.message import ZERO_UUID
 from wire.records import Compression
 from wire.resource_type import ResourceType
 
-#: Most clients that are known, and most samples of all of them.
+#: The most clients that are known, and the most samples of all of them together.
 CLIENTS_MAX, SAMPLES_MAX = 1000, 10_000
 #: The codecs that clients may use, the preferred one first.
 CODECS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-#: Every metric: how a subscription says it, and how clients are told.
+#: Stands for every metric, in a subscription and in the answer to a client.
 ALL = "*"
 _DEFAULT_INTERVAL_MS = 300_000
-#: A client that is silent for so many intervals is forgotten, but not before so long: the first
-#: push after asking comes when the client likes.
+#: A client is forgotten after so many silent intervals, and after so many ms at least: the first
+#: push after asking may come at any time.
 _INTERVALS_MAX, _FORGOTTEN_AFTER_MS = 3, 60_000
 
 
@@ -157,11 +157,11 @@ class ClientTelemetry:
         client.samples = samples
 
     def told(self, now_ms: int) -> Iterator[ToldClient]:
-        """Yield the clients that have told something, up to SAMPLES_MAX samples; forget others."""
+        """Yield the clients with samples, up to SAMPLES_MAX of these; forget silent clients."""
         room = SAMPLES_MAX
         for client in [*self._clients.values()]:
-            patience_ms = _INTERVALS_MAX * client.subscription.interval_ms
-            if now_ms - client.seen_at_ms > max(patience_ms, _FORGOTTEN_AFTER_MS):
+            silence_ms_max = _INTERVALS_MAX * client.subscription.interval_ms
+            if now_ms - client.seen_at_ms > max(silence_ms_max, _FORGOTTEN_AFTER_MS):
                 del self._clients[client.instance_id]
             elif client.samples and len(client.samples) <= room:
                 room -= len(client.samples)

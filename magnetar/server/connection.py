@@ -427,7 +427,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         ready: Answer = []
         exchanges = self._exchanges
         while exchanges and (answer := exchanges[0].answer) is not None:
-            held = exchanges.popleft().context.held
+            held = exchanges.popleft().context.held_response
             if held is not None:
                 held.resize(0)
             ready += answer

@@ -219,7 +219,7 @@ class Dispatcher:
                 if isinstance(outcome, Rest):
                     exchange.waits_for = outcome
                     # Else later ones would do their work before it.
-                    exchange.overlaps = exchange.overlaps and not context.is_held
+                    exchange.overlaps = exchange.overlaps and not context.is_deferred
                 else:
                     self._respond(exchange, outcome)
             else:

@@ -34,7 +34,7 @@ def settled(partitions: Partitions, handler: AnyHandler) -> AnyHandler:
         if moving.are_any:
             asked = {*islice(partitions(services, request), LOOKED_AT)}
             if moving.hold(asked):
-                context.is_held = True
+                context.is_deferred = True
                 return go_on(moving, asked, services, request, context)
         return handler(services, request, context)
 
