@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from magnetar.peers.addresses import PeerNetwork
     from magnetar.peers.composition import AmongPeers
     from magnetar.peers.node_peers import NodePeers
-    from magnetar.runtime.members import Joining
+    from magnetar.runtime.cluster_members import Joining
     from magnetar.server.span_export import SpanExport
 
 #: Opens where a broker keeps everything; the last argument hears a fatal error. Raises ConfigError.

@@ -83,15 +83,15 @@ def heal(
     data: ProducerIdentity,
     partition: TopicPartition,
     *,
-    is_everybody_asked: bool = True,
+    are_all_asked: bool = True,
 ) -> Verdict:
     """Decide what becomes of data of `data` that is open in `partition`.
 
     `txn` is what the coordinator knows of that producer id, current or previous; None: nothing.
-    `is_everybody_asked`: whether every node that coordinates transactions has answered.
+    `are_all_asked`: whether every node that coordinates transactions has answered.
     """
     if txn is None:
-        return _UNKNOWN if is_everybody_asked else _UNANSWERED
+        return _UNKNOWN if are_all_asked else _UNANSWERED
     if txn.state in PREPARED:
         return _DECIDED
     if txn.state is State.VOTED:

@@ -64,9 +64,9 @@ _WHOLE_TABLE_S = 600.0
 #: The server stores a value that is larger than this in parts of this size.
 _PART_BYTES = 1_996
 #: Settings of the connections for commits and proofs, whatever the database or the role has. A
-#: commit that has returned is on the disk, and the server sends warnings about its wait. A node that
-#: stands still in the middle of a transaction locks its row for five seconds at most, so that it
-#: can be taken over.
+#: commit that has returned is on the disk, and the server sends warnings about its wait. A node
+#: that stands still in the middle of a transaction locks its row for five seconds at most, so that
+#: it can be taken over.
 _COMMITTING = {
     "synchronous_commit": "on",
     "client_min_messages": "warning",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from logstore.disk.files import lock_file
 from logstore.remote.commit_store import LEASE_MS, CommitsLost
 from magnetar.broker import Broker, data_dir_of
-from magnetar.cli.workers import Member, close_others, members
+from magnetar.cli.workers import WorkerNode, close_others, worker_nodes
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.cluster import ClusterConfig
@@ -27,8 +27,8 @@ from magnetar.config.security import listener_security
 from magnetar.logging import get_logger
 from magnetar.peers.tcp import TcpNetwork
 from magnetar.peers.tls import PeerTls
+from magnetar.runtime.cluster_members import ClusterMembers, Joining
 from magnetar.runtime.failing import end_process
-from magnetar.runtime.members import Joining, Members
 from magnetar.server.listening import socket_at
 from magnetar.storage.catalog import Catalog, IdInUse
 from magnetar.storage.cluster_objects import agreed_objects, objects_prefix
@@ -61,7 +61,7 @@ class Place(NamedTuple):
     data_dir: Path
     cluster_id: str
     owner: str
-    nodes: Mapping[int, Member]
+    nodes: Mapping[int, WorkerNode]
     peers: Mapping[int, socket.socket]
 
 
@@ -81,7 +81,7 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
             config.view(ClusterConfig).initial_broker_registration_timeout_ms / 1000,
             lambda: _claim(config, count, url, owner),
         )
-        nodes = members(config, node_ids)
+        nodes = worker_nodes(config, node_ids)
         peers = {node_id: _bind_peers(config, node_id - node_ids[0]) for node_id in nodes}
         for node_id, node in nodes.items():
             # Here, for its mistakes: each node makes its own.
@@ -173,7 +173,7 @@ def node_of(node_id: int, place: Place) -> Broker:
         if other_id != node_id:
             bound.close()
     own, bound = place.nodes[node_id], place.peers[node_id]
-    found = Members()
+    found = ClusterMembers()
     host = _told(own, bound)
     tls = _tls(own, host)
     joining = Joining(
@@ -206,7 +206,7 @@ def _end(node_id: int, url: str, failure: BaseException) -> None:
     end_process(failure)
 
 
-def _told(node: Member, bound: socket.socket) -> str:
+def _told(node: WorkerNode, bound: socket.socket) -> str:
     """Return the host that peers dial: no peer can dial "every interface"."""
     text = node.config.view(ClusterConfig).peers_listener
     # A name as it is written: certificates have names.
@@ -215,7 +215,7 @@ def _told(node: Member, bound: socket.socket) -> str:
     return node.listeners[0].advertised_host if is_every else host
 
 
-def _tls(node: Member, host: str) -> PeerTls | None:
+def _tls(node: WorkerNode, host: str) -> PeerTls | None:
     """Return the TLS of a node among its peers, which reach it at `host`. Raises ConfigError."""
     name, protocol = protocol_of_peers(node.config)
     if not protocol.has_tls:

@@ -29,7 +29,7 @@ from magnetar.storage.database import CatalogUnavailable
 if TYPE_CHECKING:
     from magnetar.broker import Broker
     from magnetar.cli.supervisor import Ties
-    from magnetar.cli.workers import Member, NodeMetrics
+    from magnetar.cli.workers import NodeMetrics, WorkerNode
     from magnetar.metrics.endpoint import MetricsEndpoint
 
 EXIT_OK = 0
@@ -197,7 +197,7 @@ def _serve_nodes(
     """Serve by several nodes; return the exit code. Raises ConfigError."""
     _load_shared()
     from magnetar.broker import Broker, complete_import, data_dir_of
-    from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, members
+    from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, worker_nodes
     from magnetar.storage.placing import await_former_nodes, placed, refuse_part
 
     check_workers(config)
@@ -205,7 +205,7 @@ def _serve_nodes(
     refuse_part(data_dir)
     await_former_nodes(data_dir)
     # Addresses first: a taken one is reported before any partition is moved.
-    nodes = members(config, range(config.node_id, config.node_id + count))
+    nodes = worker_nodes(config, range(config.node_id, config.node_id + count))
 
     metrics = _bound_metrics(config)
 
@@ -259,7 +259,7 @@ def _bound_metrics(config: BrokerConfig) -> socket.socket | None:
 
 def _supervise(
     config: BrokerConfig,
-    nodes: Mapping[int, Member],
+    nodes: Mapping[int, WorkerNode],
     body: Callable[[int, Ties], int],
     cluster_id: str,
 ) -> int:

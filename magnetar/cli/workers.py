@@ -27,7 +27,7 @@ from magnetar.storage.placing import node_directory
 _METRICS_SOCKET = "metrics.sock"
 
 
-class Member(NamedTuple):
+class WorkerNode(NamedTuple):
     """One node: its settings, and the sockets and listeners that it serves."""
 
     config: BrokerConfig
@@ -53,7 +53,7 @@ def check_workers(config: BrokerConfig) -> None:
         )
 
 
-def members(config: BrokerConfig, node_ids: Sequence[int]) -> dict[int, Member]:
+def worker_nodes(config: BrokerConfig, node_ids: Sequence[int]) -> dict[int, WorkerNode]:
     """Take the addresses of all nodes; return each node by its id. Raises ConfigError."""
     data_dir, count = data_dir_of(config), len(node_ids)
     found = {}
@@ -64,7 +64,7 @@ def members(config: BrokerConfig, node_ids: Sequence[int]) -> dict[int, Member]:
             sockets.append(bound)
             listeners.append(_shifted(listener, number).bound_to(bound.getsockname()[1]))
         own = _config_of(config, node_id, node_directory(data_dir, node_id), listeners, count)
-        found[node_id] = Member(own, listeners, sockets)
+        found[node_id] = WorkerNode(own, listeners, sockets)
     return found
 
 
@@ -102,7 +102,7 @@ def _text(name: str, host: str, port: int) -> str:
 
 
 def broker_of(
-    node_id: int, nodes: dict[int, Member], data_dir: Path, make: Callable[..., Broker] = Broker
+    node_id: int, nodes: dict[int, WorkerNode], data_dir: Path, make: Callable[..., Broker] = Broker
 ) -> Broker:
     """Return the broker of one node, in its own process. Closes the sockets of the others.
 
@@ -118,7 +118,7 @@ def broker_of(
     )
 
 
-def close_others(node_id: int, nodes: Mapping[int, Member]) -> None:
+def close_others(node_id: int, nodes: Mapping[int, WorkerNode]) -> None:
     """Close what the supervisor has bound for the other nodes. In the process of one."""
     for other_id, other in nodes.items():
         if other_id != node_id:

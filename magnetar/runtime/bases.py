@@ -1,10 +1,11 @@
-"""What nodes tell each other that is not durable yet, and how it is kept from outliving its basis.
+"""Messages between nodes about appends that are not durable yet, and the commit that they rest on.
 
 In a cluster an append is ordered before it is durable (`logstore.sync.committed_ledger`). A node
-may tell others what it has ordered: a hold of a partition, or the decision over a transaction. The
-message names the basis, by a tagged field of our own. The node that hears it lets its later commits
-rest on that. So what it writes because of the message is never there without the append, whatever
-fails over or dies. Between workers of one machine no basis is named: what they tell is durable.
+may tell others of an ordered append: a hold of a partition, or the decision over a transaction. The
+message names the node's last commit, the *basis*, in a tagged field of our own. The node that gets
+the message lets its later commits rest on the basis. So no fail-over and no death leaves what it
+writes because of the message without the append. Between workers of one machine no basis is named,
+since all that they tell is durable.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ _BASIS = Struct(">iqq")
 
 
 def name_basis(message: Message, bases: Bases | None) -> None:
-    """Say in a message on what the node that hears it rests."""
+    """Name in a message the commit of this node that the receiver has to rest on, if any."""
     basis = None if bases is None else bases.basis()
     if basis is not None:
         message.unknown_tags = ((_TAG, _BASIS.pack(*basis)),)
 
 
 def rest_on_basis(message: Message, bases: Bases | None) -> None:
-    """Rest on what a message names, before anything is appended because of it. Raises WireError."""
+    """Rest on the commit that a message names. Call it before anything is appended because of it.
+
+    Raises WireError.
+    """
     for tag, data in message.unknown_tags:
         if tag == _TAG and bases is not None:
             if len(data) != _BASIS.size:

@@ -1,6 +1,6 @@
 """One node of a cluster, as the cluster sees it: it joins, watches the others, takes over, leaves.
 
-The parts of the broker know nothing of it: they see topics whose partitions come and go.
+No other part of the broker knows this one: they see topics whose partitions come and go.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.catalog_watch import CatalogWatch
+from magnetar.runtime.cluster_members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.leadership import Leadership
 from magnetar.runtime.lease_watch import Clients, LeaseWatch
-from magnetar.runtime.members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.remains import Remains
 from magnetar.storage.catalog import Catalog, NameTaken
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from magnetar.runtime.offloading import Offloading
     from magnetar.runtime.sweeping import Sweeping
 
-#: How long the catalog must have answered before a lease that has ended counts: all that live have
-#: renewed theirs by then.
+#: How long the catalog must have answered before a lease that has ended counts: by then all nodes
+#: that live have renewed theirs.
 STEADY_S = 3.0
-#: The longest that a stop hands over; its lease is renewed meanwhile. Supervisors wait for 60 s.
+#: How long a stop may hand over; the lease is renewed meanwhile. Service managers kill after 60 s.
 _HAND_OVER_S = 30.0
-#: How long a node that leads nothing any more answers questions before it stops. librdkafka asks
-#: again after a second where the node that it asked has gone.
+#: How long a node that leads nothing any more still answers before it stops. If the node that
+#: librdkafka asks has gone, it asks another one only after a second.
 _LINGER_S = 0.3
 #: When a database that does not let a node begin is asked again.
 _ASK_AGAIN_S = 0.5
@@ -71,9 +71,9 @@ class ClusterNode:
         self._changes: CatalogWatch | None = None
         self._watch: MemberWatch | None = None
         self._leadership: Leadership | None = None
-        #: Held by what changes who leads: one thing at a time.
+        #: Held while leaders change here: one change at a time.
         self._leading = asyncio.Lock()
-        #: Held by what gives partitions away, also while it asks whether they can be opened there.
+        #: Held while partitions are given away, and before, while the bucket is asked for them.
         self._giving = asyncio.Lock()
         self._tasks: Tasks | None = None
         self._offloading: Offloading | None = None
@@ -84,8 +84,9 @@ class ClusterNode:
         self._logs: Logs | None = None
         #: Whether `join` waits for the catalog: the node has begun nothing yet.
         self.is_waiting = False
-        self._is_left_told = False
-        self._is_bucket_told = False
+        #: Whether the log has said these things already.
+        self._is_left_over_logged = False
+        self._is_bucket_away_logged = False
         #: The nodes that lived at the last look, and those of them that may lack a part of their
         #: share.
         self._seen: set[int] = set()
@@ -94,9 +95,9 @@ class ClusterNode:
     async def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
         """Begin a new incarnation, which fences the one before; return its number.
 
-        Waits for a catalog that does not answer. What it was asked meanwhile may have happened:
-        such an incarnation does nothing. Raises ClusterHalted, and CommitsLost where the database
-        is behind what this place knows.
+        Waits for a catalog that does not answer. An attempt without an answer may have begun an
+        incarnation, which does nothing. Raises ClusterHalted. Raises CommitsLost where the database
+        is behind `history.json`.
         """
         self._catalog = catalog
         presence = self._joining.presence(listeners, self._config.broker_rack)
@@ -175,7 +176,7 @@ class ClusterNode:
         self._remains = Remains(self._catalog, logs, is_controller, fail)
         self._remains.start()
         if logs.bulk is not None:
-            # Imported where a cluster has a bucket: the others start faster without.
+            # Imported only where a cluster has a bucket: other clusters start faster.
             from magnetar.runtime.offloading import Offloading
             from magnetar.runtime.sweeping import Sweeping
 
@@ -189,12 +190,13 @@ class ClusterNode:
 
             self._late_openings = LateOpenings(topics, logs.bulk_store, fail)
             self._late_openings.start()
-        # Nodes that lead more than their share from now on notice that when they see this node.
+        # The other nodes see this one at their next look, and give it its share.
 
     async def drain(self) -> None:
-        """Let other nodes lead all that this one leads.
+        """Hand over all partitions of this node.
 
-        What the database does not let go in time is taken over at the end of the lease.
+        If the database does not answer in time, other nodes take the rest over at the end of the
+        lease.
         """
         if self._lease_watch is not None:
             self._lease_watch.stop()
@@ -213,13 +215,13 @@ class ClusterNode:
         heirs = self.members.heirs()
         try:
             if not await self._logs.in_time(self._hand_over(heirs), _HAND_OVER_S):
-                self._tell_left("the database does not answer")
+                self._log_left_over("the database does not answer")
                 return
         except CatalogUnavailable as away:
-            self._tell_left(away.detail)
+            self._log_left_over(away.detail)
             return
         if {*heirs} - {self._own_id}:
-            # Clients that were just sent away ask any node where to go: also this one.
+            # Clients that were just sent away ask some node for the new leaders, perhaps this one.
             await asyncio.sleep(_LINGER_S)
 
     async def _hand_over(self, heirs: Collection[int]) -> None:
@@ -227,11 +229,11 @@ class ClusterNode:
         async with self._leading:
             await self._leadership.drain(heirs)
 
-    def _tell_left(self, reason: str) -> None:
-        """Say once that this node hands nothing over, and who will do it."""
-        if self._is_left_told or self._leadership is None:
+    def _log_left_over(self, reason: str) -> None:
+        """Say once that other nodes will take over what this one could not hand over."""
+        if self._is_left_over_logged or self._leadership is None:
             return
-        self._is_left_told = True
+        self._is_left_over_logged = True
         _log.warning(
             "a stop does not wait: other nodes take over what is left, at the end of the lease",
             partitions=self._leadership.led_count,
@@ -239,26 +241,26 @@ class ClusterNode:
         )
 
     async def leave(self) -> None:
-        """Say that this node serves no more. Expects that all it has answered is durable."""
+        """End the lease of this node. All that it has answered must be durable."""
         assert self._catalog is not None
         if self._watch is not None:
             await self._watch.stop()
         try:
             self._catalog.end_lease(self._own_id, self._incarnation)
         except CatalogUnavailable as away:
-            self._tell_left(away.detail)
+            self._log_left_over(away.detail)
 
     def _see(self) -> None:
         self._placement.see_nodes(self.members.live(), self.members.known())
 
     def _see_nodes(self) -> None:
-        """Know of a node that has just started: it must hear of the next change."""
+        """Read the nodes again: one has just started, and must hear of the next change."""
         assert self._catalog is not None
         self.members.see(self._catalog.members())
         self._see()
 
     async def _on_seen(self, version: int) -> None:
-        """Act on what the catalog says now: obey changes, take over, even out."""
+        """Act on a look at the catalog: apply changes, take over, even out."""
         assert self._changes is not None and self._tasks is not None
         assert self._leadership is not None and self._watch is not None
         self._see()
@@ -271,7 +273,7 @@ class ClusterNode:
         for row in self.members.dead() if self._watch.steady_s >= STEADY_S else ():
             if row.incarnation >= 0:
                 took = partial(self._leadership.take_over, row.node_id, row.incarnation)
-                self._tasks.spawn(self._alone(took))
+                self._tasks.spawn(self._change_leaders(took))
         heirs = self.members.heirs()
         self._joined = (self._joined | (live - before)) & live
         if self._giving.locked():
@@ -282,8 +284,11 @@ class ClusterNode:
             self._tasks.spawn(self._give(partial(self._leadership.prefer, heirs)))
 
     async def _even_out(self, heirs: Collection[int], joined: set[int]) -> None:
-        """Give nodes that have joined their share. The next look tries again where that fails, and
-        where there was anything to give: others gave at the same time."""
+        """Give nodes that have joined their share.
+
+        The next look tries again after a failure. It also does if this node gave something, since
+        other nodes may have given at the same time.
+        """
         assert self._leadership is not None
         leadership = self._leadership
 
@@ -294,22 +299,23 @@ class ClusterNode:
         await self._give(give)
 
     async def _give(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Give partitions to nodes that can open them; not now where the bucket is away."""
+        """Give partitions to other nodes, unless the bucket is away: they could not open them."""
         assert self._logs is not None
         async with self._giving:
-            # Here they are served, and there they would wait for the bucket.
+            # This node serves them. The next leader would have to wait for the bucket.
             reason = await self._logs.bucket_away()
-            if reason and not self._is_bucket_told:
+            if reason and not self._is_bucket_away_logged:
                 _log.warning(
                     "no node is given partitions: the bucket has their newest batches",
                     reason=reason,
                 )
-            self._is_bucket_told = bool(reason)
+            self._is_bucket_away_logged = bool(reason)
             if not reason:
-                await self._alone(work)
+                await self._change_leaders(work)
 
-    async def _alone(self, work: Callable[[], Awaitable[object]]) -> None:
-        """Change who leads what. Where the catalog does not answer the next look tries again."""
+    async def _change_leaders(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Do `work`, which changes leaders. If the catalog does not answer, the next look tries
+        again."""
         async with self._leading:
             try:
                 await work()
@@ -317,7 +323,7 @@ class ClusterNode:
                 _log.warning("the leaders stay as they are", reason=str(away))
 
     def _make_internal(self, catalog: Catalog) -> None:
-        """Make the coordinators' topics: nodes must agree on them from the first request."""
+        """Create the coordinators' topics: nodes must agree on them from the first request."""
         known = {row.name for row in catalog.topics()}
         for name in sorted(INTERNAL - known):
             nodes_max = self._placement.replicas_max

@@ -1,10 +1,10 @@
 """Commits: from the decision over a transaction to the moment when nothing of it is open.
 
-`coordinator.transactions.commit_plan` says what is appended in which step. This module appends,
-waits for the disk, and wakes the waiters. A commit here may be an abort. It carries out one
-decision, and no client's disconnect can stop it. One sync makes everything durable that a plan
-appends in its first step. If nothing else is due, the step of that sync shows the outcome. Only a
-commit that has more to do before its outcome is visible goes on in a task.
+A commit, in this module, carries out one decision, which may also be an abort. No client's
+disconnect stops it. `coordinator.transactions.commit_plan` says what is appended in which step.
+This module appends, waits for the disk, and calls the waiters. One sync makes everything durable
+that a plan appends in its first step. If nothing else is due, the outcome is visible in the step of
+that sync. Only a commit that has more to do before that goes on in a task.
 
 A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
 then. From then on the id *owes* COMPLETE_*, unless COMPLETE_* was the decision itself:
@@ -46,7 +46,7 @@ from wire.message import Message
 #: answers anyway; InitProducerId asks its client to try again. Well below the clients' timeouts.
 VISIBLE_TIMEOUT_MS = 5_000
 
-#: How long an owed COMPLETE_* may wait for company. Until then a crash costs a re-drive, no more.
+#: How long an owed COMPLETE_* may wait for a record that shares its sync. A crash costs a re-drive.
 COMPLETION_DELAY_MS = 50
 
 #: Slices of markers of one commit that wait for the disk at once. One would be enough for a fast
@@ -82,15 +82,15 @@ class _Commit:
         self, work: MarkerWork, plan: Plan, log: PartitionLog, after: Sequence[_Commit]
     ) -> None:
         self.work = work
-        #: Its work, and that of each vote that it decides: the part for partitions of this node.
+        #: The decision's work, and that of each vote that it decides, for partitions of this node.
         self.works: Sequence[MarkerWork] = (work, *work.votes)
-        #: The part for partitions that other nodes lead.
+        #: The same for partitions that other nodes lead.
         self.works_elsewhere: Sequence[MarkerWork] = ()
         #: Asks other nodes once the decision is ordered; None: they are asked later, if at all.
         self.early_round: Round | None = None
         self.plan = plan
         self.log = log
-        #: Commits that are visible before this one is.
+        #: Commits whose outcome must be visible before this one's.
         self.after = after
         for one in after:
             one.until_ended()
@@ -98,7 +98,7 @@ class _Commit:
         self.markers: list[AppendedMarker] = []
         #: Markers due in partitions that moved away before the marker was appended.
         self.left: list[LeftMarker] = []
-        #: Goes on with the commit after its first step, where there is more to do.
+        #: Carries out what is left after the first step, if anything is.
         self.task: asyncio.Task[None] | None = None
         self.is_abandoned = False
         #: Resolves when the outcome is visible. Made by `until_ended`.
@@ -111,11 +111,11 @@ class _Commit:
         return self.ended
 
     def fail(self, failure: Exception) -> None:
-        """Tell those who wait for this commit why its outcome is never visible."""
+        """Tell the waiters of this commit why its outcome will never be visible."""
         ended = self.until_ended()
         if not ended.done():
             ended.set_exception(failure)
-            ended.exception()  # Marks it as seen: perhaps nothing waits for this commit.
+            ended.exception()  # Marks the exception as seen: there may be no waiter.
 
     def abandon(self) -> None:
         """Do nothing more about the decision, nor about those before it: another node, or the next
@@ -151,12 +151,12 @@ class Commits:
         self._stop = stop
         #: By transactional id: commits whose decision, or a marker, may not be durable yet.
         self.under_way: dict[str, _Commit] = {}
-        #: By transactional id: what is told once the id's last commit is visible, or has failed.
+        #: By transactional id: called once the id's last commit is visible, or has failed.
         self._waiters: dict[str, list[Waiter]] = {}
         #: By transactional id: commits that are visible, and whose COMPLETE_* is to be appended.
         self.owed: dict[str, MarkerWork] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: Held by the commit that appends a slice of markers in this turn of the event loop.
+        #: Held by the commit that may append a slice of markers in this turn of the event loop.
         self._slicing = asyncio.Lock()
         #: By transactional id: the end offset (exclusive) of a COMPLETE_* of version 1, until it is
         #: known to be durable. Data of an id in here needs `check_data_may_follow`. Not restored by
@@ -230,7 +230,7 @@ class Commits:
         if commit.is_abandoned:
             return
         if commit.early_round is not None and failure is None and commit.early_round.is_done:
-            # None, which ends a circle: the round holds this call, and the call the commit.
+            # None: the round refers to this commit, and such a cycle is not freed by itself.
             commit.works_elsewhere, commit.early_round = (), None
         has_more = (
             failure is not None
@@ -258,12 +258,12 @@ class Commits:
         self._show(commit)
 
     def _show(self, commit: _Commit) -> None:
-        """Wake those who wait for an outcome that every reader sees from this step on."""
+        """Call the waiters for an outcome: every reader sees it from this step on."""
         if commit.ended is not None and not commit.ended.done():
             commit.ended.set_result(None)
         transactional_id = commit.work.transactional_id
         if self.under_way.get(transactional_id) is not commit:
-            return  # A later commit of the id waits for this one, and the waiters wait for that.
+            return  # A later commit of the id waits for this one, and the waiters for the later.
         del self.under_way[transactional_id]
         for waiter in self._waiters.pop(transactional_id, ()):
             waiter(None)
@@ -275,7 +275,7 @@ class Commits:
         if commit.plan is Plan.IN_SLICES:
             await self._mark_in_slices(commit)
         elif commit.plan in _MARKED_LATER:
-            # At once, however many: a redrive is over before the first client is served.
+            # At once, however many: a start serves no client before its redrives are over.
             for markers in self._appending(commit, _MARKED_LATER[commit.plan]):
                 commit.markers += markers
         # Under OWN_WITH_DECISION the markers of this node and of the others are synced together.
@@ -378,7 +378,7 @@ class Commits:
 
         delayed = DelayedResponse(VISIBLE_TIMEOUT_MS / 1000, respond)
         if transactional_id in self.under_way:
-            # Once the commit is visible, `log` is durable as far as its decision.
+            # Once the commit is visible, `log` is durable up to its decision.
             self._waiters.setdefault(transactional_id, []).append(delayed.on_durable)
             delayed.waits = 1
         else:
@@ -454,7 +454,7 @@ class Commits:
         # With OWN_WITH_DECISION, data of the next transaction on another node waits until its add
         # is durable. COMPLETE_* can wait for that add: one sync makes both durable.
         if work.completion is Urgency.AWAITED and commit.plan is not Plan.OWN_WITH_DECISION:
-            # In the next turn, after the answers to the clients that have just been woken.
+            # In the next turn, after the answers to the clients whose waiters were just called.
             loop.call_soon(self._complete, work.transactional_id)
         elif self._timer is None:
             self._timer = loop.call_later(COMPLETION_DELAY_MS / 1000, self._complete_some)

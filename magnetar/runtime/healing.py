@@ -1,22 +1,23 @@
-"""Healing at work: no transaction that will never be ended stays open in a partition.
+"""Healing: no transaction stays open in a partition if nothing else would ever end it.
 
-Every open transaction that a partition holds is compared with its coordinator by the epoch of its
-data; the rules, and why they are sound, are in `coordinator.transactions.healing`. Once at the
-start, after every shard is replayed and its work due is done and before any client is served, then
-every `transaction.healing.interval.ms`. Pending acks are open transactions of their partition of
-`__consumer_offsets`, so they are found there, and a marker resolves them in the same step.
+The sweep compares every open transaction of a partition with the coordinator's state, by the epoch
+of the data. The rules, and why they are sound, are in `coordinator.transactions.healing`. A start
+sweeps once, when all shards are replayed and their work due is done, and before any client is
+served. Later sweeps follow every `transaction.healing.interval.ms`. Pending acks are open
+transactions of their partition of `__consumer_offsets`: they are found there, and a marker resolves
+them in the same step.
 
-The same sweep has partitions forget the producers whose transactional ids are forgotten. A job may
-take a new id for each task, whose state would else stay in each partition for a day.
+The sweep also lets partitions forget the producers whose transactional ids are forgotten. A job may
+take a new id for each task, and their states would otherwise stay in each partition for a day.
 
-Between asking for the verdict and carrying it out there is no await but one: until the state that
-it rests on is durable; whatever changed meanwhile is left to the next sweep. Each act is logged
-and counted.
+Between a verdict and its remedy there is one await: until the state that the verdict rests on is
+durable. If that state has changed by then, the next sweep decides anew. Each remedy is logged and
+counted.
 
-Of a transaction that another node coordinates, that node is asked, and its marker carries the epoch
-of that coordinator: the epoch of this partition's leader counts other starts, and might fence it.
-The answer may be late. The verdicts that are acted on stay true: an outcome is never changed, an
-epoch that is fenced stays so, and data was there before its coordinator was asked.
+If another node coordinates a transaction, that node is asked, and the marker carries the epoch of
+that coordinator. The epoch of this partition's leader counts other starts, and might fence the
+coordinator. The answer may be late, but a verdict that is acted on stays true: an outcome never
+changes, a fenced epoch stays fenced, and the data was there before its coordinator was asked.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from wire.errors import KafkaError
 
 _log = get_logger("transactions")
 
-#: Partitions, or open transactions, looked at in one turn of the event loop: about a millisecond.
+#: How many partitions, or open transactions, one turn of the event loop looks at: about 1 ms.
 _SLICE = 256
-#: The time that the other nodes have for their start before they are asked.
+#: How long the first sweep that asks other nodes waits for their start.
 _PEERS_START_S = 1.0
 
 
@@ -104,13 +105,13 @@ class Healing:
         self._forgetting.start(self._forget_silent_producers())
 
     async def stop(self) -> None:
-        """Sweep no more; what is left the next start finds."""
+        """Sweep no more. The next start finds what is left."""
         self._background.cancel()
         self._forgetting.cancel()
 
     async def sweep(self, *, asks_peers: bool = True) -> None:
-        """Look at every open transaction of every partition once; return when all that was done
-        about them is durable."""
+        """Look at every open transaction of every partition once; return when all remedies are
+        durable."""
         ended = self._transactions.store.take_forgotten()
         logs = ((topic.name, log) for topic in self._topics.all() for log in topic.local)
         for number, (name, log) in enumerate(logs, 1):
@@ -128,7 +129,7 @@ class Healing:
     async def _sweep_periodically(self) -> None:
         interval_s = self._config.transaction_healing_interval_ms / 1000
         if self._elsewhere is not None:
-            # What the first sweep could not ask: soon, when the other nodes have started.
+            # The first sweep has asked no other node: soon again, when they have started.
             await asyncio.sleep(min(interval_s, _PEERS_START_S))
             await self.sweep()
         while True:
@@ -136,7 +137,7 @@ class Healing:
             await self.sweep()
 
     async def _forget_silent_producers(self) -> None:
-        """Forget producers that were silent for `producer.id.expiration.ms`, time and again."""
+        """Forget periodically the producers that were silent for `producer.id.expiration.ms`."""
         while True:
             await asyncio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
             logs = (log for topic in self._topics.all() for log in topic.local)
@@ -172,7 +173,7 @@ class Healing:
         still = self._judged(partition, log, [one.open for one in sick], answers)
         acted = []
         for before, now in zip(sick, still, strict=True):
-            # The very value that has just become durable, not an equal or a later one.
+            # `is`: the value that has just become durable, not an equal or a later one.
             if now.txn is before.txn and now.verdict == before.verdict and _is_open(now):
                 if now.coordinator_epoch is not None and now.verdict.remedy is Remedy.ADOPT:
                     await self._adopt_elsewhere(now)
@@ -184,7 +185,7 @@ class Healing:
             try:
                 await its_log.durable(end_offset)
             except LedgerClosed:
-                continue  # the topic was deleted meanwhile: nothing hangs there any more
+                continue  # The topic was deleted meanwhile, so nothing hangs there any more.
             self.counts[one.verdict.remedy] += 1
             _report(one)
 
@@ -202,13 +203,13 @@ class Healing:
             if txn is None and (there := answers.found.get(one.producer_id)) is not None:
                 txn, coordinator_epoch = there
             data = ProducerIdentity(one.producer_id, one.producer_epoch)
-            is_everybody_asked = answers.is_everybody_asked(one.producer_id)
-            verdict = heal(txn, data, partition, is_everybody_asked=is_everybody_asked)
+            are_all_asked = answers.are_all_asked(one.producer_id)
+            verdict = heal(txn, data, partition, are_all_asked=are_all_asked)
             judged.append(_Found(partition, log, one, txn, coordinator_epoch, verdict))
         return judged
 
     async def _adopt_elsewhere(self, found: _Found) -> None:
-        """Ask the coordinator, another node, to add the partition of data that has no add."""
+        """Ask the coordinator on another node to add the partition of data whose add was lost."""
         assert found.txn is not None and self._holds_elsewhere is not None
         try:
             await self._holds_elsewhere.adopt(
@@ -244,10 +245,10 @@ class Healing:
             return None
 
     def _own_epoch(self, found: _Found) -> int:
-        """Return the coordinator epoch of a marker for what no other node coordinates."""
+        """Return the coordinator epoch of a marker if no other node coordinates the transaction."""
         if found.txn is None or not self._topics.placement.moves:
             return found.log.leader_epoch
-        # Where shards move, that of the partition may be above the coordinator's next one.
+        # Where shards move, the partition's epoch may be above the coordinator's next one.
         return self._transactions.store.shard_of(found.txn.transactional_id).log.leader_epoch
 
 

@@ -1,15 +1,16 @@
-"""Data of transactions whose coordinator is another node: asked first, then remembered.
+"""Data of transactions whose coordinator is another node, which is asked before the first batch.
 
-A partition takes transactional data only if the coordinator holds it in the producer's transaction
-(KIP-890: op before data). Where the coordinator is another node, AddPartitionsToTxn asks it: to add
-the partition (transaction version 2) or to verify that it was added (version 1). The coordinator
-answers when that is ordered, and the data rests on it, so no data is ahead of its add
-(`magnetar.runtime.bases`). The answer is remembered until the marker of the transaction
-(`coordinator.transactions.remembered_holds`), and looked at once more in the step that appends; the
+A partition accepts transactional data only if the producer's transaction holds the partition
+(KIP-890: op before data). AddPartitionsToTxn asks the coordinator on the other node to add the
+partition (transaction version 2), or to verify that it was added (version 1). The coordinator
+answers when that is ordered, and the data rests on the answer (`magnetar.runtime.bases`), so no
+data is durable without its add. The answer is remembered until the marker of the transaction
+(`coordinator.transactions.remembered_holds`). The step that appends looks at it again, and the
 partition checks the producer's epoch in that step too.
 
-The answer to a verification names whatever the transaction holds, so that a client that sends each
-partition's batch by itself costs one question (docs/decisions/0053-cost-of-nodes.md).
+The answer to a verification names all partitions of the transaction, unless they are many. So a
+client that sends each partition's batch by itself costs one question
+(docs/decisions/0053-cost-of-nodes.md).
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from wire.messages.add_partitions_to_txn import (
 
 #: The version that nodes speak.
 VERSION = 5
-#: How often a coordinator is asked whose answers were overtaken by markers.
+#: How often a coordinator is asked if markers arrive before its answers and make them void.
 _QUESTIONS_MAX = 3
 
-#: What a coordinator that has just moved, or is starting, answers: ask again.
+#: The answers of a coordinator that has just moved, or is starting: the client is to ask again.
 _NOT_NOW = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
@@ -63,8 +64,8 @@ class Coordinators(Protocol):
         ...
 
 
-class Asked(NamedTuple):
-    """One transaction's partitions, to add or to verify."""
+class HoldQuery(NamedTuple):
+    """One transaction's partitions, to be added or verified."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -73,15 +74,15 @@ class Asked(NamedTuple):
 
 
 class MustAsk(Exception):
-    """Data may be appended once `wait` is over: its transaction's coordinator is another node."""
+    """Raised where another node coordinates the transaction: append the data after `wait`."""
 
     def __init__(self, wait: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
         self.wait = wait
 
 
-#: The error codes by number: a look-up in place of a call. A node of a later version may answer
-#: with one that is not among them: UNKNOWN_SERVER_ERROR then, as Kafka's clients read it.
+#: The error codes by number: a look-up is faster than a call. A code that only a later version
+#: knows counts as UNKNOWN_SERVER_ERROR, as with Kafka's clients.
 _CODES = {code.value: code for code in ErrorCode}
 
 #: A code for each partition.
@@ -89,17 +90,19 @@ Codes = dict[TopicPartition, ErrorCode]
 
 
 class HoldsElsewhere:
-    """What this node asks other coordinators before it appends data of their transactions."""
+    """Asks other coordinators before this node appends data of their transactions."""
 
     def __init__(
         self, coordinators: Coordinators, peers: Peers, held: RememberedHolds, bases: Bases | None
     ) -> None:
-        """`held` is told of every marker that this node appends. `bases`: what the data rests on,
-        which is appended because of an answer."""
+        """`held` is told of every marker that this node appends. `bases`: the commits of other
+        nodes that this node's data rests on."""
         self._coordinators = coordinators
         self._held = held
         self._bases = bases
-        self.calls: SharedCalls[Asked, Codes] = SharedCalls(peers, VERSION, _encode, self._decode)
+        self.calls: SharedCalls[HoldQuery, Codes] = SharedCalls(
+            peers, VERSION, _encode, self._decode
+        )
 
     def is_elsewhere(self, transactional_id: str | None) -> bool:
         """Return whether another node coordinates the id."""
@@ -127,12 +130,12 @@ class HoldsElsewhere:
         is_abortable_known: bool,
         unreachable: ErrorCode,
     ) -> None:
-        """Return once the transaction holds `partitions`, to be appended to in the same step.
+        """Return once the transaction holds `partitions`. Append to them in the same step.
 
-        `unreachable` is what is refused with where the coordinator does not answer: the client is
-        to try again. Else as `Transactions.hold` and `check_produce`.
+        Raises `unreachable`, on which clients try again, if the coordinator does not answer. Else
+        as `Transactions.hold` and `check_produce`.
         """
-        asked = Asked(transactional_id, identity, partitions, adds)
+        asked = HoldQuery(transactional_id, identity, partitions, adds)
         for _ in range(_QUESTIONS_MAX):
             codes = await self._answer(asked, unreachable)
             for partition, code in codes.items():
@@ -145,11 +148,11 @@ class HoldsElsewhere:
                     raise KafkaError(code, f"{transactional_id}: its coordinator refuses {where}")
             if all(self.holds(transactional_id, *identity, one) for one in partitions):
                 return
-        # Markers arrive as fast as answers: the producer is being fenced.
+        # Markers have made every answer void: the producer is being fenced.
         raise KafkaError(unreachable, f"{transactional_id} ends while it is asked about")
 
     def told(self, request: HoldsToldRequest) -> None:
-        """Remember what a coordinator on another node says before it is asked."""
+        """Remember a hold that a coordinator on another node tells without being asked."""
         own_id, leader_of = self._coordinators.own_id, self._coordinators.leader_of
         held = {
             TopicPartition(topic.name, index)
@@ -164,7 +167,7 @@ class HoldsElsewhere:
         self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
     ) -> None:
         """Add a partition whose data outlived its add. Refuses as `ask`."""
-        asked = Asked(transactional_id, identity, {partition}, adds=True)
+        asked = HoldQuery(transactional_id, identity, {partition}, adds=True)
         codes = await self._answer(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if (code := codes[partition]) is not ErrorCode.NONE:
             raise KafkaError(code, f"{transactional_id}: its coordinator does not adopt")
@@ -173,8 +176,8 @@ class HoldsElsewhere:
         """Ask no more."""
         self.calls.cancel()
 
-    async def _answer(self, asked: Asked, unreachable: ErrorCode) -> Codes:
-        """Return the codes of one question; what is held is remembered."""
+    async def _answer(self, asked: HoldQuery, unreachable: ErrorCode) -> Codes:
+        """Ask once; return the codes, and remember the partitions that are held."""
         node_id = self._coordinators.node_of(asked.transactional_id)
         question = self._held.ask(asked.transactional_id, *asked.identity)
         codes: Codes = {}
@@ -196,7 +199,7 @@ class HoldsElsewhere:
 
     def _decode(self, response: Message) -> list[Codes]:
         assert isinstance(response, AddPartitionsToTxnResponse)
-        # Before data: this is called in the step in which the answer arrives.
+        # This is the step in which the answer arrives, so it comes before the data.
         rest_on_basis(response, self._bases)
         return [
             {
@@ -210,7 +213,7 @@ class HoldsElsewhere:
         ]
 
 
-def _encode(asked: Sequence[Asked]) -> AddPartitionsToTxnRequest:
+def _encode(asked: Sequence[HoldQuery]) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnTransaction(

@@ -1,10 +1,10 @@
-"""What a node is sure that the cluster's database has had, beyond its own commits.
+"""The numbers of the cluster's database that a node is sure of: how far the database has come.
 
 A look at the database may show what is not replicated yet, and what a fail-over rightly takes back.
-It is sure once a commit of this node has returned that began after the look: whatever was visible
-then is where that commit is. A file in the data directory remembers it, as a hint: where all nodes
-have died together with the server, the next start finds that the new one was behind. It is a second
-or three old, it is not synced, and it may be lost; what came after it cannot be known then.
+A node is sure of what it saw once a later commit of its own is proven: whatever was visible then is
+where that commit is. The file `history.json` in the data directory keeps these numbers. If all
+nodes have died together with the server, the next start can tell by it that the new server was
+behind. The file is a hint: two or three seconds old, not synced, and it may be lost.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ FILE = "history.json"
 
 
 class KnownHistory:
-    """What is sure so far."""
+    """The numbers that this node is sure of."""
 
     def __init__(self, directory: Path | None) -> None:
-        """`directory` has the file, now or later. None: nothing outlives the process."""
+        """`directory` is for the file. None: the numbers are lost with the process."""
         self._path = None if directory is None else directory / FILE
         self._sure = None if self._path is None else _read(self._path)
-        #: The last look, and what tells whether it is sure.
+        #: The last look, and what tells whether its numbers are sure.
         self._looked: tuple[History, Callable[[], bool | None]] | None = None
         self._is_kept = True
 
     def check(self, now: History) -> None:
-        """Raise ClusterHalted, or CommitsLost where the database has forgotten what was sure."""
+        """Raise ClusterHalted; or CommitsLost if the database is behind the sure numbers."""
         if now.loss:
             raise ClusterHalted(now.loss)
         if self._sure is not None and (loss := forgotten(self._sure, now)):
@@ -42,11 +42,10 @@ class KnownHistory:
             )
 
     def see(self, now: History, proof: Callable[[], bool | None]) -> None:
-        """Take in a look at the database. `proof` tells whether a commit has returned since.
+        """Note a look at the database. Raises as `check`.
 
-        None: the database may be another one since, so that look is given up.
-
-        Raises as `check`.
+        `proof` tells later whether the look is sure: whether a commit that was sent after the call
+        is proven. If it says None, another server may have answered since, and the look is dropped.
         """
         self.check(now)
         is_proven = None if self._looked is None else self._looked[1]()
@@ -56,7 +55,7 @@ class KnownHistory:
             self._looked = now, proof
 
     def keep(self) -> None:
-        """Write down what is sure, unless the disk refuses. In a thread."""
+        """Write the numbers to the file, unless the disk refuses. In a thread."""
         if self._is_kept or self._path is None or self._sure is None:
             return
         self._is_kept = True
@@ -66,12 +65,12 @@ class KnownHistory:
             written.write_text(json.dumps(self._sure._asdict()))
             os.replace(written, self._path)
         except OSError:
-            # It is a hint: a disk that is full or gone stops no node that needs none.
+            # Only a hint is lost: a node of a cluster needs no disk.
             self._path = None
 
 
 def _read(path: Path) -> History | None:
-    """Return what an earlier process has written; None where nothing can be read."""
+    """Return the numbers that an earlier process has written; None if there are none to read."""
     try:
         told = json.loads(path.read_text())
         commits = {int(node): (int(one[0]), int(one[1])) for node, one in told["commits"].items()}

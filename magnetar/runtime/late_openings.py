@@ -1,8 +1,8 @@
 """Partitions whose newest batches are in a bucket that does not answer: opened once it does.
 
-A node that is to lead a partition reads its newest batches first. Where the bucket alone has them,
-and does not answer, clients of that partition are told to ask again, as while it is opened. All
-others are served meanwhile. The batches of coordinators never move to the bucket.
+A node that is to lead a partition reads its newest batches first. If only the bucket has them, and
+does not answer, clients of that partition are told to try again, as during any opening. Clients of
+other partitions are served meanwhile. The batches of coordinators never move to the bucket.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.topics import Topics
 
-#: Between two questions to a bucket that does not answer. One takes up to ten seconds.
+#: The time between two questions to a bucket that does not answer. A question takes up to ten
+#: seconds.
 _INTERVAL_S = 5.0
 
 _log = get_logger("objects")
 
 
 class LateOpenings:
-    """The looks of one node at the partitions that it leads and has not opened."""
+    """Opens the partitions that one node leads and could not open yet."""
 
     def __init__(
         self, topics: Topics, store: BulkStore, fail: Callable[[BaseException], None]
@@ -35,7 +36,7 @@ class LateOpenings:
         self._topics = topics
         self._store = store
         self._background = Background(fail)
-        self._is_told = False
+        self._is_logged = False
         self._looks = count()
 
     def start(self) -> None:
@@ -48,7 +49,7 @@ class LateOpenings:
 
     async def _look_periodically(self) -> None:
         while True:
-            # The database may be away, which others tell of. The next look asks again.
+            # If the database is away, other parts log that. The next look asks again.
             with suppress(CatalogUnavailable, StoreUnavailable):
                 await self.look()
             await asyncio.sleep(_INTERVAL_S)
@@ -57,16 +58,16 @@ class LateOpenings:
         """Open what can be opened by now. Raises CatalogUnavailable, StoreUnavailable."""
         late, reason = self._late(), ""
         if late:
-            # Each in its turn: one object alone may be out of reach, and those after it wait.
+            # Each look asks for another partition: one object alone may be out of reach.
             first = next(self._looks) % len(late)
             late = late[first:] + late[:first]
-            # Asked beside the changes of topics, which wait for one another.
+            # Asked here, and not by `refresh`: changes of topics would wait for the answer.
             reason = await self._store.look_again(Wanted(late[0]))
             if not self._store.away:
                 for topic_id in dict.fromkeys(key.topic_id for key in late):
                     await self._topics.refresh(topic_id)
                 late = self._late()
-        self._tell(len(late), reason)
+        self._log_waiting(len(late), reason)
 
     def _late(self) -> list[LogKey]:
         own_id = self._topics.placement.own_id
@@ -77,16 +78,18 @@ class LateOpenings:
             if isinstance(one, Elsewhere) and one.node_id == own_id
         ]
 
-    def _tell(self, waiting: int, reason: str) -> None:
-        """Say once that partitions wait, and once that none does. Without a reason they are just
-        being opened."""
-        if waiting and reason and not self._is_told:
-            self._is_told = True
+    def _log_waiting(self, waiting: int, reason: str) -> None:
+        """Log once that partitions wait, and once that none does any more.
+
+        Without a `reason` the partitions are just being opened.
+        """
+        if waiting and reason and not self._is_logged:
+            self._is_logged = True
             _log.warning(
                 "partitions cannot be opened: the bucket has their newest batches",
                 partitions=waiting,
                 reason=reason,
             )
-        elif self._is_told and not waiting:
-            self._is_told = False
+        elif self._is_logged and not waiting:
+            self._is_logged = False
             _log.info("all partitions are open again")

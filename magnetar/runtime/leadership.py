@@ -1,7 +1,7 @@
 """How a node of a cluster changes leaders: it takes over, hands over, prefers, evens out.
 
-The catalog decides which node leads what (`magnetar.storage.leadership`). If several nodes try the
-same at the same moment, one of them succeeds: of several that take over a dead node, one does.
+The catalog decides which node leads what (`magnetar.storage.leadership`). If several nodes try to
+take over the same dead node, the catalog lets one of them succeed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = get_logger("nodes")
 
 
 class Fences(Protocol):
-    """The part of the catalog that is about nodes which are dead, or leave."""
+    """The catalog, as far as it says which nodes are dead, and which leave."""
 
     def begin_to_leave(self, node_id: int, incarnation: int) -> None:
         """From now on no other node gives this incarnation a partition to lead."""
@@ -44,14 +44,14 @@ class Fences(Protocol):
 
 
 class Changes(Protocol):
-    """What all nodes know of the catalog."""
+    """Changes of the catalog, as all nodes learn of them."""
 
     async def see_changes(self) -> int:
-        """Obey what the catalog says now."""
+        """Apply the catalog's changes here."""
         ...
 
     async def tell_changes(self) -> None:
-        """Return once every node obeys what the catalog says now, or a second is over."""
+        """Return when every node has applied them, or after a second."""
         ...
 
 
@@ -68,7 +68,7 @@ class Leadership:
 
     @property
     def led_count(self) -> int:
-        """How many partitions the catalog still says that this node leads, as far as it knows."""
+        """How many partitions this node leads, by what it has read of the catalog."""
         return len(self._led()) + self._hand_over.under_way
 
     async def take_over(self, node_id: int, incarnation: int) -> bool:
@@ -84,14 +84,14 @@ class Leadership:
         return True
 
     async def drain(self, live: Collection[int]) -> int:
-        """Hand over all that this node leads, before it stops; return how much that was.
+        """Hand over all partitions of this node before it stops; return how many.
 
-        `live` are the nodes that have a lease. Nothing moves where there is no other.
+        `live` are the nodes that have a lease. Without another node nothing moves.
         """
         others = [node_id for node_id in live if node_id != self._topics.placement.own_id]
         if not others:
             return 0
-        # First: others would give back at once what is assigned to this node.
+        # First, or other nodes would give back at once what is assigned to this node.
         await LEADERSHIP.run(partial(self._catalog.begin_to_leave, *self._hand_over.own))
         return await self._perform(inheritance(self._led(), others, self._assigned()))
 
@@ -107,17 +107,17 @@ class Leadership:
         """Hand over what another node is assigned to lead, and what this node leads beyond its
         share, of a topic or of all, to nodes that lead less than theirs.
 
-        A partition that is assigned to a node that lives counts for its leader's share. It does not
-        move for the sake of shares.
+        A partition with a living assigned replica counts for its leader's share, but does not move
+        for the sake of shares. Returns how many partitions moved.
         """
         own_id = self._topics.placement.own_id
         if own_id not in live:
-            return 0  # This node leaves, or its lease has ended: all its partitions go.
+            return 0  # This node leaves, or its lease has ended: all its partitions move anyway.
         preferred = await self.prefer(live)
         leaders = [self._leaders_of(topic, live) for topic in self._topics.all()]
         # In a thread: ten thousand partitions take too long for a step.
         moves = await LEADERSHIP.run(partial(evened, own_id, leaders, live))
-        # One may have gone meanwhile, and one that is not open yet is not to be given away.
+        # Only partitions that are still led here, and are open.
         led = {*self._led()}
         return preferred + await self._perform(move for move in moves if Led(*move[:2]) in led)
 

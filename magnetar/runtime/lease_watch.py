@@ -1,15 +1,15 @@
 """A node serves clients while it has a lease: without one, they are sent to look for other nodes.
 
-A node that is cut off from the database alone learns nothing any more. What clients send it waits
-for a commit that may never come, and what it says of leaders is old. Once its own copy of the lease
-has run out, others may lead. So it closes the connections of its clients, and closes new ones.
-Clients take that for the end of a broker: they ask another one who leads, and send again what was
-not answered. That is safe for whatever had been appended: either it is committed after all, and
-the next leader knows it (an idempotent producer's batch by its sequence, the end of a transaction
-by its outcome), or it is fenced, and there is nothing of it.
+A node that is cut off from the database learns nothing any more. What clients send waits for a
+commit that may never come, and what the node knows of leaders is old. Once its own copy of the
+lease has run out, other nodes may lead. So it closes the connections of its clients, and closes new
+ones. Clients take that for the end of a broker: they ask another one for the leaders, and send
+again what was not answered. That is safe for what was appended here. Either it is committed after
+all, and the next leader recognises it (an idempotent producer's batch by its sequence, the end of a
+transaction by its outcome), or it is fenced, and has no effect.
 
-The node asks for its commits as before. If no other node has taken over when the database answers
-again, it has its lease back, and serves. Otherwise its next commit is fenced, which ends it.
+The node goes on asking for its commits. If no other node has taken over when the database answers
+again, it has its lease back, and serves. Otherwise its next commit is fenced, and the node ends.
 Source: docs/decisions/0069-a-node-without-a-lease-serves-nobody.md.
 """
 
@@ -25,7 +25,7 @@ _log = get_logger("nodes")
 
 
 class Lease(Protocol):
-    """The logs of a node, as far as they say whether it leads them."""
+    """The lease of a node."""
 
     @property
     def is_leased(self) -> bool: ...
@@ -40,7 +40,7 @@ class Lease(Protocol):
 
 
 class Clients(Protocol):
-    """The server, as far as it serves or does not."""
+    """The server of clients."""
 
     def turn_away(self) -> None:
         """Close all connections, and close new ones, until `serve_again`."""

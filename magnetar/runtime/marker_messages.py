@@ -1,8 +1,8 @@
 """MarkerWork <-> WriteTxnMarkers, as it goes between nodes.
 
-A node that asks again does not know whether its first request took effect. It says so by a tagged
-field of our own on the marker, and the peer then appends to those partitions alone in which the
-transaction is still open. The first request marks every partition, empty ones too, as Kafka does.
+A node that asks again does not know whether its first request had an effect. A tagged field of our
+own says that it asks again, and the peer then appends only to partitions in which the transaction
+is still open. The first request marks every partition, empty ones too, as Kafka does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OwedMarkers(NamedTuple):
     """Without partitions: these are beside it, in `topics`."""
     coordinator_epoch: int
     part: Part
-    """MARKERS, or MISSING_MARKERS where they were asked for before."""
+    """MARKERS, or MISSING_MARKERS if they were asked for before."""
     topics: Sequence[WritableTxnMarkerTopic]
 
 
@@ -60,7 +60,7 @@ def marker_of(work: MarkerWork, coordinator_epoch: int, part: Part) -> WritableT
 def owed_by(marker: WritableTxnMarker) -> OwedMarkers:
     """Return what a marker of a peer's request asks for."""
     work = MarkerWork(
-        # The peer's: only the producer is known here.
+        # Only the peer knows it. Here the producer id identifies the transaction.
         transactional_id="",
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,

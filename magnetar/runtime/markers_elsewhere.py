@@ -60,7 +60,7 @@ class Leaders(Protocol):
 
 
 class Round:
-    """One time of asking other nodes for markers, and what they have left undone."""
+    """One attempt to have markers appended elsewhere: a question to each node, and the outcome."""
 
     __slots__ = (
         "asked",
@@ -69,9 +69,9 @@ class Round:
         "here",
         "is_given_up",
         "left",
-        "open",
-        "over",
+        "on_over",
         "part",
+        "unanswered",
     )
 
     def __init__(self, part: Part, coordinator_epoch: int) -> None:
@@ -79,22 +79,22 @@ class Round:
         self.coordinator_epoch = coordinator_epoch
         #: By node: the work for its partitions, and the marker that it is asked to append there.
         self.asked: list[tuple[int, MarkerWork, WritableTxnMarker]] = []
-        #: For partitions that this node leads by now, or is about to lead.
+        #: The work for partitions that this node leads by now, or is about to lead.
         self.here: list[MarkerWork] = []
-        #: For partitions that this node, or the node that was asked, does not know.
+        #: The work for partitions that this node, or the node that was asked, does not know.
         self.gone: list[MarkerWork] = []
-        #: For partitions that have no marker yet.
+        #: The work for partitions that still lack their marker after the round.
         self.left: list[MarkerWork] = []
         #: How many of `asked` have no answer yet.
-        self.open = 0
-        #: Called when all of them have one.
-        self.over: Callable[[], object]
-        #: Whether this node does no more about it: another node goes on, or the next start.
+        self.unanswered = 0
+        #: Called when all of them have one. Set by `MarkersElsewhere.ask`.
+        self.on_over: Callable[[], object]
+        #: Whether this node does no more about the round: another node, or the next start, goes on.
         self.is_given_up = False
 
     @property
     def is_for_others(self) -> bool:
-        """Whether the whole round is asked of other nodes: this node has nothing to append."""
+        """Whether all markers of the round are for other nodes: this node has none to append."""
         return bool(self.asked) and not (self.here or self.gone)
 
     @property
@@ -103,16 +103,16 @@ class Round:
         return not (self.left or self.gone)
 
 
-class _Asked:
-    """The `Answer` of one node in a round."""
+class _NodeAnswer:
+    """Takes the answer of one node in a round (`Answer`)."""
 
     __slots__ = ("_markers", "_node_id", "_round", "_work")
 
     def __init__(
-        self, markers: MarkersElsewhere, one: Round, node_id: int, work: MarkerWork
+        self, markers: MarkersElsewhere, current: Round, node_id: int, work: MarkerWork
     ) -> None:
         self._markers = markers
-        self._round = one
+        self._round = current
         self._node_id = node_id
         self._work = work
 
@@ -130,7 +130,7 @@ class _Asked:
 
 
 class MarkersElsewhere:
-    """The way of markers to other nodes."""
+    """Brings markers to other nodes."""
 
     def __init__(
         self, leaders: Leaders, peers: Peers, local: Participants, clock: Clock, bases: Bases | None
@@ -151,7 +151,7 @@ class MarkersElsewhere:
         return self._leaders.is_led_here(*partition)
 
     def is_coming(self, partition: TopicPartition) -> bool:
-        """Return whether this node is to lead a partition that it does not lead yet."""
+        """Return whether the catalog lets this node lead a partition, open or not."""
         return self._leaders.leader_of(*partition) == self._leaders.own_id
 
     def divided(self, works: Iterable[MarkerWork]) -> tuple[list[MarkerWork], list[MarkerWork]]:
@@ -172,11 +172,11 @@ class MarkersElsewhere:
         return own, owed
 
     def round_of(self, owed: Iterable[MarkerWork], part: Part, coordinator_epoch: int) -> Round:
-        """Return what is to be asked for `owed`; nothing is sent yet.
+        """Return the questions for `owed`; nothing is sent yet.
 
         `part`: MARKERS, or MISSING_MARKERS where some partitions may have theirs already.
         """
-        made = Round(part, coordinator_epoch)
+        current = Round(part, coordinator_epoch)
         for work in owed:
             by_node: dict[int | None, list[TopicPartition]] = {}
             for partition in work.partitions:
@@ -184,23 +184,23 @@ class MarkersElsewhere:
             for node_id, partitions in by_node.items():
                 theirs = work._replace(partitions=partitions)
                 if node_id is None:
-                    made.gone.append(theirs)
+                    current.gone.append(theirs)
                 elif node_id == self._leaders.own_id:
-                    made.here.append(theirs)
+                    current.here.append(theirs)
                 else:
                     marker = marker_of(theirs, coordinator_epoch, part)
-                    made.asked.append((node_id, theirs, marker))
-        return made
+                    current.asked.append((node_id, theirs, marker))
+        return current
 
-    def ask(self, one: Round, over: Callable[[], object]) -> None:
+    def ask(self, current: Round, on_over: Callable[[], object]) -> None:
         """Ask the nodes of a round. Call once the decision is ordered.
 
-        `over` is called in the step of the last answer; an unreachable node counts as an answer.
+        `on_over` is called in the step of the last answer. An unreachable node counts as answered.
         """
-        one.open = len(one.asked)
-        one.over = over
-        for node_id, work, marker in one.asked:
-            self._calls.send(node_id, marker, _Asked(self, one, node_id, work))
+        current.unanswered = len(current.asked)
+        current.on_over = on_over
+        for node_id, work, marker in current.asked:
+            self._calls.send(node_id, marker, _NodeAnswer(self, current, node_id, work))
 
     async def bring(self, owed: Sequence[MarkerWork], part: Part, coordinator_epoch: int) -> None:
         """Return when every partition of `owed`, which was not led here, has its marker durably.
@@ -211,36 +211,36 @@ class MarkersElsewhere:
         await self._carry_out(first)
         await self.bring_rest(first)
 
-    async def bring_rest(self, one: Round) -> None:
+    async def bring_rest(self, current: Round) -> None:
         """Return when every partition of a round has its marker durably. The round must be over."""
         again_s = RETRY_S_MIN
-        while owed := [*one.left, *await self._not_gone(one.gone)]:
+        while owed := [*current.left, *await self._not_gone(current.gone)]:
             await asyncio.sleep(again_s)
             again_s = min(2 * again_s, RETRY_S_MAX)
             await self._has_seen_changes()
-            one = self.round_of(owed, Part.MISSING_MARKERS, one.coordinator_epoch)
-            await self._carry_out(one)
+            current = self.round_of(owed, Part.MISSING_MARKERS, current.coordinator_epoch)
+            await self._carry_out(current)
 
     def cancel(self) -> None:
         """Ask no more. The next start finds what is left undone."""
         self._calls.cancel()
 
-    async def _carry_out(self, one: Round) -> None:
+    async def _carry_out(self, current: Round) -> None:
         """Ask the nodes of a round, append what this node leads, and return when that is over."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if one.asked:
-            self.ask(one, partial(_end, over))
+        if current.asked:
+            self.ask(current, partial(_end, over))
         else:
             over.set_result(None)
         try:
-            if one.here:
-                await self._append_here(one)
+            if current.here:
+                await self._append_here(current)
             await over
         finally:
             # If the task was cancelled, nothing waits for the answers that are still to come.
-            one.is_given_up = True
+            current.is_given_up = True
 
-    def on_codes(self, one: Round, node_id: int, work: MarkerWork, codes: Codes) -> None:
+    def on_codes(self, current: Round, node_id: int, work: MarkerWork, codes: Codes) -> None:
         """Take a node's answer: a code for each partition that it knows."""
         self._silent.discard(node_id)
         left = [
@@ -249,43 +249,47 @@ class MarkersElsewhere:
             if codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR) not in _DONE
         ]
         if left:
-            gone = [partition for partition in left if codes.get(partition) == _UNKNOWN]
+            gone = [
+                partition
+                for partition in left
+                if codes.get(partition) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ]
             if gone:
-                one.gone.append(work._replace(partitions=gone))
+                current.gone.append(work._replace(partitions=gone))
             if len(gone) < len(left):
                 rest = [partition for partition in left if partition not in gone]
-                one.left.append(work._replace(partitions=rest))
-        self._on_answer(one)
+                current.left.append(work._replace(partitions=rest))
+        self._on_answer(current)
 
-    def on_silence(self, one: Round, work: MarkerWork, failure: BaseException) -> None:
+    def on_silence(self, current: Round, work: MarkerWork, failure: BaseException) -> None:
         """Note that a node has not answered; it may have done what it was asked."""
         assert isinstance(failure, PeerUnreachable), failure
         if failure.node_id not in self._silent:
             self._silent.add(failure.node_id)
             _log.warning("markers wait for a node", node_id=failure.node_id, reason=failure.reason)
-        one.left.append(work)
-        self._on_answer(one)
+        current.left.append(work)
+        self._on_answer(current)
 
-    def _on_answer(self, one: Round) -> None:
-        one.open -= 1
-        if not one.open:
-            one.over()
+    def _on_answer(self, current: Round) -> None:
+        current.unanswered -= 1
+        if not current.unanswered:
+            current.on_over()
 
-    async def _append_here(self, one: Round) -> None:
+    async def _append_here(self, current: Round) -> None:
         """Append the markers of partitions that this node has come to lead since the decision."""
         now_ms = self._clock.now_ms()
         left: list[LeftMarker] = []
-        epoch = one.coordinator_epoch
-        for markers in self._local.append(one.here, one.part, epoch, now_ms, left):
+        epoch = current.coordinator_epoch
+        for markers in self._local.append(current.here, current.part, epoch, now_ms, left):
             await self._local.durable(markers)
         # These partitions are not opened yet, or are gone.
-        one.gone += owed_of(left)
+        current.gone += owed_of(left)
 
     async def _not_gone(self, unknown: Sequence[MarkerWork]) -> list[MarkerWork]:
-        """Return the works for those of their partitions that exist; some node does not know them.
+        """Return the works with only those partitions that exist. Some node did not know them.
 
-        Reads the catalog first. A partition that is not in it is gone. The peer will find one that
-        is in it.
+        Reads the catalog first. A partition that the catalog does not have is gone. Of any other,
+        the peer will learn soon.
         """
         if not unknown:
             return []
@@ -294,7 +298,7 @@ class MarkersElsewhere:
         return _where(unknown, lambda one: self._leaders.leader_of(*one) is not None)
 
     async def _has_seen_changes(self) -> bool:
-        """Read the catalog again; return whether it has answered. If not, all markers stay owed."""
+        """Read the catalog again; return whether it has answered. If not, no marker is skipped."""
         try:
             await self._leaders.see_changes()
         except CatalogUnavailable:
@@ -303,7 +307,7 @@ class MarkersElsewhere:
 
 
 def _end(over: asyncio.Future[None]) -> None:
-    """End a wait, unless its task was cancelled in this step and has not gone on yet."""
+    """End a wait, unless its task was cancelled in this step."""
     if not over.done():
         over.set_result(None)
 
@@ -312,9 +316,6 @@ def _encode(bases: Bases | None, markers: Sequence[WritableTxnMarker]) -> WriteT
     request = WriteTxnMarkersRequest(markers=[*markers])
     name_basis(request, bases)
     return request
-
-
-_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _where(

@@ -1,7 +1,7 @@
-"""The nodes that share a catalog: who they are, where clients reach them, who coordinates what.
+"""The nodes that share a catalog: their ids and addresses, and which of them leads or coordinates.
 
-A broker without workers is one node, alone: every question is answered with its own id, and no
-other is told of a change. `Peers` is the way to the other nodes.
+A broker may be the only node. Then every answer is its own id, and there is no other node to tell
+of a change. `Peers` is the way to the other nodes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: How long a node of a cluster waits, before it serves, for the others to know of its start. A
-#: client that finds it, and then asks one that does not know of it, takes it for gone.
+#: How long a node of a cluster waits, before it serves, until the others know of its start. A
+#: client that has found the node, and then asks one that does not know it, takes it for gone.
 ANNOUNCED_S = 0.25
 
 _log = get_logger("nodes")
 
 #: A node's id, the host and port at which clients of one listener reach it, and its rack.
 Address = tuple[int, str, int, str | None]
-#: Returns where clients of a listener of that name reach each node.
+#: The name of a listener -> where its clients reach each node.
 Reached = Callable[[str], list[Address]]
 
 
@@ -69,7 +69,7 @@ class Nodes:
         self._reached = reached
         self._placement = topics.placement
         self._peers = peers
-        #: The nodes that have not confirmed the last change.
+        #: The nodes that have not confirmed the last change, each named in the log once.
         self._unconfirmed: frozenset[int] = frozenset()
         self.own_id = topics.placement.own_id
         self.is_alone = topics.placement.is_alone
@@ -81,18 +81,20 @@ class Nodes:
 
     @property
     def known(self) -> Known:
-        """All nodes, of which replicas are chosen."""
+        """All nodes that may be replicas."""
         return self._placement.nodes
 
     def check_assignment(self, replicas: Sequence[int]) -> Replicas:
-        """Return an assignment of one partition that can be had. Raises as
-        `magnetar.storage.replicas.check_assignment`."""
+        """Return the replicas of an assignment of one partition, if these nodes can have it.
+
+        Raises as `magnetar.storage.replicas.check_assignment`.
+        """
         one_disk = "" if self._placement.moves else ONE_DISK
         return check_assignment(replicas, self.known, one_disk=one_disk)
 
     @property
     def controller_id(self) -> int:
-        """Where clients send what administers all nodes."""
+        """The node to which clients send requests that administer the cluster."""
         return self._placement.node_ids[0]
 
     def addresses(self, listener: Listener) -> list[Address]:
@@ -103,7 +105,7 @@ class Nodes:
         return self._reached(listener.name)
 
     def epoch_of(self, node_id: int, own_epoch: int) -> int:
-        """Return the number of a node's last start; `own_epoch` is this one's."""
+        """Return the epoch of a node's last start; `own_epoch` is this node's."""
         is_own = node_id == self.own_id
         return own_epoch if is_own else self._topics.placement.at(node_id).leader_epoch
 
@@ -132,7 +134,7 @@ class Nodes:
         return leader
 
     def node_of(self, transactional_id: str) -> int:
-        """Return the node that coordinates a transactional id: of a child, its parent's."""
+        """Return the node that coordinates a transactional id. A child has its parent's."""
         return self._coordinator(TRANSACTION_STATE, transactional_id)
 
     def node_of_group(self, group_id: str) -> int:
@@ -162,13 +164,13 @@ class Nodes:
                     yield self._shard_of(topic, each, count)
 
     async def see_changes(self) -> int:
-        """Obey what other nodes have changed; return the version of the catalog that is obeyed."""
+        """Apply what other nodes have changed; return the catalog's version that is applied now."""
         return 0 if self._watch is None else await self._watch.catch_up()
 
     async def announce_start(self) -> None:
-        """Tell the other nodes of this start, and so of new leader epochs. They may be starting.
+        """Tell the other nodes of this start, and so of new leader epochs.
 
-        First it sees what they could not tell this node, which did not listen before.
+        First it reads the changes that they could not tell this node while it did not listen.
         """
         if self._peers is None:
             return
@@ -180,15 +182,15 @@ class Nodes:
             await self._peers.tell_catalog_changed(version)
 
     async def tell_changes(self) -> None:
-        """Return once every node obeys what the catalog says now, or a second is over.
+        """Return when every node has applied the catalog's changes so far, or after a second.
 
-        A node that did not answer is named in the log, once until it confirms a change. It reads
+        The log names a node that did not answer, once until it confirms a change. That node reads
         the catalog by itself soon.
         """
         if self._peers is None:
             return
         missing = frozenset(await self._peers.tell_catalog_changed(self._catalog.change_count()))
-        # Once for each node that is away, however many changes it misses.
+        # Once for each such node, however many changes it misses.
         if new := missing - self._unconfirmed:
             _log.warning("nodes have not confirmed a change", node_ids=sorted(new))
         self._unconfirmed = missing

@@ -1,12 +1,13 @@
 """Older batches move to objects, in a cluster that has a bucket, beside all requests.
 
-Each second every log that this node leads is looked at, by the rule of `logstore.remote.offload`.
-The coordinators' logs stay in the database. A bucket that does not answer is told of once, and
-asked again later; the batches stay where they are meanwhile. Not here: the sweep (`sweeping`).
+Once a second all logs that this node leads are looked at, by the rule of `logstore.remote.offload`.
+The coordinators' logs stay in the database. If the bucket does not answer, the log says so once,
+the batches stay where they are, and the bucket is asked again later. Not here: the sweep
+(`sweeping`).
 
-Logs take turns, one object each, in rounds of a second, of which each begins where the one before
-has ended: a log that gets more than the bucket takes, or whose objects are refused, keeps no other
-one from moving, nor one that comes later.
+Logs take turns, one object each, in rounds of a second. A round begins where the one before has
+ended. So a log that gets more than the bucket takes, or whose objects are refused, does not keep
+other logs from moving.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _log = get_logger("objects")
 
 
 class Offloading:
-    """What one node moves."""
+    """Moves the batches of one node's logs."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Offloading:
         #: Whether the last attempt has failed.
         self.is_failing = False
         self._retry_s = self._pace.retry_s[0]
-        #: The last log of a round that failed, or whose time was up: the next one begins behind it.
+        #: The last log of a round that failed, or ran out of time: the next round begins behind it.
         self._last: PartitionLog | None = None
 
     def start(self) -> None:
@@ -54,7 +55,7 @@ class Offloading:
         self._background.start(self._move_periodically())
 
     async def stop(self) -> None:
-        """Move no more. What is under way is left: a sweep finds it."""
+        """Move no more. A sweep finds the object that is under way."""
         await self._background.stop()
 
     async def _move_periodically(self) -> None:
@@ -75,8 +76,7 @@ class Offloading:
                 self._tell_success()
 
     async def move(self) -> bool:
-        """Move what is due. Return whether the time of a round was up before: others may be due by
-        then, or led here.
+        """Move what is due, for one round at most; return whether more is due.
 
         Raises ObjectsUnavailable, StoreUnavailable, StorageFailure.
         """
@@ -94,7 +94,7 @@ class Offloading:
                 turns.append(log)
         if not turns:
             self._last = None
-        # Even if nothing moved: compaction and deletions remove rows too.
+        # Also if nothing has moved: compaction and deletions remove rows too.
         await self._offload.reclaim()
         return bool(turns)
 

@@ -1,8 +1,8 @@
-"""What peers ask of this node: holds and markers, and whom it coordinates.
+"""The requests of peers to this node: holds, markers, and questions for producer ids.
 
-Each method does all that changes state before it returns the answer, or what waits for the disk. So
-requests take effect in the order in which they arrive. They come from
-nodes that have proven themselves (`magnetar.peers`) and need no permission.
+Each method does all that changes state before it returns the answer, or a wait for the disk. So
+requests take effect in the order in which they arrive. They come from nodes that have proven
+themselves (`magnetar.peers`) and need no permission.
 
 WriteTxnMarkers of a peer carries the epoch of its coordinator's shard, which is not compared with
 the leader epochs of this node: the two count different starts. The same request of a client goes
@@ -52,8 +52,8 @@ from wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-#: A verification names all partitions of a transaction that has at most so many. A larger one that
-#: grows by one partition after the other would be named again and again.
+#: The answer to a verification names all partitions of a transaction that has at most so many. The
+#: answers would be long for a larger transaction, which grows by one partition after the other.
 _TOLD_MAX = 256
 
 #: How long an answer waits for the disk. By then the peer has given up the call.
@@ -66,7 +66,7 @@ _Awaited = tuple[PartitionLog, int]
 
 
 class PeerRequests:
-    """One node, as its peers use it."""
+    """Serves the requests of peers."""
 
     def __init__(
         self,
@@ -76,19 +76,19 @@ class PeerRequests:
         see_changes: Callable[[], Awaitable[int]],
         bases: Bases | None,
     ) -> None:
-        """`see_changes` applies what the catalog has. `bases`: what peers are told rests on this
-        node's commits, and what they tell on theirs."""
+        """`see_changes` applies the catalog's changes. `bases`: what this node tells peers rests on
+        its commits, and what they tell this node rests on theirs."""
         self._bases = bases
         self._transactions = transactions
         self._participants = participants
         self._clock = clock
         self._see_changes = see_changes
-        #: Whether the catalog did not answer when it was read last: told once.
+        #: Whether the catalog did not answer when it was read last, which the log says once.
         self._is_catalog_away = False
 
     def catalog_changed(self, request: CatalogChangedRequest) -> Awaitable[Message]:
-        """Answer once this node obeys the catalog as it is now; REQUEST_TIMED_OUT where the catalog
-        does not answer."""
+        """Answer once this node has applied the catalog as it is now; REQUEST_TIMED_OUT where the
+        catalog does not answer."""
         return self._catalog_seen()
 
     async def _catalog_seen(self) -> Message:
@@ -145,8 +145,7 @@ class PeerRequests:
         partitions: Sequence[TopicPartition],
         awaited: list[_Awaited],
     ) -> dict[TopicPartition, ErrorCode]:
-        # Data follows the answer, and the answer all that is in the log: also the end of the
-        # transaction before.
+        # The end of the transaction before has to be ordered too: data follows the answer.
         awaited.append(
             self._transactions.add_for_data(transactional_id, identity, frozenset(partitions))
         )
@@ -169,7 +168,7 @@ class PeerRequests:
                 codes[partition] = refusal.code
         awaited.append((shard.log, shard.log.log_end_offset))
         is_held = txn is not None and ErrorCode.NONE in codes.values()
-        # All that it holds: so the peer need not ask for the next one.
+        # All partitions that the transaction holds, so that the peer need not ask for the next one.
         if txn is not None and is_held and len(txn.partitions) <= _TOLD_MAX:
             codes.update(dict.fromkeys(txn.partitions, ErrorCode.NONE))
         return codes
@@ -234,7 +233,7 @@ class PeerRequests:
                         value=record.value,
                     )
                 )
-        # In this step: what is appended meanwhile is no part of what was found.
+        # In the step of the look-up: later records are no part of what was found.
         shards = self._transactions.store.shards
         ends = [(shard.log, shard.log.log_end_offset) for shard in shards]
         loaded = [shard.log.partition for shard in shards]
@@ -242,7 +241,7 @@ class PeerRequests:
 
 
 def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message | DelayedResponse:
-    """Return `response` for when each log is durable up to its end."""
+    """Return `response`, delayed until each log is durable up to its end offset."""
 
     def make(_: bool) -> Message:
         for log, end_offset in awaited:
@@ -257,7 +256,7 @@ def _marked(
     response: WriteTxnMarkersResponse,
     awaited: Sequence[tuple[WritableTxnMarkerPartitionResult, _Awaited]],
 ) -> Message | DelayedResponse:
-    """Return `response` for when the markers are durable."""
+    """Return `response`, delayed until the markers are durable."""
 
     def make(_: bool) -> Message:
         for result, (log, end_offset) in awaited:

@@ -1,7 +1,7 @@
 """The port to other nodes, and the way in which many questions share one call.
 
-What stands behind it is `magnetar.peers`. Calls may be lost, repeated and late; what is asked of a
-peer must bear that.
+`magnetar.peers` implements the port. A call may be lost, repeated or late, so a request to a peer
+must be safe to repeat.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ItemT = TypeVar("ItemT")
 AnswerT = TypeVar("AnswerT")
 AnswerT_contra = TypeVar("AnswerT_contra", contravariant=True)
 
-#: How many questions ride one call: a frame between nodes stays small, and a peer's turn short.
+#: How many questions share one call. A frame between nodes stays small, and a peer's turn short.
 ITEMS_PER_CALL_MAX = 256
 
 
@@ -33,7 +33,7 @@ class Answer(Protocol[AnswerT_contra]):
     """What waits for an answer: a future, or an object that goes on in the step of the answer."""
 
     def done(self) -> bool:
-        """Return whether the answer is not waited for any more."""
+        """Return whether nothing waits for the answer any more."""
         ...
 
     def set_result(self, result: AnswerT_contra, /) -> None:
@@ -62,15 +62,15 @@ class Peers(Protocol):
         ...
 
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
-        """Return once all peers obey the catalog's changes up to `version`, or a second is over.
+        """Return when all peers have the catalog's changes up to `version`, or after a second.
 
-        The result are the nodes that did not answer.
+        The result is the nodes that did not answer.
         """
         ...
 
 
 class SharedCalls(Generic[ItemT, AnswerT]):
-    """One kind of question to peers: to each peer one call at a time, the rest rides the next."""
+    """One kind of question to peers. Each peer has one call at a time, with many questions."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class SharedCalls(Generic[ItemT, AnswerT]):
         self._version = version
         self._encode = encode
         self._decode = decode
-        #: By node: what rides the next call.
+        #: By node: the questions of the next call.
         self._waiting: dict[int, list[tuple[ItemT, Answer[AnswerT]]]] = {}
         #: By node: the call under way.
         self._calls: dict[int, _Call[ItemT, AnswerT]] = {}
@@ -105,7 +105,7 @@ class SharedCalls(Generic[ItemT, AnswerT]):
             return
         self._waiting[node_id] = [(item, answer)]
         if node_id not in self._calls:
-            # At the end of the step, which may ask more.
+            # At the end of the step, which may have more questions.
             asyncio.get_running_loop().call_soon(self._call, node_id)
 
     def cancel(self) -> None:
@@ -143,7 +143,7 @@ class SharedCalls(Generic[ItemT, AnswerT]):
 
 
 class _Call(Generic[ItemT, AnswerT]):
-    """One call of `SharedCalls`: the `Answer` that gives each item its own."""
+    """One call of `SharedCalls`. It takes the response, and gives each question its answer."""
 
     __slots__ = ("_asked", "_calls", "_is_over", "_node_id")
 
@@ -182,13 +182,13 @@ class _Call(Generic[ItemT, AnswerT]):
 
 
 def fail(answer: Answer[Any], failure: BaseException) -> None:
-    """Let `answer` take a failure, unless it is not waited for any more."""
+    """Let `answer` take a failure, if something still waits for it."""
     if not answer.done():
         answer.set_exception(failure)
 
 
 def _copied(failure: BaseException) -> BaseException:
-    """Return the failure of a call for one of those who wait for it."""
+    """Return a copy of a call's failure: each question raises its own exception."""
     if isinstance(failure, PeerUnreachable):
         return PeerUnreachable(failure.node_id, failure.reason)
     return failure

@@ -1,11 +1,10 @@
-"""Whose transaction a partition of this node holds open, where another node coordinates it.
+"""Finds the transaction of a producer id that another node coordinates. Healing asks for it.
 
-Healing looks transactions up by the producer id of their data. The nodes that lead partitions of
-`__transaction_state` are asked; each answers what is durable there, and which shards it has loaded.
-Only when every shard was among these is a producer id unknown to every coordinator: a node that
-does not answer may know it, and so may one whose answer this version cannot read, or a shard that
-moves at this moment. The data was there before the first question, so it does not matter when each
-shard was asked, nor where it was then.
+The nodes that lead partitions of `__transaction_state` are asked. Each answers what is durable
+there, and which shards it has loaded. A producer id is unknown to every coordinator only if every
+shard was among these. Otherwise a node that does not answer may know it, or a node whose answer
+this version cannot read, or a shard that is moving at this moment. The data was there before the
+first question, so it does not matter when each shard was asked, nor where it was then.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _log = get_logger("transactions")
 
 
 class Coordinated(NamedTuple):
-    """What another node coordinates, as it was when that node answered."""
+    """A transactional id that another node coordinates, as it was when that node answered."""
 
     txn: TransactionMetadata
     coordinator_epoch: int
@@ -39,12 +38,12 @@ class Answers(NamedTuple):
 
     found: dict[int, Coordinated]
     is_complete: bool
-    """Whether every shard was asked, so that what is not found is unknown to all."""
+    """Whether every shard was asked, so that no coordinator knows an id that was not found."""
     asked: Collection[int] | None = None
     """The producer ids that were asked about; None: this node is the only one."""
 
-    def is_everybody_asked(self, producer_id: int) -> bool:
-        """Return whether every shard was asked about a producer id."""
+    def are_all_asked(self, producer_id: int) -> bool:
+        """Return whether all shards were asked about a producer id."""
         return self.is_complete and (self.asked is None or producer_id in self.asked)
 
 
@@ -90,7 +89,7 @@ class ProducersElsewhere:
                     break
                 loaded.append({*response.shards})
             if len(loaded) == len(starts):
-                # At each question: a shard may have come between two of them.
+                # Only shards that were loaded at each question: one may have come in between.
                 missing -= loaded[0].intersection(*loaded)
         return Answers(found, not missing, frozenset(producer_ids))
 

@@ -1,8 +1,8 @@
 """Replicas that administrators assign in a cluster, and the moves of leaders that follow.
 
 The catalog has the assignment. The node that leads a partition hands it over by itself, once it has
-read that another one is assigned to (`runtime.leadership`). So an assignment holds as soon as it is
-stored, whatever dies in between; who asked for it waits a while for the move.
+read that another node is assigned to lead it (`runtime.leadership`). So an assignment holds as soon
+as it is stored, whichever process dies. The request waits a while for the move.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from magnetar.storage.replicas import Replicas
 from magnetar.storage.topic import Topic
 from magnetar.storage.topics import CATALOG, Topics
 
-#: How long a request waits for moves, at the longest: leaders look twice a second.
+#: How long a request waits for moves at most. Leaders look twice a second.
 WAIT_S = 5.0
 
 
@@ -30,7 +30,7 @@ def preferred(topic: Topic, partition: int, nodes: Nodes) -> int | None:
 
 
 def is_in_place(topics: Topics, nodes: Nodes, led: Led) -> bool:
-    """Return whether a partition is led by the node that is assigned to, or is gone."""
+    """Return whether a partition is led by the node that is assigned to lead it, or is gone."""
     topic = topics.by_id(led.topic_id)
     if topic is None or led.partition >= len(topic.partitions):
         return True
@@ -49,8 +49,8 @@ async def assign(
 
 
 async def until_in_place(topics: Topics, nodes: Nodes, led: Iterable[Led], timeout_ms: int) -> bool:
-    """Return when these partitions are led by the nodes that are assigned to, or after a while:
-    then False."""
+    """Return True when these partitions are led by the nodes that are assigned to lead them, False
+    after the timeout or `WAIT_S`."""
     wanted = [*led]
     return await topics.led.until(
         lambda: all(is_in_place(topics, nodes, one) for one in wanted),

@@ -1,9 +1,10 @@
-"""Deleted topics of a cluster whose leaders died before they deleted the batches.
+"""What is left of deleted topics of a cluster, if a leader died before it deleted its batches.
 
-Each leader deletes what it leads, once it has read that the topic is gone. A leader that is dead by
-then deletes nothing, and nothing else names these logs. So the controller looks through the ids of
-deleted topics, and deletes what is left of their logs. An id of which nothing was left at two looks
-is forgotten: a commit that was under way when the topic went has landed by the second one.
+Each leader deletes the logs that it leads, once it has read that the topic is gone. A leader that
+is dead by then deletes nothing, and nothing else names these logs. So the controller looks through
+the ids of deleted topics, and deletes what is left of their logs. An id is forgotten if two looks
+in a row have found nothing: by the second one, a commit that was under way at the deletion has had
+its effect.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.hand_over import LEADERSHIP
 from magnetar.storage.logs import Logs
 
-#: Between two looks: longer than any commit takes that was sent before the first one.
+#: The time between two looks: longer than any commit takes that was sent before the first one.
 INTERVAL_S = 300.0
 
 _log = get_logger("logs")
 
 
 class Remains:
-    """The looks of one node, which does something as long as it is the controller."""
+    """Deletes what is left of deleted topics, while this node is the controller."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class Node:
 
     id: int
     cluster_id: str
-    #: The number of this start, from 0: the leader epoch of every partition.
+    #: The number of this start, from 0. Without other nodes it is every partition's leader epoch.
     epoch: int
     #: The one log directory.
     data_dir: Path
@@ -52,14 +52,14 @@ class Services:
     """The parts of a running broker that handlers use."""
 
     node: Node
-    #: All nodes: this one alone, but for `serve --workers`.
+    #: All nodes; this one alone without `serve --workers` and `serve --storage`.
     nodes: Nodes
     config: BrokerConfig
     clock: Clock
     #: Topics and their partitions; the logs beneath them, for what concerns many at once.
     topics: Topics
     logs: Logs
-    #: What was changed by administrators: counted in the catalog, and by kind.
+    #: What administrators change: the catalog, and settings and quotas in memory.
     catalog: Catalog
     config_resources: ConfigResources
     client_quotas: ClientQuotas

@@ -1,11 +1,11 @@
-"""One shard of a coordinator at work: its state, and the log of which the state is a fold.
+"""One shard of a coordinator: its state, and the log of which the state is a fold.
 
 A shard is a partition of `__transaction_state` or of `__consumer_offsets`. This class serves both
-coordinators and owns no rule: the rules are pure functions of `coordinator`. Every request goes
+coordinators and owns no rule: the rules are pure functions of `coordinator`. Every request is
 
     decision = decide(shard.state, ...)  # pure; a refusal raises, and nothing has happened
     end_offset = shard.append(decision.records, now_ms)  # appends and applies
-    ...  # what falls due: timers, work
+    ...  # timers are set, and work that is due begins
     await shard.durable(end_offset)  # the first await
     return decision.answer
 
@@ -42,13 +42,13 @@ from wire.records import (
 )
 from wire.records.spans import scan_records
 
-#: Where a shard is replayed that comes while others are served.
+#: The thread that replays a shard which moves to this node while others are served.
 LOADING = Pool("shards", 1)
 
 #: What a batch and each record in it have besides keys and values, at most.
 _BATCH_BYTES = 64
 _RECORD_BYTES = 32
-#: A batch with one of these may hold more, or less, than the last values of its keys.
+#: A batch with one of these attributes may hold more, or less, than the last values of its keys.
 _LOOKED_AT_WHOLE = ATTRIBUTE_COMPRESSION | ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
 
 RecordT = TypeVar("RecordT")
@@ -107,13 +107,16 @@ class RunningShard(Generic[StateT, RecordT]):
         return self.log.durable(end_offset)
 
     def ordered(self, end_offset: int) -> Coroutine[Any, Any, None]:
-        """Return a wait until what any node writes survives nothing that takes this back."""
+        """Return a wait until everything before `end_offset` (exclusive) is ordered.
+
+        See `logstore.sync.committed_ledger`.
+        """
         return self.log.ordered(end_offset)
 
     def replay(self) -> None:
         """Fold what the log holds, in offset order. Blocks. WireError: the log holds garbage.
 
-        Batches are left out that later ones have replaced, as compaction leaves them out.
+        Leaves out batches that later ones have replaced, as compaction does.
         """
         state, decode, log = self.state, self._format.decode, self.log
         start_offset, reader = log.log_start_offset, log.reader
@@ -124,7 +127,7 @@ class RunningShard(Generic[StateT, RecordT]):
                 if isinstance(item, Marker):
                     state.apply_marker(*producer, commit=item.control_type is ControlType.COMMIT)
                     continue
-                # A batch may begin below the start.
+                # A batch may begin below the log's start.
                 if item.offset < start_offset:
                     continue
                 record = decode(item.key, item.value)
@@ -148,7 +151,7 @@ class RunningShard(Generic[StateT, RecordT]):
 
         `encoded`: the bytes of `records`, where the caller has them already.
         """
-        # All of them before the append: a record that is too large leaves the log untouched.
+        # All are encoded before the append: a record that is too large changes nothing.
         encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
         if encoded is None:
             encoded = [encode(record, now_ms, bytes_max) for record in records]
@@ -162,7 +165,7 @@ class RunningShard(Generic[StateT, RecordT]):
         )
         end_offset = appended.end_offset
         assert end_offset == appended.base_offset + len(records), "one offset for each record"
-        # After the append: what is refused has changed nothing.
+        # After the append: a refused append has changed nothing.
         for offset, record in enumerate(records, appended.base_offset):
             self.state.apply(record, offset)
         return end_offset
@@ -170,8 +173,8 @@ class RunningShard(Generic[StateT, RecordT]):
     def append_in_parts(self, records: Sequence[RecordT], now_ms: int) -> int:
         """As `append`, in as many batches as needed: for many records that need not be one batch.
 
-        A crash in between leaves the first of them: each record must be well without the next.
-        Raises MESSAGE_TOO_LARGE for a single record, after those before it.
+        A crash may leave only the first of them, so each must be valid without the next ones.
+        Raises MESSAGE_TOO_LARGE for a single record, after the earlier ones were appended.
         """
         encode, bytes_max = self._format.encode, self.log.config.max_message_bytes
         encoded = [encode(record, now_ms, bytes_max) for record in records]
@@ -232,12 +235,12 @@ def not_replaced(
 ) -> Collection[Batch]:
     """Return the batches that a replay needs: those that have the last record of some key.
 
-    Kept in any case: batches of transactions, markers, compressed batches, and all from
-    `stable_offset` on, where an open transaction may begin: a deletion there takes something out of
-    it, whatever is committed later. A busy group leaves ten thousand commits until compaction, and
-    to decode a record costs four times as much as to look at its key.
+    Always kept: batches of transactions, markers, compressed batches, and all from `stable_offset`
+    on. An open transaction may begin there, and a deletion takes pending offsets out of it,
+    whatever is committed later. A busy group leaves ten thousand commits until compaction, and
+    decoding a record costs four times as much as looking at its key.
 
-    Raises WireError where lengths are a lie.
+    Raises WireError for lengths that do not fit.
     """
     kept: dict[int, Batch] = {}
     #: By key: the base offset of the batch that has its last record so far.

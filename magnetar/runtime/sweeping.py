@@ -1,7 +1,7 @@
-"""The sweep of a cluster's bucket, by its controller, beside all that moves to the bucket.
+"""The sweeps of a cluster's bucket, by the controller.
 
-A sweep of many objects takes minutes: batches move meanwhile. `logstore.remote.offload` says what
-it deletes.
+A sweep of many objects takes minutes, while batches go on moving (`offloading`).
+`logstore.remote.offload` says which objects it deletes.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Sweeping:
         """Sweep no more. What is under way is left to the next sweep."""
         await self._background.stop()
 
-    async def sweep_in_time(self) -> None:
-        """Sweep if it is time. Raises StorageFailure."""
+    async def sweep_if_due(self) -> None:
+        """Sweep if a sweep is due. Raises StorageFailure."""
         now_ms = self._clock.steady_ms()
         if not self._is_controller() or now_ms - self._swept_ms < self._pace.sweep_interval_ms:
             return
@@ -64,6 +64,6 @@ class Sweeping:
         while True:
             await asyncio.sleep(self._pace.interval_s)
             try:
-                await self.sweep_in_time()
+                await self.sweep_if_due()
             except StorageFailure:
                 return  # The node ends because of it.

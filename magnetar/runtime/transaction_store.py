@@ -1,9 +1,9 @@
 """All transactional ids, in the shards that coordinate them, and the one way in which they change.
 
-`submit`: decide, append, apply, without an await in between, so no request sees a state that is not
-in the log. What a decision leaves to be done begins in the same step: its markers (`commit`), its
-deadlines (`transaction_expiry`), and later COMPLETE_*. Owns no rule: they are in
-`coordinator.transactions`. Answers no client: that is `transactions`.
+`submit` decides, appends and applies, without an await in between. So no request sees a state that
+is not in the log. The work of a decision begins in the same step: its markers (`commit`), its
+deadlines (`transaction_expiry`), and later COMPLETE_*. The rules are in `coordinator.transactions`.
+The answers to clients are in `transactions`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from wire.errors import KafkaError
 Txn = TransactionMetadata
 AnswerT = TypeVar("AnswerT")
 
-#: Forgotten producer ids that wait for the next sweep of the partitions: those of some minutes. The
-#: partitions keep any beyond it for `producer.id.expiration.ms`.
+#: How many forgotten producer ids wait for the next sweep of the partitions: those of some minutes.
+#: Partitions keep any further ones for `producer.id.expiration.ms`.
 _FORGOTTEN_MAX = 100_000
 
 TransactionShard = RunningShard[Shard, Txn]
 
-#: What begins is bounded (`encode_endable`), so that it can end. An end is never refused.
+#: `encode_endable` bounds what begins, so that its end fits too: an end is never refused.
 FORMAT: RecordFormat[Txn] = RecordFormat(encode_endable, decode_record, is_bounded=False)
 
 
@@ -77,9 +77,9 @@ class TransactionStore:
         self.shards: list[TransactionShard] = []
         #: By partition; None where another node has the shard.
         self._by_partition: list[TransactionShard | None] = []
-        #: Ids whose log is another shard's than their names say now, by the partition. They were
+        #: Ids that are in another shard than their names say now, with its partition. They were
         #: first seen under another `joint.transactions.separator`, and stay where they are until
-        #: they expire: so a change of that setting tears no family apart and forgets no outcome.
+        #: they expire. So a change of that setting tears no family apart and forgets no outcome.
         self._kept_in: dict[str, int] = {}
         self._forgotten: deque[int] = deque(maxlen=_FORGOTTEN_MAX)
         self.index = TransactionIndex()
@@ -146,13 +146,13 @@ class TransactionStore:
 
     async def load(self, log: PartitionLog) -> Callable[[], None]:
         """As `magnetar.storage.led_partitions.Coordinator`."""
-        # By itself: no request may find an id by its producer id that has no shard yet.
+        # Without the index: no request may find an id by its producer id before the id has a shard.
         shard = RunningShard(log, Shard(log.partition), FORMAT)
         await LOADING.run(shard.replay)
         return partial(self._begin, shard)
 
     def _begin(self, shard: TransactionShard) -> None:
-        # Else this one is replayed with the others, when one is first needed.
+        # Otherwise `open` replays this shard with the others, when one is first needed.
         if self._by_partition:
             shard.state.join(self.index)
             self._put(shard.state.partition, shard)
@@ -164,7 +164,7 @@ class TransactionStore:
         if shard is None:
             return
         for txn in tuple(shard.state):
-            # What is visible need not be driven again.
+            # So that the next coordinator need not drive again what is visible already.
             self.complete(txn.transactional_id)
         self._put(partition, None)
         shard.state.leave()
@@ -188,11 +188,11 @@ class TransactionStore:
         return self.shard_of(transactional_id).state.get(transactional_id)
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
-        """Return the shard that coordinates the id: of a child, its parent's.
+        """Return the shard that coordinates the id. A child has its parent's.
 
         Raises INVALID_REQUEST for an empty id, INVALID_PRODUCER_ID_MAPPING where there are no
         transactional ids at all, NOT_COORDINATOR where another node has the shard,
-        COORDINATOR_LOAD_IN_PROGRESS where it comes here.
+        COORDINATOR_LOAD_IN_PROGRESS where the shard is moving to this node.
         """
         shards = self._by_partition
         if not (shards and transactional_id):
@@ -200,7 +200,7 @@ class TransactionStore:
         if self._kept_in and transactional_id in self._kept_in:
             shard = shards[self._kept_in[transactional_id]]
         else:
-            # As `_home_of`, which would be one more call of each request.
+            # The same as `_home_of`, without its call: every request comes here.
             home = joint.coordinator_partition(transactional_id, self._separator, len(shards))
             shard = shards[home]
         if shard is None:
@@ -215,7 +215,7 @@ class TransactionStore:
         return self._elsewhere is not None and self._elsewhere.is_coming(partition)
 
     def _home_of(self, transactional_id: str) -> TransactionShard | None:
-        """Return the shard that the name of the id says, None where another node has it."""
+        """Return the shard that the id's name says; None where another node has that shard."""
         shards = self._by_partition
         return shards[joint.coordinator_partition(transactional_id, self._separator, len(shards))]
 
@@ -226,7 +226,7 @@ class TransactionStore:
         return self.shard_of(txn.transactional_id).state.get(txn.parent_id)
 
     def newest_of(self, txn: Txn | None) -> Txn | None:
-        """Return the open or voted child that changed last, of the parent of a child."""
+        """Return the open or voted child that changed last among those of a child's parent."""
         if txn is None or txn.parent_id is None:
             return None
         return self.shard_of(txn.transactional_id).state.newest_child(txn.parent_id)
@@ -245,8 +245,8 @@ class TransactionStore:
     ) -> tuple[Decision[Txn, AnswerT], int]:
         """Decide, append, apply; return the decision and the end offset to await.
 
-        A refusal raises out of `decide` or out of the append, and nothing has happened. Of a
-        transaction that ends in one record (`Plan.ONE_RECORD`) the decision still says PREPARE_*.
+        A refusal raises out of `decide` or out of the append, and nothing has happened. If the
+        transaction ends in one record (`Plan.ONE_RECORD`), the decision still says PREPARE_*.
         `is_adoption`: as `joint.joined`.
         """
         decision = self._decide(shard, transactional_id, decide, now_ms, is_adoption=is_adoption)
@@ -272,7 +272,7 @@ class TransactionStore:
             if plan.work:
                 self.commits.begin(plan.work, plan.plan, shard.log, end_offset, now_ms)
         except BaseException as failure:
-            # Whatever it is: a decision must not become durable without what it calls for.
+            # Any exception: a decision must not become durable without the work that it calls for.
             self._stop(failure)
             raise
         return decision, end_offset
@@ -292,7 +292,7 @@ class TransactionStore:
             self.complete(transactional_id)
         txn = state.get(transactional_id)
         if txn is not None and txn.parent_id in owed:
-            self.complete(txn.parent_id)  # That ends the child too.
+            self.complete(txn.parent_id)  # The parent's COMPLETE_* ends the child too.
             txn = state.get(transactional_id)
         fresh_producer_id = NO_PRODUCER_ID
         if takes_producer_id(txn):
@@ -359,7 +359,7 @@ def _known_to_none(transactional_id: str) -> KafkaError:
 
 
 def _strayed(transactional_id: str) -> ConfigError:
-    """Return why a node does not start: FindCoordinator would send an id to another one."""
+    """Return why a node does not start: FindCoordinator would send clients to another node."""
     return ConfigError(
         f"joint.transactions.separator was changed, and another node would coordinate the"
         f" transactional id {transactional_id} now. Set it back, or start without --workers until"

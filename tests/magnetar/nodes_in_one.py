@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
-from magnetar.cli.workers import Member, _open_storage, members
+from magnetar.cli.workers import WorkerNode, _open_storage, worker_nodes
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
 from magnetar.config.load import Given, load
@@ -40,7 +40,7 @@ class NodesInOne:
         self._config: BrokerConfig = load(given).config
         self._data_dir = data_dir
         self._held = ExitStack()
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, WorkerNode] = {}
         self.nodes: dict[int, Broker] = {}
         self.failures: list[BaseException] = []
         self._clients: dict[int, RawClient] = {}
@@ -48,7 +48,7 @@ class NodesInOne:
     async def start(self, number: int) -> None:
         """Start so many nodes, and make topic `a` with two partitions for each."""
         self._data_dir.mkdir(exist_ok=True)
-        self._members = members(self._config, range(number))
+        self._members = worker_nodes(self._config, range(number))
         self._held.enter_context(placed(self._data_dir, self._config, [*self._members]))
         for node_id in self._members:
             await self.start_node(node_id)

@@ -170,7 +170,7 @@ CLUSTER_FAULTS = (
     ),
     Fault(
         "moving-shards-not-asked",
-        "magnetar.runtime.producers_elsewhere:Answers.is_everybody_asked",
+        "magnetar.runtime.producers_elsewhere:Answers.are_all_asked",
         "Healing takes for unknown what a shard that moves may know.",
         faulty.always(True),
     ),

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from magnetar.cli.main import main
 from magnetar.cli.serve import _exit_code, _started, _worker_count
-from magnetar.cli.workers import members
+from magnetar.cli.workers import worker_nodes
 from magnetar.config.load import ConfigError, Given, load
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.testing import BrokerProcess, NotReady
@@ -105,7 +105,7 @@ def test_each_node_has_the_next_port_and_its_part_of_the_memory() -> None:
         "queued.max.request.bytes": "3000",
     }
     config = load([Given(name, value, "test") for name, value in values.items()]).config
-    found = members(config, range(config.node_id, config.node_id + 3))
+    found = worker_nodes(config, range(config.node_id, config.node_id + 3))
     for node in found.values():
         for each in node.sockets:
             each.close()

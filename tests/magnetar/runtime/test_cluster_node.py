@@ -16,9 +16,9 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime import cluster_node
 from magnetar.runtime.background import Tasks
+from magnetar.runtime.cluster_members import ClusterMembers, Joining
 from magnetar.runtime.cluster_node import ClusterNode
 from magnetar.runtime.leadership import Leadership as RealLeadership
-from magnetar.runtime.members import Joining, Members
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence
@@ -73,7 +73,7 @@ def no_catalog() -> Any:
 
 
 def node_beside_another(leadership: Leadership, failures: list[BaseException]) -> ClusterNode:
-    members, watch = Members(), Watch()
+    members, watch = ClusterMembers(), Watch()
     joining = Joining(members, ("127.0.0.1", 1), "place", no_catalog)
     node = ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
     parts: dict[str, Any] = {
@@ -189,7 +189,7 @@ async def test_a_node_knows_of_one_that_began_during_its_start_before_it_serves(
         {"node.id": "1"},
         open_storage=open_storage,
         make_participants=begin_another,
-        joining=Joining(Members(), ("127.0.0.1", 1), "place", away),
+        joining=Joining(ClusterMembers(), ("127.0.0.1", 1), "place", away),
     )
     assert broker.nodes.ids == (1, 2)
 
@@ -209,7 +209,7 @@ async def test_a_node_begins_once_the_catalog_answers_and_says_once_that_it_wait
             return begun
 
     monkeypatch.setattr(cluster_node, "_ASK_AGAIN_S", 0.0)
-    joining = Joining(Members(), ("127.0.0.1", 1), "place", no_catalog)
+    joining = Joining(ClusterMembers(), ("127.0.0.1", 1), "place", no_catalog)
     node = ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
     with closing(Away(tmp_path, is_shared=True)) as catalog:
         # Every try that has happened counts as a start.

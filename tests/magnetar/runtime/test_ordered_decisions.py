@@ -82,17 +82,17 @@ class OtherNodes:
         made.asked += [(2, work, marker_of(work, coordinator_epoch, part)) for work in owed]
         return made
 
-    def ask(self, one: Round, over: Callable[[], object]) -> None:
-        one.over = over
-        self.brought += [work for _, work, _ in one.asked]
-        self._asked.append(over)
+    def ask(self, current: Round, on_over: Callable[[], object]) -> None:
+        current.on_over = on_over
+        self.brought += [work for _, work, _ in current.asked]
+        self._asked.append(on_over)
         if self._has_them:
-            over()
+            on_over()
 
     def have_them(self) -> None:
         self._has_them = True
-        for over in self._asked:
-            over()
+        for on_over in self._asked:
+            on_over()
 
     def forget(self) -> None:
         self._asked.clear()

@@ -55,8 +55,8 @@ async def unknown(*answers: tuple[int, Sequence[int] | None]) -> bool:
     nodes = Nodes(*answers)
     found = await ProducersElsewhere(nodes, lambda: (None, 1, 2)).find([7])
     assert not nodes._answers
-    assert not found.is_everybody_asked(8), "no node was asked about producer 8"
-    return found.is_everybody_asked(7)
+    assert not found.are_all_asked(8), "no node was asked about producer 8"
+    return found.are_all_asked(7)
 
 
 async def test_all_shards_have_answered() -> None:
@@ -86,7 +86,7 @@ async def test_a_node_whose_answer_cannot_be_read_may_know_it(key: bytes, value:
     nodes = Nodes((1, [1]))
     nodes.producers = [FoundProducer(producer_id=7, key=key, value=value)]
     found = await ProducersElsewhere(nodes, lambda: (1,)).find([7])
-    assert not found.found and not found.is_everybody_asked(7)
+    assert not found.found and not found.are_all_asked(7)
 
 
 async def test_a_shard_that_came_between_two_questions_does_not_count(
@@ -95,4 +95,4 @@ async def test_a_shard_that_came_between_two_questions_does_not_count(
     monkeypatch.setattr(producers_elsewhere, "ITEMS_PER_CALL_MAX", 1)
     nodes = Nodes((1, []), (1, [0]))
     found = await ProducersElsewhere(nodes, lambda: (1,)).find([7, 8])
-    assert not found.is_everybody_asked(7)
+    assert not found.are_all_asked(7)

@@ -37,7 +37,7 @@ class World:
         """Return whether the object is still there after so many intervals."""
         for _ in range(count):
             self.clock.ms += SWEEP_INTERVAL_MS
-            await self.sweeping.sweep_in_time()
+            await self.sweeping.sweep_if_due()
         return bool(self.objects.objects)
 
 
@@ -53,7 +53,7 @@ async def test_the_controller_alone_sweeps_and_only_every_ten_minutes(world: Wor
     assert await world.later(5)
     world.is_controller = True
     assert await world.later()
-    await world.sweeping.sweep_in_time()
+    await world.sweeping.sweep_if_due()
     assert world.objects.objects
     assert not await world.later()
 
@@ -65,7 +65,7 @@ async def test_ten_minutes_pass_from_the_end_of_a_sweep_however_long_it_took(wor
     # What a node has written just before the first one looks may be named just after it.
     world.objects.on_way = slowly
     assert await world.later()
-    await world.sweeping.sweep_in_time()
+    await world.sweeping.sweep_if_due()
     assert world.objects.objects
     assert not await world.later()
 

@@ -24,8 +24,8 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import Given, load
 from magnetar.config.topic import TopicConfig
+from magnetar.runtime.cluster_members import ClusterMembers, Joining
 from magnetar.runtime.markers_elsewhere import Round
-from magnetar.runtime.members import Joining, Members
 from magnetar.runtime.turns import Turns
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.leadership import Move
@@ -100,7 +100,7 @@ class ClusterMachine:
         own = {"durability": Durability.FSYNC.value, "node.id": str(self.node_id)}
         values = SETTINGS | self._settings | own
         config = load([Given(name, value, "test") for name, value in values.items()]).config
-        members = Members()
+        members = ClusterMembers()
 
         async def serve() -> None:
             broker = Broker(
@@ -126,9 +126,9 @@ class ClusterMachine:
         markers: Any = broker.among_peers.markers
         ask = markers.ask
 
-        def ask_and_tell(one: Round, over: Callable[[], object]) -> None:
-            self.on_decided([work for _, work, _ in one.asked])
-            ask(one, over)
+        def ask_and_tell(current: Round, on_over: Callable[[], object]) -> None:
+            self.on_decided([work for _, work, _ in current.asked])
+            ask(current, on_over)
 
         markers.ask = ask_and_tell
 
@@ -145,7 +145,7 @@ class ClusterMachine:
         async def begin() -> None:
             # A stop, which may come first, cancels what the node does by itself.
             if cluster._tasks is not None and not broker.is_stopped:
-                cluster._tasks.spawn(cluster._alone(perform))
+                cluster._tasks.spawn(cluster._change_leaders(perform))
 
         process.spawn(begin())
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from logstore.remote.commit_store import CommitsLost, NodeFenced
-from magnetar.runtime import members as looks
+from magnetar.runtime import cluster_members as looks
+from magnetar.runtime.cluster_members import ClusterMembers, LookedAt, MemberWatch
 from magnetar.runtime.known_history import KnownHistory
-from magnetar.runtime.members import LookedAt, Members, MemberWatch
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS, NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
@@ -35,7 +35,7 @@ class Looks:
         #: The database's.
         self.clock_s: Callable[[], float] = time.monotonic
         monkeypatch.setattr(looks, "read_clock_s", lambda database: self.clock_s())
-        self.members = Members()
+        self.members = ClusterMembers()
         self.failed: list[BaseException] = []
         self._seen = asyncio.Event()
         own = (1, self.incarnation)

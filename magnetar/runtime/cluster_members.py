@@ -1,9 +1,9 @@
-"""The nodes of a cluster, as their rows in the catalog say: who lives, and where each is reached.
+"""The nodes of a cluster by their rows in the catalog: which of them live, and their addresses.
 
-Owns what this node knows of the others, and the look at the catalog that keeps it so: twice a
-second, in a thread and on a connection of its own, so that a PostgreSQL that hangs does not stop
-the event loop. The look also finds what other nodes have changed, where their message was lost, and
-which nodes have died.
+Owns what this node knows of the others, and the look at the catalog that refreshes it. The look is
+taken twice a second, in a thread and on a connection of its own, so that a PostgreSQL that hangs
+does not stop the event loop. It also finds changes of other nodes whose message was lost, and nodes
+that have died. Not here: the members of groups.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from magnetar.storage.catalog_rows import PEERS, PEERS_IN_TLS, NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import History, read_clock_s, read_history
 
-#: A dead host is noticed so long after its lease at most; one look takes 2 ms of CPU.
+#: The time between two looks: a dead host is noticed so long after its lease at most. A look takes
+#: 2 ms of CPU.
 LOOK_AGAIN_S = 0.5
-#: What the database's clock may gain or lose from one look to the next. Leases bear more.
+#: How far the database's clock may move from one look to the next before it counts as set.
 _CLOCK_S = 1.0
 #: A pool of its own: a look that waits for PostgreSQL must hold up nothing else.
 _LOOKS = Pool("members", 1)
@@ -41,14 +42,14 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-class Members:
-    """What the catalog said last of the nodes."""
+class ClusterMembers:
+    """The nodes, as the catalog said at the last look."""
 
     def __init__(self) -> None:
         self._rows: dict[int, NodeRow] = {}
 
     def see(self, rows: Iterable[NodeRow]) -> None:
-        """Take over what the catalog says now."""
+        """Replace everything by what the catalog says now."""
         self._rows = {row.node_id: row for row in rows}
 
     def live(self) -> list[int]:
@@ -84,12 +85,12 @@ class Members:
 class Joining(NamedTuple):
     """What a broker needs to be a node of a cluster."""
 
-    members: Members
+    members: ClusterMembers
     #: The address at which peers reach this node.
     peers: tuple[str, int]
-    #: The place that has this node's id.
+    #: The place (host and data directory) that has this node's id.
     owner: str
-    #: Opens the catalog once more, for the looks at it.
+    #: Opens one more connection to the catalog, for the looks.
     open_catalog: Callable[[], Catalog]
     #: Where the node remembers what it knows of the database; None: nowhere.
     directory: Path | None = None
@@ -120,12 +121,12 @@ class MemberWatch:
         self,
         open_catalog: Callable[[], Catalog],
         own: tuple[int, int],
-        members: Members,
+        members: ClusterMembers,
         looked_at: LookedAt,
         on_seen: Callable[[int], Awaitable[None]],
     ) -> None:
-        """`own`: the id and incarnation of this node. `on_seen` gets the number of the last change
-        of the catalog, after `members` was told."""
+        """`own`: the id and incarnation of this node. `on_seen` gets the number of the catalog's
+        last change, once `members` has the nodes of that look."""
         self._open_catalog = open_catalog
         self._catalog: Catalog | None = None
         self._node_id, self._incarnation = own
@@ -142,8 +143,8 @@ class MemberWatch:
     def steady_s(self) -> float:
         """How long the catalog has answered every look, and its clock has not been set.
 
-        Where it has been away, leases have ended of nodes that live and could not renew them; where
-        its clock was set, of those that live and have not renewed them yet.
+        While the catalog was away, nodes that live could not renew their leases. When its clock is
+        set, leases of nodes that live seem to have ended until they are renewed.
         """
         return _now_s() - self._answers_since_s
 
@@ -156,7 +157,7 @@ class MemberWatch:
         """Look no more."""
         if self._background is not None:
             await self._background.stop()
-        # After the look under way, which has the connection.
+        # In the pool's one thread: after the look under way, which uses the connection.
         await _LOOKS.run(self._close)
 
     async def _look_periodically(self) -> None:
@@ -170,7 +171,7 @@ class MemberWatch:
             rows, history, clock_s = await _LOOKS.run(self._read)
             self._note_answer()
             self._note_clock(clock_s - _now_s(), clock_s - asked_s)
-            # What was read before a fail-over is not what commits to the new server prove.
+            # After a fail-over, commits to the new server prove nothing about what was read before.
             self._compare(history, is_usable=asked() is not None)
             await self._act_on(rows, history.changes)
         except CatalogUnavailable as away:
@@ -184,7 +185,7 @@ class MemberWatch:
         self._is_away = False
 
     def _note_clock(self, least_s: float, most_s: float) -> None:
-        """Wait anew for leases where the database's clock was set: all of them seem to be over."""
+        """Begin `steady_s` anew if the database's clock was set: all leases may seem to be over."""
         before, self._ahead_s = self._ahead_s, (least_s, most_s)
         if before is None or (least_s <= before[1] + _CLOCK_S and most_s >= before[0] - _CLOCK_S):
             return
@@ -195,9 +196,9 @@ class MemberWatch:
         )
 
     def _compare(self, history: History, *, is_usable: bool) -> None:
-        """Compare how far the database has come with what is known. Raises CommitsLost.
+        """Compare the database's numbers with those that are known. Raises CommitsLost.
 
-        `is_usable`: whether it may become known itself.
+        `is_usable`: whether these numbers may become known ones.
         """
         known, proof = self._looked_at
         if is_usable:
@@ -206,9 +207,10 @@ class MemberWatch:
             known.check(history)
 
     async def _act_on(self, rows: list[NodeRow], changes: int) -> None:
-        """Obey what the catalog says.
+        """Take over the nodes; end this node if it was fenced; pass the change on.
 
-        Raises CommitsLost, NodeFenced; CatalogUnavailable where it does not answer any more.
+        Raises CommitsLost, NodeFenced; CatalogUnavailable where the catalog does not answer any
+        more.
         """
         self._members.see(rows)
         own = next((row for row in rows if row.node_id == self._node_id), None)
@@ -219,7 +221,7 @@ class MemberWatch:
         await self._on_seen(changes)
 
     def _read(self) -> tuple[list[NodeRow], History, float]:
-        """Read the nodes, how far the database has come, and then its clock. In a thread."""
+        """Read the nodes, the database's numbers, and then its clock. In a thread."""
         if self._catalog is None:
             self._catalog = self._open_catalog()
         self._looked_at.known.keep()
