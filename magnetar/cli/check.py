@@ -115,7 +115,7 @@ def _show(finding: Finding, as_json: bool) -> None:
 
 
 class _Reading:
-    """How much was read. A person at a terminal sees it grow."""
+    """Counts the bytes that are read, and draws a bar on a terminal."""
 
     def __init__(self, directory: Path) -> None:
         self._is_shown = sys.stderr.isatty()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def cluster(connect: Connect, as_json: bool) -> None:
     """Show the cluster's id and its brokers. The controller is marked.
 
-    The commands below look at the database of a cluster of `serve --storage`.
+    The commands below are for clusters of `serve --storage`. They work on the cluster's database.
     """
     if click.get_current_context().invoked_subcommand is None:
         _show(connect, as_json)
@@ -100,13 +100,13 @@ def _rows(found: Sequence[LogDir]) -> list[tuple[str, ...]]:
             directory.path,
             str(len(directory.sizes)),
             size(directory.size_bytes),
-            _told(directory.usable_bytes),
-            _told(directory.total_bytes),
+            _size_or_absent(directory.usable_bytes),
+            _size_or_absent(directory.total_bytes),
         )
         for directory in found
     ]
 
 
-def _told(size_bytes: int) -> str:
-    # A broker older than KIP-827 does not tell; nor does one that keeps everything in memory.
+def _size_or_absent(size_bytes: int) -> str:
+    # -1: the broker is older than KIP-827, or keeps everything in memory.
     return ABSENT if size_bytes < 0 else size(size_bytes)

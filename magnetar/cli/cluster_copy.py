@@ -23,7 +23,7 @@ _directory = click.argument(
 
 
 def _reports_refusals(command: Callable[..., None]) -> Callable[..., None]:
-    # Inside: of the catalog, another try would fail in the same way.
+    # Inside, so that this does not advise to try again after a failure of the catalog.
     reported = reports_catalog(command)
 
     @functools.wraps(command)

@@ -21,7 +21,7 @@ def _checked(context: click.Context, parameter: click.Parameter, url: str) -> st
     try:
         from magnetar.storage.postgres_database import PostgresDatabase
 
-        # An empty one is libpq's own database: a variable that is not set means no such thing.
+        # An empty URL, of a variable that is not set, would mean libpq's default database.
         if url:
             PostgresDatabase(url)
             return url
@@ -65,7 +65,7 @@ def reports_catalog(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _open(url: str, *, makes_tables: bool = False) -> Catalog:
-    """Return the catalog of a cluster, whose tables are there already unless this makes them."""
+    """Return the catalog of a cluster. Without `makes_tables` its tables must exist."""
     from magnetar.storage.catalog import Catalog
     from magnetar.storage.postgres_database import PostgresDatabase, Tables
 
@@ -78,9 +78,11 @@ def _open(url: str, *, makes_tables: bool = False) -> Catalog:
 @reports_catalog
 def init(url: str) -> None:
     """Create the tables of a cluster in a database, in the schema magnetar, or bring them up to
-    date. The first node does this too, unless its role may not create tables; it brings no tables
-    up to date while nodes of the older version live. This command does: these nodes run on, and
-    cannot start again.
+    date.
+
+    The first node that starts does this too, unless its role may not create tables. A node does not
+    bring tables up to date while nodes of the older version live. This command does. Those nodes
+    run on, but cannot start again.
     """
     with closing(_open(url, makes_tables=True)) as catalog:
         print(f"cluster {catalog.cluster_id()} is ready")
@@ -102,14 +104,14 @@ def status(url: str, as_json: bool) -> None:
         loss = read_history(catalog.database).loss
     if as_json:
         of_all = {"cluster_id": cluster_id, "halted": loss or None}
-        return print_json({**of_all, **_told(row, leading.get(row.node_id, 0))} for row in rows)
+        return print_json({**of_all, **_to_json(row, leading.get(row.node_id, 0))} for row in rows)
     print(f"CLUSTER ID  {cluster_id}\n")
     if loss:
         print(f"HALTED      {loss}\n")
     header = ("node", "state", "start", "partitions", "clients", "peers", "rack", "version")
     print_table(
         (*header, "place"),
-        [_shown(row, leading.get(row.node_id, 0)) for row in rows],
+        [_row(row, leading.get(row.node_id, 0)) for row in rows],
         "no node has started yet",
     )
 
@@ -171,7 +173,7 @@ def repair(url: str, accept_loss: bool) -> None:
     print("accepted: nodes serve again, within seconds where their supervisors still run")
 
 
-def _shown(row: NodeRow, partitions: int) -> tuple[str, ...]:
+def _row(row: NodeRow, partitions: int) -> tuple[str, ...]:
     from magnetar.storage.catalog_rows import PEERS, PEERS_IN_TLS
 
     endpoints = dict(row.presence.endpoints)
@@ -190,7 +192,7 @@ def _shown(row: NodeRow, partitions: int) -> tuple[str, ...]:
     )
 
 
-def _told(row: NodeRow, partitions: int) -> dict[str, Any]:
+def _to_json(row: NodeRow, partitions: int) -> dict[str, Any]:
     return {
         "node_id": row.node_id,
         "live": row.is_live,

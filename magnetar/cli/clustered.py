@@ -1,7 +1,7 @@
-"""The nodes of `serve --storage`: one supervisor's, of a cluster that is kept in PostgreSQL.
+"""The nodes that one `serve --storage` runs, of a cluster that is kept in PostgreSQL.
 
-The supervisor takes ids and addresses, and holds the data directory, for as long as it runs. The
-directory has sockets and caches only; the cluster is in the database.
+The supervisor takes ids and addresses, and locks the data directory, for as long as it runs. The
+directory has sockets, caches and `history.json`; the cluster is in the database.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _LOCK = ".cluster.lock"
-#: How long an id may be another place's before that is a mistake: a lease, and a little.
+#: How long a start waits for an id that another place has: until that place's lease has ended.
 _ID_IN_USE_S = LEASE_MS / 1000 + 2
-#: When a database that is away is asked again.
+#: The wait before a database that is away is asked again.
 _ASK_AGAIN_S = 0.5
 
 _log = get_logger("nodes")
 
 
 class Place(NamedTuple):
-    """What one supervisor has: its nodes, and where peers reach each of them."""
+    """What one supervisor holds for its nodes (a host and a data directory are a place)."""
 
     url: str
     #: The URL of the bucket; "" if there is none.
@@ -62,6 +62,7 @@ class Place(NamedTuple):
     cluster_id: str
     owner: str
     nodes: Mapping[int, WorkerNode]
+    #: By node id: the socket at which peers reach the node.
     peers: Mapping[int, socket.socket]
 
 
@@ -84,8 +85,8 @@ def joined(config: BrokerConfig, count: int) -> Iterator[Place]:
         nodes = worker_nodes(config, node_ids)
         peers = {node_id: _bind_peers(config, node_id - node_ids[0]) for node_id in nodes}
         for node_id, node in nodes.items():
-            # Here, for its mistakes: each node makes its own.
-            _tls(node, _told(node, peers[node_id]))
+            # Only to find mistakes in the settings now: each node makes its own.
+            _tls(node, _peer_host(node, peers[node_id]))
         yield Place(url, bucket, data_dir, cluster_id, owner, nodes, peers)
     finally:
         release()
@@ -105,12 +106,12 @@ def _claim(config: BrokerConfig, count: int, url: str, owner: str) -> tuple[str,
         return cluster_id, node_ids, bucket
 
 
-def _answered(url: str, patience_s: float, ask: Callable[[], _T]) -> _T:
-    """Return what the database answers, once it does. Raises ConfigError.
+def _answered(url: str, timeout_s: float, ask: Callable[[], _T]) -> _T:
+    """Return what `ask` returns, once the database answers. Raises ConfigError after `timeout_s`.
 
-    After an outage the database starts together with its nodes.
+    Waits, because after an outage the database may start together with its nodes.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     is_told = has_refused = False
     while True:
         try:
@@ -121,7 +122,7 @@ def _answered(url: str, patience_s: float, ask: Callable[[], _T]) -> _T:
             if time.monotonic() > deadline:
                 raise ConfigError(f"--storage: {away.detail}") from None
             if not may_answer_later(url, away):
-                # Or it was away when it was asked, and is there since: so it is asked once more.
+                # Asked once more: it may have come back between the two questions.
                 if has_refused:
                     raise ConfigError(f"--storage: {away.detail}") from None
                 has_refused = True
@@ -134,7 +135,7 @@ def _answered(url: str, patience_s: float, ask: Callable[[], _T]) -> _T:
 
 
 def _check_promises(database: Database, config: BrokerConfig) -> None:
-    """Raise ConfigError where what was acknowledged was lost, or is lost by the next fail-over."""
+    """Raise ConfigError if acknowledged data is lost, or would be lost by the next fail-over."""
     if loss := read_history(database).loss:
         raise ConfigError(f"--storage: {ClusterHalted(loss)}")
     replication = read_replication(database)
@@ -161,7 +162,7 @@ def open_catalog(url: str, owner: str | None = None) -> Catalog:
         ) from None
     try:
         database = PostgresDatabase(url, owner=owner)
-    except CatalogFailure as failure:  # What was written is no URL.
+    except CatalogFailure as failure:  # `url` is no URL of a database.
         raise ConfigError(str(failure)) from None
     return Catalog(None, is_shared=True, database=database)
 
@@ -174,7 +175,7 @@ def node_of(node_id: int, place: Place) -> Broker:
             bound.close()
     own, bound = place.nodes[node_id], place.peers[node_id]
     found = ClusterMembers()
-    host = _told(own, bound)
+    host = _peer_host(own, bound)
     tls = _tls(own, host)
     joining = Joining(
         found,
@@ -206,7 +207,7 @@ def _end(node_id: int, url: str, failure: BaseException) -> None:
     end_process(failure)
 
 
-def _told(node: WorkerNode, bound: socket.socket) -> str:
+def _peer_host(node: WorkerNode, bound: socket.socket) -> str:
     """Return the host that peers dial: no peer can dial "every interface"."""
     text = node.config.view(ClusterConfig).peers_listener
     # A name as it is written: certificates have names.
@@ -237,7 +238,7 @@ def _lock(data_dir: Path) -> Callable[[], None]:
 
 
 def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> list[int]:
-    """Return the ids of the nodes, after the end of a lease that is not renewed.
+    """Return the ids of the nodes. Waits for the end of a lease that another place does not renew.
 
     Raises ConfigError.
     """

@@ -53,7 +53,7 @@ Connect = Callable[[], "Client"]
 class Commands(click.Group):
     """A group of commands. Their modules are imported when one is called.
 
-    So `magnetar serve` and `magnetar --help` do without what the other commands need. Without a
+    So `magnetar serve` and `magnetar --help` do not load what the other commands need. Without a
     command, a group shows its help.
     """
 
@@ -242,7 +242,8 @@ def reports_errors(command: Command) -> Command:
             # Output that cannot be written is an error of the command, so it is flushed here.
             print(end="", flush=True)
         except BrokenPipeError:
-            # The reader of the output has enough, as `head` has. click ends the command quietly.
+            # The reader of the output, `head` for example, has closed it. click ends the command
+            # quietly.
             raise
         except OSError as failure:
             fail_by(failure)
@@ -339,7 +340,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], nothing: s
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal, unless `yes`; the command ends here if the answer is no."""
-    # A script has no one to ask. It said what it wants by calling the command.
+    # A script cannot answer: its call says what is wanted.
     if not yes and sys.stdin.isatty():
         from magnetar.client.readable import printable
 

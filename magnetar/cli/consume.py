@@ -147,7 +147,7 @@ def consume(
         except KeyboardInterrupt:
             raise SystemExit(EXIT_INTERRUPTED) from None
         except BrokenPipeError:
-            # The reader of the output has enough, as `head` has.
+            # The reader of the output, `head` for example, has closed it.
             forget_output()
             raise SystemExit(0) from None
 
@@ -265,9 +265,9 @@ class _Printing:
 
 
 def _retry_unreachable(session: _Session, read: Callable[[], bool]) -> None:
-    """Call `read` until it returns True. While a leader is not reachable, wait for it or the next.
+    """Call `read` until it returns True. While a leader is unreachable, try again.
 
-    With --exit for --timeout at most: the end cannot be known without a leader.
+    With --exit only for --timeout: without a leader the end of the topic is not known.
     """
     from magnetar.client import Unreachable
 

@@ -67,8 +67,7 @@ def dump(
             if not as_json:
                 print(f"{path} ({path.stat().st_size} bytes)")
             for entry in entries:
-                # Counted, not raised: what lies behind a damage is what one looks for with this
-                # command.
+                # Counted, not raised: users of this command look for what lies behind a damage.
                 damages += entry.is_damage
                 print(_as_json(path, entry) if as_json else _as_text(entry))
     except UnknownFile as unknown:

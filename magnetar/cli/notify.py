@@ -1,4 +1,4 @@
-"""What systemd is told of a service of Type=notify: sd_notify(3), one datagram for each state."""
+"""Tells systemd the state of a service of Type=notify: sd_notify(3), one datagram each time."""
 
 from __future__ import annotations
 

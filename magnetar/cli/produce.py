@@ -192,7 +192,7 @@ def _produce(producer: Producer, form: LineFormat, files: tuple[Path, ...]) -> N
                 producer.send(records)
         producer.commit()
     except (ClientError, OSError) as failure:
-        # The failure alone would leave open what became of the records before it.
+        # Without this, the user would not know what became of the earlier records.
         what = sentence(ClientError(explained(failure)))
         raise ClientError(f"{what} {_outcome(producer)}") from None
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`magnetar profiles`: the ways to connect that a user keeps."""
+"""`magnetar profiles`: the stored ways to connect."""
 
 from __future__ import annotations
 

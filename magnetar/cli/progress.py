@@ -1,4 +1,4 @@
-"""The bar of a command that takes long."""
+"""The progress bar of a command that takes long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 @contextmanager
 def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar of `total` steps, if standard error is a terminal; yield what advances the bar."""
-    # A log file would hold a line for each step of the bar.
+    # In a log file, each step of the bar would be a line.
     if not sys.stderr.isatty():
         yield lambda done: None
         return

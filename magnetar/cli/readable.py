@@ -1,4 +1,4 @@
-"""Tables. What words numbers and times get: `magnetar.client.readable`."""
+"""Tables, and the words for numbers and times of `magnetar.client.readable`."""
 
 from __future__ import annotations
 

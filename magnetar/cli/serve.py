@@ -52,16 +52,16 @@ _OF_EACH_NODE = (
 #: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
 #: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
-#: How many of those runs there are between two that also look at what the last few left, and how
-#: many of these between two that may look at everything. The first number bounds a run to 30,000
-#: objects, which take 10 ms.
+#: How many runs of the youngest generation there are between two of the next, and how many of these
+#: between two that may look at everything. The first number bounds a run to 30,000 objects, which
+#: take 10 ms.
 _OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM = 2, 40
 #: How long a thread that computes may keep the event loop waiting. Python's default is 5 ms, for
 #: each connection that is served meanwhile.
 _SWITCH_INTERVAL_S = 0.0005
-#: After the first clients, so that their requests do not wait for it.
+#: How long after the start the log is prepared: after the requests of the first clients.
 _LOGGING_PREPARED_AFTER_S = 1.0
-#: A minute of which the event loop has computed for more than this part calls for more processes.
+#: If the event loop has computed for more than this part of a minute, more processes would help.
 _LOOK_AT_LOAD_S = 60.0
 _BUSY = 0.8
 
@@ -87,8 +87,8 @@ class Flags(NamedTuple):
 def run(flags: Flags, compose: Callable[..., Broker] | None = None) -> int:
     """Serve until a signal; return the exit code.
 
-    `compose` makes the broker, on its event loop: a test's broker has other parts. That of one of
-    several nodes is made of the arguments that `Broker` has.
+    `compose` makes the broker, on its event loop: a test's broker has other parts. For one of
+    several nodes it gets the arguments of `Broker`.
     """
     logging.configure(flags.log_level, flags.log_format)
 
@@ -225,7 +225,8 @@ def _serve_cluster(config: BrokerConfig, count: int) -> int:
     from magnetar.cli.workers import NodeMetrics, check_workers
 
     check_workers(config)
-    # A node that has just started says which partitions it leads, while their clients wait for it.
+    # Now, and not at the first line of the log: a node logs which partitions it leads while their
+    # clients wait.
     logging.prepare()
     with joined(config, count) as place:
         metrics = _bound_metrics(config)
@@ -303,7 +304,7 @@ async def _serve_node(
 ) -> None:
     loop = asyncio.get_running_loop()
     _prepare()
-    # Before recovery, as for signals: a node of a supervisor that is gone ends at once.
+    # Before recovery: if the supervisor is gone, the node ends at once.
     stop = asyncio.Event()
 
     def on_order() -> None:

@@ -1,10 +1,10 @@
-"""The processes of `serve --workers N`: forked, watched, started again, and stopped together.
+"""The processes of `serve --workers` and `serve --storage`: forked, watched, and stopped together.
 
-The supervisor takes the addresses, holds the data directory, and forks one process for each node.
-It serves no request. A node that dies is started again at once; its listening sockets stay open
-here meanwhile, so clients wait in their queue instead of being refused. One signal stops all nodes
-cleanly, a second one at once. A node that does not stop in time is told of, and then killed, which
-loses nothing that was acknowledged. If the supervisor itself is killed, its nodes end at once too.
+The supervisor holds the addresses and the data directory, and forks one process for each node. It
+serves no request. A node that dies is started again at once. Its listening sockets stay open here
+meanwhile, so clients wait in their queue instead of being refused. One signal stops all nodes
+cleanly, a second one at once. The log names a node that does not stop in time; later it is killed,
+which loses nothing that was acknowledged. If the supervisor is killed, its nodes end at once too.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _log = get_logger("nodes")
 
 EXIT_MISTAKE = 2
 EXIT_FORCED = 130
-#: A node that has served so long is started again at once; one that dies sooner waits, each time
+#: A node that dies after this time is started again at once. One that dies sooner waits, each time
 #: twice as long.
 _STEADY_S = 5.0
 _BACK_OFF_S = (0.05, 5.0)
-#: How long a stop takes before the nodes that still run are told of, and before they are killed.
+#: How long a stop takes before the log names the nodes that still run, and before they are killed.
 #: A node hands over for 30 s at most, and service managers kill all processes after 60 s.
 _STOP_S = (10.0, 50.0)
-#: A second signal so soon is the first one again: GNU timeout sends it to the process, and then to
-#: the process's whole group.
+#: A second signal within this time counts as the first one: GNU timeout sends a signal to the
+#: process, and then to the process's whole group.
 ONE_SIGNAL_S = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -48,7 +48,7 @@ class Ties:
     """
 
     def __init__(self, ready: int, orders: int) -> None:
-        """`ready` is written to; from `orders` the node reads what it is to do."""
+        """The node writes to `ready` when it serves, and reads its orders from `orders`."""
         self._ready = ready
         #: Readable when the node is to stop, and when the supervisor is gone.
         self.orders = orders
@@ -66,7 +66,7 @@ class Ties:
 
 @dataclass
 class _Worker:
-    """One node's process, of which there is always one or one to come."""
+    """One node's process: the one that runs, or the next one."""
 
     node_id: int
     pid: int = 0
@@ -88,9 +88,9 @@ class Supervisor:
         on_ready: Callable[[], None],
         stop_s: tuple[float, float] = _STOP_S,
     ) -> None:
-        """`nodes`: for each id what its process does; it returns the exit code. `on_ready` is
-        called once, when all nodes serve. `stop_s`: when a stop tells of the nodes that still run,
-        and when it kills them."""
+        """`nodes`: for each id the function that its process runs; it returns the exit code.
+        `on_ready` is called once, when all nodes serve. `stop_s`: how long a stop takes before the
+        log names the nodes that still run, and before they are killed."""
         self._bodies = nodes
         self._on_ready = on_ready
         self._workers = [_Worker(node_id) for node_id in nodes]
@@ -186,7 +186,8 @@ class Supervisor:
         if self._is_stopping:
             self._exit_code = self._exit_code or _exit_code(code)
             return
-        # Before all have served once a failure is the start's; a mistake in settings stays one.
+        # Until all nodes have served once, a failure ends the start. A mistake in the settings
+        # would end every later process too.
         if not self._was_ready or code == EXIT_MISTAKE:
             self._stop(_exit_code(code) or 1)
             return

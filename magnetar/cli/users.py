@@ -88,7 +88,7 @@ def add_command(
     data_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Add a user, or give one another password.
+    """Add a user, or change a user's password.
 
     \b
     magnetar users add admin --password-file admin.txt --data-dir data

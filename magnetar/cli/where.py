@@ -27,7 +27,7 @@ def parse_begin(text: str) -> Begin:
     from magnetar.client.consumer import Begin
     from magnetar.client.partitions import EARLIEST, LATEST
 
-    # Both kcat's words and Kafka's.
+    # Both kcat's words and Kafka's are accepted.
     words = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}
     if text in words:
         return Begin(word=words[text])

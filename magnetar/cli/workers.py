@@ -1,4 +1,4 @@
-"""The nodes of `serve --workers N`: their settings, addresses and directories."""
+"""The nodes of one supervisor: their settings, addresses and directories."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class WorkerNode(NamedTuple):
     sockets: list[socket.socket]
 
     def bind(self) -> Bind:
-        """Return what gives the server the sockets."""
-        # By name: the server binds in the order of the settings.
+        """Return a function that gives the server its sockets."""
+        # By the listener's name: the server may ask in another order.
         sockets = {
             listener.name: bound
             for listener, bound in zip(self.listeners, self.sockets, strict=True)
@@ -69,7 +69,7 @@ def worker_nodes(config: BrokerConfig, node_ids: Sequence[int]) -> dict[int, Wor
 
 
 def _shifted(listener: Listener, number: int) -> Listener:
-    """Return the listener of a later node: each has the next port, 0 its own."""
+    """Return the listener of node `number`, from 0: `number` is added to its ports, except to 0."""
     port, advertised = listener.port, listener.advertised_port
     return replace(
         listener,
@@ -127,7 +127,8 @@ def close_others(node_id: int, nodes: Mapping[int, WorkerNode]) -> None:
 
 
 class NodeMetrics:
-    """What a node does for the one endpoint of all: the first serves it, the others answer it."""
+    """A node's part in the one metrics endpoint of all: the first node serves it, and asks the
+    others."""
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class NodeMetrics:
         self._server: asyncio.AbstractServer | None = None
 
     def begin(self) -> None:
-        """Say that the node is starting. Before its broker is, which may take long."""
+        """Answer that the node is starting. Call it before the broker starts."""
         if self._bound is None:
             return
         if self._serves:
@@ -170,7 +171,7 @@ class NodeMetrics:
             self._server = await of_nodes.serve(listening, broker.gather_metrics)
 
     async def stop(self) -> None:
-        """Serve no more; before the broker, whose figures are read, stops."""
+        """Serve no more. Call it before the broker stops, since its figures are read."""
         if self._server is not None:
             self._server.close()
         elif self._endpoint is not None:
