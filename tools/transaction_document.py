@@ -70,7 +70,7 @@ _MEANINGS = {
     " ([joint_transactions.md](joint_transactions.md)); written as Ongoing, with a tagged field",
 }
 _STORAGES = {
-    Storage.ALL_OR_NOTHING: "all of them or none: the journal, which is the default",
+    Storage.ALL_OR_NOTHING: "all of them or none: the journal, which is the default; PostgreSQL",
     Storage.IN_ORDER: "those before some point: `durability=page-cache` or `memory`",
     Storage.APART: "any of them: no journal, as there is no `syncfs`",
 }
