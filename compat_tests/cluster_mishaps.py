@@ -1,7 +1,7 @@
 """Longer mishaps of a cluster, which `make soak` runs: clocks, ids, a database that comes and goes.
 
-Two nodes over one server. The tests follow one another: each leaves both nodes serving. The shorter
-ones, and those of each change: `test_cluster_mishaps`.
+There are two nodes over one server. The tests run in this order, and each leaves both nodes
+serving. The mishaps that CI runs for each change are in `test_cluster_mishaps`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of their own")]
 
-#: Lets a Python process have a clock that is an hour ahead.
+#: A `sitecustomize` that sets the clock of a Python process an hour ahead.
 AN_HOUR_AHEAD = """
 import time
 now, now_ns = time.time, time.time_ns
@@ -47,12 +47,12 @@ class Place:
         self.cluster = Cluster(self.server, directory, dict.fromkeys((1, 2), self.server.url))
         stack.callback(self.cluster.end)
         second = self.cluster.nodes[2]
-        self.way = TcpProxy(second.port)
-        stack.callback(self.way.close)
-        advertised = f"PLAINTEXT://127.0.0.1:{self.way.port}"
+        self.client_proxy = TcpProxy(second.port)
+        stack.callback(self.client_proxy.close)
+        advertised = f"PLAINTEXT://127.0.0.1:{self.client_proxy.port}"
         settings = {**self.cluster.settings, "advertised.listeners": advertised}
         again = Node(2, self.server.url, directory / "2", settings)
-        self.way.point_at(again.port)
+        self.client_proxy.point_at(again.port)
         self.cluster.nodes[2] = again
         for node in self.cluster.nodes.values():
             node.spawn()
@@ -70,11 +70,11 @@ class Place:
         return int(dict(rows)[node_id])
 
     def await_take_over(self, node_id: int, incarnation: int) -> None:
-        """Return in the moment when another node has fenced this incarnation."""
+        """Return as soon as another node has fenced this incarnation."""
         eventually(lambda: self.incarnation(node_id) != incarnation, PATIENCE_S)
 
     def end_connections(self) -> int:
-        """End every connection of a node; return how many there were."""
+        """End the connections of all nodes; return how many there were."""
         return len(
             self.ask(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -104,7 +104,7 @@ def test_the_database_dies_during_a_take_over(place: Place) -> None:
 
 @contextmanager
 def again_and_again(work: Callable[[], int]) -> Iterator[list[int]]:
-    """Do this three times a second meanwhile; yield what it returns each time."""
+    """Do `work` three times a second during the block; yield the list of what it returns."""
     ends, returned = threading.Event(), [0]
 
     def run() -> None:

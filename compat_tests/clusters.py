@@ -1,4 +1,4 @@
-"""Three nodes over PostgreSQL, each with a supervisor of its own, as on three hosts."""
+"""Nodes over PostgreSQL, each with a supervisor of its own, as on several hosts."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Node:
 
 
 class Cluster:
-    """The nodes 1 to 3 of a PostgreSQL server."""
+    """Nodes over one PostgreSQL server."""
 
     def __init__(
         self,
@@ -112,7 +112,8 @@ class Cluster:
         urls: Mapping[int, str] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """`urls`: which nodes there are, and how each reaches the database; None: all alike."""
+        """`urls`: the ids of the nodes, and how each reaches the database. None: nodes 1 to 3, by
+        the server's own URL."""
         self.settings = {**SETTINGS, **(settings or {})}
         self.server = server
         self.url = server.url

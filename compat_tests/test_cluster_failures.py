@@ -1,7 +1,8 @@
-"""The failures of a cluster and of its PostgreSQL, by processes; docs/cluster.md lists all.
+"""Failures of a cluster and of its PostgreSQL, with real processes. docs/testing.md lists all.
 
-Two nodes over a primary with a synchronous standby; the second node reaches them through a proxy.
-The tests follow one another: each leaves both nodes serving, the later ones on another server.
+There are two nodes over a primary with a synchronous standby. The second node reaches the primary
+through a proxy. The tests run in this order: each leaves both nodes serving, and after a fail-over
+the later ones run on another server.
 """
 
 from __future__ import annotations
@@ -31,20 +32,22 @@ from tools.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of their own")]
 
-#: A lease, what follows it, and clients that back off, on a busy machine.
+#: How long a test waits: for a lease, what follows it, and clients that back off on a busy machine.
 PATIENCE_S = 120.0
-#: Longer than that: a client that waits so long for an answer fails its test.
+#: A client's time limits in a test that shows that the client does not wait for them.
 LONG_MS = 300_000
 LEASE_S = 6.0
-#: What a node logs when partitions have come to it.
+#: A node logs this when it has become the leader of partitions.
 LEADS = "partitions are led here now"
 #: And while it starts without an answer of the database.
 WAITS = "the start waits for the database"
 
 
 class Replicated:
-    """Two nodes, the servers of their database in the order in which they are primary, the proxy of
-    the second node, and the one through which the last server follows."""
+    """Two nodes, the servers of their database, and the proxy between the second node and them.
+
+    `servers` are in the order in which each becomes the primary.
+    """
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory, self._stack = directory, stack
@@ -60,19 +63,19 @@ class Replicated:
         urls = {1: self.url, 2: first.url.replace(str(first.port), str(self.proxy.port))}
         self.cluster = Cluster(first, directory, urls)
         stack.callback(self.cluster.end)
-        # One after the other: the second gets the shards of groups as its share.
+        # One after the other: so the second node gets shards of groups as its share.
         for node in self.cluster.nodes.values():
             node.spawn()
             node.await_ready()
 
     @property
     def url(self) -> str:
-        """All servers, of which one is the primary."""
+        """The URL that names all servers, and leads to the one that is the primary."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
         return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
 
     def follow(self, through: int) -> PostgresServer:
-        """Start one more standby, behind the server that is primary now."""
+        """Start another standby of the present primary, which it reaches at port `through`."""
         third = self.servers[-1].standby(self.directory / "c", self._ports[2], through=through)
         self._serve(third)
         self.servers.append(third)
@@ -98,7 +101,7 @@ def place() -> Iterator[Replicated]:
 
 
 def await_said(node: Node, words: str, times: int) -> None:
-    """Return when a node has said this more often than so many times."""
+    """Return when a node has logged `words` more than `times` times."""
     try:
         eventually(lambda: node.output.count(words) > times, PATIENCE_S)
     except AssertionError:
@@ -125,7 +128,7 @@ class Writing(threading.Thread):
             **self._settings,
         )
         while not self._ends.wait(0.01):
-            # In each partition by turns: some are led by every node.
+            # The key spreads the values over all partitions, and so over both nodes.
             value = str(self.sent)
             writer.produce(self._topic, value, value, on_delivery=self._told)
             self.sent += 1
@@ -163,7 +166,7 @@ class Reading(threading.Thread):
         self._topic = topic
         self._client = consumer(cluster.bootstrap, group, socket_timeout_ms=LONG_MS)
         self._ends = threading.Event()
-        #: What offsets tell that were committed.
+        #: The values that committed offsets cover.
         self.done: set[str] = set()
         self._read: set[str] = set()
 
@@ -174,7 +177,7 @@ class Reading(threading.Thread):
             self._read.update((message.value() or b"").decode() for message in messages)
             if self._read == self.done:
                 continue
-            with suppress(KafkaException):  # Its coordinator moves: the next commit has it too.
+            with suppress(KafkaException):  # The coordinator moves: the next commit covers it.
                 self._client.commit(asynchronous=False)
                 self.done |= self._read
         self._client.close()
@@ -186,7 +189,7 @@ class Reading(threading.Thread):
 
 @contextmanager
 def reading(cluster: Cluster, topic: str, node_id: int) -> Iterator[Reading]:
-    """Read meanwhile, in a group that this node coordinates."""
+    """Read during the block, in a group that this node coordinates."""
     eventually(lambda: node_id in leaders(cluster, "__consumer_offsets"), PATIENCE_S)
     partition = leaders(cluster, "__consumer_offsets").index(node_id)
     groups = (f"{topic}-{number}" for number in count())
@@ -199,7 +202,7 @@ def reading(cluster: Cluster, topic: str, node_id: int) -> Iterator[Reading]:
 
 
 def shard(group: str) -> int:
-    """Return the partition of a group's offsets."""
+    """Return the partition of a group's offsets, as Kafka chooses it (String.hashCode)."""
     java_hash = 0
     for character in group:
         java_hash = (31 * java_hash + ord(character)) & 0xFFFFFFFF
@@ -207,9 +210,9 @@ def shard(group: str) -> int:
 
 
 def make_spread(cluster: Cluster, topic: str) -> None:
-    """Make a topic of which every node leads something.
+    """Make a topic of which every node leads some partition.
 
-    A node that is still starting gets nothing of a new topic: then another one is made.
+    A node that is still starting gets no partition of a new topic. Then the topic is made anew.
     """
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     nodes = {*cluster.nodes}
@@ -229,7 +232,10 @@ def make_spread(cluster: Cluster, topic: str) -> None:
 
 @contextmanager
 def writing(cluster: Cluster, topic: str, **settings: object) -> Iterator[Writing]:
-    """Write meanwhile; then all of it is there, once. `settings` are the producer's."""
+    """Write during the block. Then check that each record is in the topic, once.
+
+    `settings` are the producer's.
+    """
     make_spread(cluster, topic)
     writer = Writing(cluster, topic, settings)
     writer.start()
@@ -253,7 +259,7 @@ def test_a_node_that_is_paused_past_its_lease_changes_nothing_when_it_wakes(
         eventually(lambda: {*leaders(cluster, "paused")} == {1}, PATIENCE_S)
         writer.await_more()
         os.kill(paused, signal.SIGCONT)
-        # It finds itself fenced, ends, and begins anew.
+        # The process finds that it is fenced, and ends; the supervisor starts another one.
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
         assert "was taken over" in node.output, node.output
@@ -268,10 +274,10 @@ def test_clients_of_a_node_that_is_cut_off_go_on_at_the_others(place: Replicated
     ):
         eventually(lambda: reader.done, PATIENCE_S)
         ended, led = map(node.output.count, ("node ended", LEADS))
-        # Half-open: what it commits arrives when others lead already.
+        # Half open: the commits of the node arrive when the other node leads already.
         place.proxy.hang()
         eventually(lambda: {*leaders(cluster, "cut-off")} == {1}, PATIENCE_S)
-        # No client waits for an answer until it gives up: what was sent there is sent again.
+        # Clients do not wait for answers until their time limits: they send again elsewhere.
         writer.await_all()
         wanted = {*writer.acknowledged}
         eventually(lambda: wanted <= reader.done, PATIENCE_S)
@@ -293,9 +299,9 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
         for node, times in zip(nodes, away, strict=True):
             await_said(node, "clients are turned away", times)
         acknowledged = len(writer.acknowledged)
-        # A lease that was not renewed would end, and its node be taken over. But commits have their
-        # effect, and renew the leases that the other nodes see; where no commit is due, each node
-        # renews its lease when it has waited in vain. Three leases show that it does so again.
+        # No lease ends, so no node is taken over: commits have their effect, which renews leases,
+        # and a node without a commit renews its lease when it has waited in vain. Three leases show
+        # that it does so more than once.
         time.sleep(3 * LEASE_S)
         assert len(writer.acknowledged) == acknowledged
         place.servers[-1].resume()
@@ -362,7 +368,7 @@ def test_a_standby_that_was_behind_halts_the_cluster_until_the_loss_is_accepted(
 ) -> None:
     cluster = place.cluster
     if not place.fail_overs:
-        # The first server waits for its standby: this test is about one that does not.
+        # The first server has a synchronous standby. This test is about one that has none.
         place.fail_over()
     with writing(cluster, "kept"):
         pass

@@ -101,12 +101,12 @@ def test_clients_that_do_not_reach_a_node_go_on_when_it_is_stopped(place: Place)
     node = place.cluster.nodes[2]
     with writing(place.cluster, "unreachable", socket_timeout_ms=5_000) as writer:
         ready = node.output.count(" ready on ")
-        place.way.cut()
+        place.client_proxy.cut()
         # It leads on: it has its lease. What stops it makes others lead.
         assert 2 in leaders(place.cluster, "unreachable")
         assert node.stop() == 0
         eventually(lambda: {*leaders(place.cluster, "unreachable")} == {1}, PATIENCE_S)
         writer.await_all()
-        place.way.heal()
+        place.client_proxy.heal()
         node.spawn()
         node.await_ready(ready + 1)
