@@ -1,13 +1,15 @@
 """Produce requests that wait between their batches, in the order in which a connection sent them.
 
 Decompressing a megabyte, or compressing it by the topic's codec, takes up to fifty milliseconds, in
-which no other client would be served. Such a check goes to a thread. The first batches of a hundred
-partitions, whose files are made, take as long; between two of them others have their turn. A
-request that waits so goes on here, and so does each request that its connection sends meanwhile:
-the producer's batches are appended in its order. Other connections are not waited for.
+which no other client would be served. So a thread checks such a batch. The first batches of a
+hundred partitions, whose files have to be created, take as long; between two of them, other clients
+have a turn. A request that has to wait for either goes on here, and so do the requests that its
+connection sends meanwhile, so that a producer's batches are appended in its order. Requests of
+other connections do not wait.
 
-The account of requests in flight holds the frames that wait. What they inflate to is bounded by the
-number of threads, and by one batch for each request, which is appended as soon as it is checked.
+The frames that wait count as requests in flight. The memory for decompressed batches is bounded by
+the number of threads, and by one batch for each request, which is appended as soon as it is
+checked.
 """
 
 from __future__ import annotations
@@ -25,12 +27,12 @@ from magnetar.runtime.turns import Turns
 from wire.errors import KafkaError
 from wire.message import Message
 
-#: What checks of batches run in that take up to a tenth of a second.
+#: The threads for checks of up to a tenth of a second.
 CHECKS = Pool("batch-checks", 2)
-#: What longer ones run in: they wait for each other, and ordinary batches wait for none of them.
+#: The thread for longer checks: these wait for each other, and ordinary batches for none of them.
 LONG_CHECKS = Pool("long-batch-checks", 1)
 
-#: Begins what a request waits for: a check in a thread, or the next turn. Raises KafkaError.
+#: Begins a wait of a request, for a check in a thread or for the next turn. Raises KafkaError.
 Wait: TypeAlias = Callable[[], Awaitable[Any]]
 #: A request's work: yields each wait, and is sent its result.
 Steps: TypeAlias = Generator[Wait, Any, None]
@@ -40,7 +42,7 @@ class _Request(NamedTuple):
     """A request that waits, or stands behind one that does."""
 
     wait: Wait | None
-    """What the steps have yielded; None: they have not begun."""
+    """What the steps have yielded last. None: they have not begun."""
     steps: Steps
     respond: Callable[[], Message | DelayedResponse | None]
     answer: asyncio.Future[Message | DelayedResponse | None]
@@ -52,8 +54,8 @@ class BatchChecks:
     def __init__(self, whole_work: WholeWork, turns: Turns) -> None:
         self._whole_work = whole_work
         self._turns = turns
-        #: By connection: its requests here that have not begun again. A connection with a queue, be
-        #: it empty, has a request here: its next one has to wait.
+        #: By connection: its requests that stand behind the one at work. A connection with a queue,
+        #: even an empty one, has a request at work here, so its next one has to wait.
         self.queues: dict[Connection, deque[_Request]] = {}
 
     async def perform(
@@ -63,11 +65,12 @@ class BatchChecks:
         steps: Steps,
         respond: Callable[[], Message | DelayedResponse | None],
     ) -> Message | DelayedResponse | None:
-        """Perform a request's steps behind the connection's last ones, and return its response.
+        """Perform a request's steps after those of the connection's earlier requests; return its
+        response.
 
-        `wait` is what the steps have yielded; None: they have not begun. `respond` is called in the
-        step in which they end. The work goes on where the connection is closed meanwhile: a
-        producer that asks for no answers may close it.
+        `wait` is what the steps have yielded last; None: they have not begun. `respond` is called
+        in the step in which they end. The work goes on if the connection is closed: a producer that
+        asks for no answers may close it.
         """
         request = _Request(wait, steps, respond, asyncio.get_running_loop().create_future())
         queue = self.queues.get(connection)
@@ -80,7 +83,7 @@ class BatchChecks:
     async def _work(self, connection: Connection, queue: deque[_Request]) -> None:
         """Perform the requests of a connection until none is left.
 
-        Those that need not wait themselves go on in one step, so that one sync has their batches.
+        Requests that need not wait are performed in one step, so one sync covers their batches.
         """
         try:
             while queue:

@@ -26,7 +26,7 @@ from magnetar.storage.topics import Topics
 
 #: The longest time until a change is seen if the peer's message was lost.
 LOOK_AGAIN_S = 1.0
-#: To read so many tokens one by one takes as long as to read all of them.
+#: Reading so many tokens one by one takes as long as reading all of them.
 TOKENS_MAX = 100
 
 
@@ -55,7 +55,7 @@ class CatalogWatch:
         self._acls = acls
         self._scram = scram
         self._tokens = tokens
-        #: Called first when nodes have started or ended.
+        #: Called when nodes have started or ended, before topics learn of that.
         self.on_nodes: Callable[[], None] = lambda: None
         self._applying = asyncio.Lock()
         self._background: Background | None = None
@@ -76,7 +76,7 @@ class CatalogWatch:
             if self._catalog.change_count() != self.version:
                 version, changes = self._catalog.changes_since(self.version)
                 found = self._everything() if changes is None else merged(changes)
-                for change in sorted(found, key=self._urgency):
+                for change in sorted(found, key=self._place_in_order):
                     await self._apply(change)
                 self.version = version
             return self.version
@@ -101,7 +101,7 @@ class CatalogWatch:
             *(Change("scram", user) for user in users),
         ]
 
-    def _urgency(self, change: Change) -> int:
+    def _place_in_order(self, change: Change) -> int:
         """Return a change's place in the order: internal topics, other topics, everything else.
 
         So coordinators move first. Starts of nodes come after topics: a node that starts may be the

@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     resource_name: str
 
 
-class _Asked(Protocol[_ConfigT_co]):
+class _RequestedResource(Protocol[_ConfigT_co]):
     """One resource of either request."""
 
     @property
@@ -52,7 +52,7 @@ class _Asked(Protocol[_ConfigT_co]):
 
 async def changes_of(
     turns: Turns,
-    resources: Sequence[_Asked[_ConfigT]],
+    resources: Sequence[_RequestedResource[_ConfigT]],
     of_piece: Callable[[Sequence[_ConfigT]], list[Change]],
 ) -> list[ResourceChanges]:
     """Return the changes that a request asks for. `of_piece` turns some configs into changes."""
@@ -74,11 +74,11 @@ async def alter(
     replaces: bool,
     validate_only: bool,
 ) -> list[Outcome]:
-    """Carry out what is asked of each resource, all of it or nothing; durable when it returns.
+    """Change each resource, as a whole or not at all; return the outcome of each, in order.
 
-    `client_host`: the address of the client that asks. `replaces`: configs that are not named are
-    forgotten. Returns the outcome of each resource, in order. It is a refusal of `check_changes` or
-    of the resource, INVALID_REQUEST for a resource that is named twice, or no error.
+    The changes are durable on return. `client_host`: the address of the client. `replaces`: configs
+    that the request does not name are removed. An outcome is a refusal of `check_changes` or of the
+    resource, INVALID_REQUEST for a resource that is named twice, or no error.
     """
     named = Counter(each[:2] for each in asked)
     outcomes = []

@@ -1,8 +1,9 @@
-"""Consumer groups (KIP-848) at work: heartbeats answered, members given up, patterns resolved.
+"""Consumer groups (KIP-848): heartbeats are answered, members expired, patterns resolved.
 
 The rules are in `coordinator.groups.consumer`. A heartbeat that changes something is answered when
-the change is durable; one that changes nothing writes nothing, and waits only for what its answer
-rests on. Regular expressions are matched in the thread of `magnetar.runtime.patterns`.
+the change is durable. A heartbeat that changes nothing writes nothing, and waits only for the
+records that its answer rests on. Regular expressions are matched in the thread of
+`magnetar.runtime.patterns`.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ _log = get_logger("groups")
 
 #: The default where group.consumer.assignors is empty.
 _ASSIGNORS = ("uniform",)
-#: Members of one group that are removed in one step: after a restart the sessions of all that have
-#: gone end at the same moment.
+#: How many members of one group are removed in one step: after a restart, the sessions of all
+#: members that have gone end at the same moment.
 _EXPIRED_AT_ONCE = 200
 
 
@@ -117,10 +118,10 @@ class ConsumerGroups:
     ) -> HeartbeatAnswer:
         """Return the answer of a heartbeat, once what it rests on is durable.
 
-        `may_describe`: whether the client may know of a topic. Others no pattern matches, until a
-        heartbeat of another client matches the group's patterns again, as in Kafka.
-        Refuses with what the rules of the coordinator do, with INVALID_REGULAR_EXPRESSION, and with
-        GROUP_MAX_SIZE_REACHED also where the members of all groups take too much memory.
+        `may_describe`: whether the client may know of a topic. A pattern matches only such topics,
+        until a heartbeat of another client matches the group's patterns again, as in Kafka.
+        Refuses as the coordinator's rules, with INVALID_REGULAR_EXPRESSION, and with
+        GROUP_MAX_SIZE_REACHED also if the members of all groups take too much memory.
         """
         check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
@@ -143,9 +144,9 @@ class ConsumerGroups:
         group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)
         answer = soft.on_heartbeat(group, request, decision, now_ms)
         if soft.begin_matching(group, self._topics.version, now_ms):
-            # Not awaited: a slow pattern delays no heartbeat. A later one brings what it matches.
+            # Not awaited: a slow pattern must delay no heartbeat. Later ones bring what it matches.
             self._tasks.spawn(self._match_again(step.shard, group.group_id, soft, may_describe))
-        # Not the end of the log: a heartbeat that writes nothing waits for no other group's sync.
+        # Not until the log's end: a heartbeat that writes nothing need not wait for other groups.
         await step.shard.durable(soft.rests_on)
         return answer
 
@@ -153,7 +154,7 @@ class ConsumerGroups:
         step = self._shards.step(request.group_id)
         group = step.state.find_consumer_group(request.group_id)
         member = leaving_member(group, request)
-        # Without an instance id no later member could take this one's place: it leaves for good.
+        # Without an instance id no later member can take this one's place, so it leaves for good.
         if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is not None:
             self._append(step, decide_absence(group, member))
             step.soft.timers.on_absence(member.member_id)
@@ -186,7 +187,7 @@ class ConsumerGroups:
         try:
             self._append(step, records)
         finally:
-            # Also where a record was too large, and only those before it were written: a member
+            # Also if a record was too large, and only those before it were written: a member
             # without a session would stay for ever.
             group, soft = groups.get(step.group_id), step.soft
             if group is not None:
@@ -262,7 +263,7 @@ class ConsumerGroups:
 
     def expire(self, step: Step, group: ConsumerGroup) -> None:
         """Give up the members whose time has come."""
-        # The rest at once after this: the timer of the group is due still.
+        # The rest follow at once: the group's timer is still due.
         expired = step.soft.timers.expired(step.now_ms)[:_EXPIRED_AT_ONCE]
         for member_id, timer in expired:
             why = timer.value
@@ -311,7 +312,7 @@ class ConsumerGroups:
                 records = decide_regexes(group, found, self._topics)
                 self._append(Step(shard, group_id, self._clock.now_ms()), records)
         except KafkaError as refusal:
-            # A pattern that another broker took, or too many topics for one record.
+            # A pattern that another broker has accepted, or too many topics for one record.
             _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))
         finally:
             soft.end_matching()

@@ -1,8 +1,8 @@
-"""`flush.ms` at work: records that have lain in the page cache for that long are made durable.
+"""`flush.ms`: records that have been in the page cache for that long are made durable.
 
-Runs with durability=page-cache alone: with fsync a broker has nothing left to flush. It looks at
-all logs every `log.flush.scheduler.interval.ms`, which by default never comes, as in Kafka. The
-ledger obeys `flush.messages`, since it counts records as they are written.
+Runs only with durability=page-cache, since fsync leaves nothing to flush. It looks at all logs
+every `log.flush.scheduler.interval.ms`, which by default is never, as in Kafka. The ledger obeys
+`flush.messages`, since it counts records as they are written.
 Source: Kafka's LogManager.flushDirtyLogs.
 """
 
@@ -19,7 +19,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.background import Background
 from magnetar.storage.topics import Topics
 
-#: Partitions looked at in one turn of the event loop.
+#: How many partitions one turn of the event loop looks at.
 _PARTITIONS = 512
 #: No single sleep is longer, so that a changed interval is obeyed soon.
 _SLEEP_MAX_S = 1.0
@@ -40,7 +40,7 @@ class Flushing:
         self._config = config
         self._background = Background(fail)
         self._began_ms = clock.steady_ms()
-        # Weak: a deleted log must not stay in memory for its time of flush.
+        # Weak: this must not keep a deleted log in memory.
         self._flushed_ms: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
 
     @property

@@ -1,7 +1,7 @@
 """The shards of the group coordinator: the partitions of `__consumer_offsets`, replayed.
 
-The topic is made when the first group is named. A group lives in the partition that its id hashes
-to, as in Apache Kafka.
+The topic is created when a request first names a group. A group lives in the partition that its id
+hashes to, as in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ RunningGroupShard = RunningShard[GroupShard, ShardRecord]
 
 
 def _encode(record: ShardRecord, now_ms: int, batch_bytes_max: int) -> SimpleRecord:
-    # Not by the constructor, which runs as Python code: a commit may have ten thousand.
+    # Without the constructor, which is slow Python code: a commit may have ten thousand records.
     made: SimpleRecord = tuple.__new__(SimpleRecord, (*encode(record), now_ms, ()))
     return made
 
 
-#: To hash so many group ids takes some milliseconds.
+#: Hashing so many group ids takes some milliseconds.
 _MANY = 1_000
 #: The log refuses a batch that is too large.
 RECORD_FORMAT = RecordFormat[ShardRecord](_encode, decode)
 
 
 class Step(NamedTuple):
-    """One step on one group: its shard, its id, and the time of the step in ms."""
+    """One step on one group: its shard, its id, and the steady time of the step in ms."""
 
     shard: RunningGroupShard
     group_id: str
@@ -66,7 +66,7 @@ class Step(NamedTuple):
         return self.shard.state.soft_state(self.group_id)
 
     def all_durable(self) -> Coroutine[Any, Any, None]:
-        """To be awaited: until all that the shard's log holds now survives a power loss."""
+        """Return a wait until all that the shard's log holds now survives a power loss."""
         return self.shard.durable(self.shard.log.log_end_offset)
 
 
@@ -82,8 +82,8 @@ class GroupShards:
         on_replayed: Callable[[RunningGroupShard, int], None],
         on_unloaded: Callable[[RunningGroupShard], None],
     ) -> None:
-        """`on_replayed` is called with each shard that is ready, and the time in ms; `on_unloaded`
-        with each that another node is to have."""
+        """`on_replayed` is called with each shard that is ready, and the steady time in ms;
+        `on_unloaded` with each shard that moves to another node."""
         self._topics = topics
         self._clock = clock
         self._config = config
@@ -93,8 +93,8 @@ class GroupShards:
         #: By partition; None where another node has the shard.
         self._shards: list[RunningGroupShard | None] = []
         self._states: list[GroupShard] = []
-        #: Whether the log says already that members have no room.
-        self._is_told = False
+        #: Whether the log has said that members have no room.
+        self._is_full_logged = False
 
     def __iter__(self) -> Iterator[RunningGroupShard]:
         """The shards that are open here: none before the topic is made."""
@@ -131,13 +131,13 @@ class GroupShards:
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that has the group."""
-        # Made late: a broker without groups has 50 partitions fewer to recover.
+        # Not before: a broker without groups has 50 partitions fewer to recover.
         if not self._shards:
             self._open()
         return partition_for(group_id, len(self._shards))
 
     def check_count(self, group_id: str, home: GroupShard) -> None:
-        """Raise POLICY_VIOLATION where this would be one group more than `max.groups`.
+        """Raise POLICY_VIOLATION if the group is new and there are `max.groups` already.
 
         `home` is the state of the group's shard.
         """
@@ -149,7 +149,7 @@ class GroupShards:
         return sum(state.members.size_bytes for state in self._states)
 
     def check_metadata_room(self, step: Step, joining: JoinRequest) -> None:
-        """Raise POLICY_VIOLATION where what a member of a classic group says has no room."""
+        """Raise POLICY_VIOLATION if the metadata of a classic member has no room in memory."""
         group = step.state.groups.get(step.group_id)
         member = None if group is None else group.members.get(joining.member_id)
         known_bytes = 0 if member is None else member.size_bytes
@@ -159,9 +159,9 @@ class GroupShards:
         self._check_room(step.group_id, more_bytes, ErrorCode.POLICY_VIOLATION)
 
     def check_growth(self, step: Step, drafted: ConsumerGroup, code: ErrorCode) -> None:
-        """Raise `code` where a consumer group, as a request would make it, has no room."""
+        """Raise `code` if a consumer group, as a request would make it, has no room in memory."""
         group_id = step.group_id
-        # A classic group of that id would go.
+        # A classic group of that id would be replaced.
         group = step.state.consumer_groups.get(group_id) or step.state.groups.get(group_id)
         known_bytes = 0 if group is None else group.member_bytes
         self._check_room(group_id, drafted.member_bytes - known_bytes, code)
@@ -171,11 +171,11 @@ class GroupShards:
             return
         taken_bytes, bytes_max = self.member_bytes, self._config.queued_max_request_bytes
         if has_room(taken_bytes, more_bytes, bytes_max):
-            # Told again only after there was much room.
-            self._is_told &= taken_bytes * 2 > bytes_max
+            # Logged again only once half of the room has been free in between.
+            self._is_full_logged &= taken_bytes * 2 > bytes_max
             return
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_full_logged:
+            self._is_full_logged = True
             _log.error(
                 "members are refused: those of all groups take too much memory",
                 group_id=group_id,
@@ -187,14 +187,14 @@ class GroupShards:
 
     async def durable(self, group_ids: Collection[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
-        # So many are in all shards, and to find out where each one is takes long.
+        # So many groups are probably in all shards, and finding the shard of each takes long.
         if len(group_ids) > _MANY:
             shards = self._shards
         else:
             partitions = {self.partition_of(group_id) for group_id in group_ids}
             shards = [self._shards[partition] for partition in partitions]
-        # Before the first wait: what is appended meanwhile is no part of what was read. Of groups
-        # that another node coordinates nothing was read here.
+        # All ends before the first wait: later appends are no part of what was read. Shards of
+        # other nodes are left out, since nothing was read from them.
         ends = [(shard, shard.log.log_end_offset) for shard in shards if shard is not None]
         for shard, end_offset in ends:
             await shard.durable(end_offset)
@@ -207,7 +207,7 @@ class GroupShards:
         Pending acks are resolved in the same step. UNKNOWN_TOPIC_OR_PARTITION,
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_LEADER_OR_FOLLOWER.
         """
-        # A marker may be the first that is heard of the topic after a start.
+        # A marker may be the first use of the topic after a start.
         self.open_existing()
         if not 0 <= partition < len(self._shards):
             raise KafkaError(
@@ -234,7 +234,7 @@ class GroupShards:
             self._resume(shard, now_ms)
 
     def _resume(self, shard: RunningGroupShard, now_ms: int) -> None:
-        # Only now: a session must not end for the time the broker was down.
+        # After the replay: a session must not end for the time that the broker was down.
         shard.state.resume(now_ms)
         self._states.append(shard.state)
         self._on_replayed(shard, now_ms)
@@ -248,7 +248,7 @@ class GroupShards:
         return partial(self._begin, shard)
 
     def _begin(self, shard: RunningGroupShard) -> None:
-        # Else this one is replayed with the others, when one is first needed.
+        # Otherwise `_open` replays this shard with the others, when one is first needed.
         if self._shards:
             self._shards[shard.log.partition] = shard
             self._resume(shard, self._clock.steady_ms())

@@ -1,10 +1,10 @@
 """The transaction coordinator's requests: decided, durable, answered.
 
-Owns no rule: they are in `coordinator.transactions`. Before an answer everything that it rests on
-is durable. How a decision becomes a record is `transaction_store`'s, what follows from it
-`commit`'s; EndTxn's answer waits until the outcome is visible.
+The rules are in `coordinator.transactions`. An answer waits until everything that it rests on is
+durable; EndTxn's answer waits until the outcome is visible. `transaction_store` makes a decision a
+record, and `commit` does what follows from the record.
 
-A restart is the replay of every shard, then the same question, what is due, for every id.
+A start replays every shard, and then does the work that is due of every id.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Transactions:
         self.store = TransactionStore(
             config, clock, producer_ids, participants, storage, stop, elsewhere
         )
-        self.clients = self.store.clients  #: Who speaks for each id, for the log.
+        self.clients = self.store.clients  #: The client that uses each id, for the log.
         self._active_limit = ActiveLimit(config, clock, self.store.index, self.clients)
         self.find = self.store.find
         self.expire_due = self.store.expiry.expire_due
@@ -106,10 +106,11 @@ class Transactions:
         self.late_settlements = 0
 
     async def start(self) -> None:
-        """Replay every shard, carry out what was decided before. Groups must have replayed.
+        """Replay every shard, and carry out what was decided before. Groups must have replayed.
 
-        Nothing is PREPARE_* until `heed_deadlines`: healing, which leaves that alone, would pass
-        over data whose add was lost, and a marker of a later epoch would end it.
+        No id is in PREPARE_* between the return and `heed_deadlines`. Healing leaves ids in
+        PREPARE_* alone. It would pass over data whose add was lost, and a marker of a later epoch
+        would end that data.
         """
         topic = self._topics.by_name(TRANSACTION_STATE)
         if topic is None:
@@ -120,7 +121,7 @@ class Transactions:
         self.store.commits.complete_all()
 
     async def stop(self) -> None:
-        """End what is under way. What it leaves undone the next start finds due."""
+        """End what is under way. The next start does what is left."""
         self.store.expiry.stop()
         await self.store.commits.stop()
 
@@ -130,13 +131,13 @@ class Transactions:
         return iter(self.store)
 
     def find_by_producer(self, producer_id: int) -> TransactionMetadata | None:
-        """Return the id whose producer id this is, or was before its last rotation; None: none."""
+        """Return the id that has this producer id, or had it before its last rotation; or None."""
         transactional_id = self.store.index.transactional_id(producer_id)
         return None if transactional_id is None else self.find(transactional_id)
 
     @property
     def timed_out(self) -> int:
-        """How many transactions their timeout has aborted."""
+        """How many transactions were aborted by their timeout."""
         return self.store.expiry.timed_out
 
     @property
@@ -168,7 +169,7 @@ class Transactions:
     async def describe(self, transactional_ids: Iterable[str]) -> list[TransactionMetadata]:
         """Return what is known of these ids once it is durable; unknown ids are left out.
 
-        What has ended is shown as ended, also where its COMPLETE_* was still waiting for company.
+        A transaction that has ended is shown as ended, even if its COMPLETE_* was still owed.
         """
         found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
         return await self._up_to_date(found)
@@ -176,7 +177,7 @@ class Transactions:
     async def describe_in(self, states: Set[State] | None) -> list[TransactionMetadata]:
         """Return at least all ids in these states (None: in any), as `describe`.
 
-        What is open or has voted is found without a look at the ids that are idle.
+        Open and voted ids are found without a look at idle ones.
         """
         found = None if states is None else self.store.index.in_states(states)
         return await self._up_to_date(list(self) if found is None else found)
@@ -196,11 +197,11 @@ class Transactions:
     async def init_producer_id(
         self, transactional_id: str | None, timeout_ms: int, claimed: ProducerIdentity | None
     ) -> ProducerIdentity:
-        """Return the identity with which the producer may begin, every earlier one fenced.
+        """Return the identity with which the producer may begin. Every earlier one is fenced.
 
-        An open transaction is aborted first, here, and visible as aborted: the client need not come
-        back. CONCURRENT_TRANSACTIONS where that takes longer than the bound, and for a child whose
-        vote is sealed; else as `coordinator.transactions.init_producer_id`.
+        An open transaction is aborted first, and its abort is visible on return, so the client need
+        not ask again. Raises CONCURRENT_TRANSACTIONS if that takes longer than the bound, and for a
+        child whose vote is sealed; else as `coordinator.transactions.init_producer_id`.
         """
         init.check_transactional_id(transactional_id)
         if transactional_id is None:
@@ -210,7 +211,7 @@ class Transactions:
             self.store.open(self._topics.ensure_internal(TRANSACTION_STATE).partitions)
         shard = self.store.shard_of(transactional_id)
         commits = self.store.commits
-        # Again after an abort: the identity is given once the markers of the old one are durable.
+        # Once more after an abort: the identity is given when the markers of that are durable.
         while True:
             await commits.visible(transactional_id)
             # The shard may have gone to another node meanwhile.
@@ -261,8 +262,9 @@ class Transactions:
     ) -> None:
         """Return when the producer's transaction holds `partitions`, and data for them may come.
 
-        Not when that is durable: an acknowledgement of that data waits for it (`check_produce`).
-        Over nodes as `HoldsTold` says. Refuses as `coordinator.transactions.add_partitions`.
+        That need not be durable yet: the acknowledgement of that data waits for it
+        (`check_produce`). Data on other nodes waits as `HoldsTold` says. Refuses as
+        `coordinator.transactions.add_partitions`.
         """
         shard = self.store.shard_of(transactional_id)
         log, end_offset = self._add(
@@ -295,14 +297,14 @@ class Transactions:
         commit: bool,
         transaction_version: int = TRANSACTION_VERSION_1,
     ) -> Message | DelayedResponse:
-        """Return the response for when every read_committed reader and every offset fetch sees the
-        outcome; for the commit of a child once its vote is durable.
+        """Return the response, delayed until every read_committed reader and every offset fetch
+        sees the outcome. The commit of a child is answered once its vote is durable.
 
-        `respond` makes it for who may begin the next transaction, new from version 2 on. `now_ms`:
-        the wall clock's time in this step, not of the request's arrival, since a transaction must
-        not end before it began. Where markers take longer than the bound the response is for when
-        the decision is durable. Refuses as `coordinator.transactions.end_txn` and
-        `Commits.when_visible`.
+        `respond` makes the response from the identity for the next transaction, which is a new one
+        under version 2. `now_ms`: the wall clock's time in this step, not of the request's arrival,
+        since a transaction must not end before it began. If markers take longer than the bound, the
+        response is given then, since the decision is durable. Refuses as
+        `coordinator.transactions.end_txn` and `Commits.when_visible`.
         """
         shard = self.store.shard_of(transactional_id)
         decide = partial(
@@ -357,7 +359,7 @@ class Transactions:
         producer_epoch: int,
         partitions: Set[TopicPartition],
     ) -> tuple[PartitionLog, int]:
-        """Add what version 2's data is for; call in the step that appends it (op before data).
+        """Add the partitions of version 2's data, in the step that appends it (op before data).
 
         Returns the log and the end to await with the data: one sync covers both. Refuses as
         `coordinator.transactions.add_partitions`, a stale epoch with INVALID_PRODUCER_EPOCH.
@@ -372,7 +374,7 @@ class Transactions:
     def add_for_data(
         self, transactional_id: str, identity: ProducerIdentity, partitions: Set[TopicPartition]
     ) -> tuple[PartitionLog, int]:
-        """As `hold`, for data that is appended once this is durable: that of another node."""
+        """As `hold`, for data on another node, which is appended once the add is ordered."""
         try:
             return self._add(
                 self.store.shard_of(transactional_id),
@@ -406,12 +408,12 @@ class Transactions:
         *,
         is_abortable_known: bool,
     ) -> tuple[PartitionLog, int]:
-        """Refuse a transactional batch that no ongoing transaction holds. Call where it appends.
+        """Raise unless an ongoing transaction holds the partition of a transactional batch.
 
-        Returns the log and the end to await with the batch, which make the hold durable.
-        Codes: `coordinator.transactions.add_partitions.check_holds`;
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED where the request names no transactional id, as Kafka
-        answers.
+        Call it in the step that appends the batch. Returns the log and the end to await with the
+        batch, so that the hold is durable too. Refuses as
+        `coordinator.transactions.add_partitions.check_holds`, and with
+        TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the request names no transactional id, as Kafka.
         """
         transactional_id = adding.check_named(transactional_id)
         shard = self.store.shard_of(transactional_id)
