@@ -1,7 +1,7 @@
 """What every command is made of: groups that import lazily, shared options, errors, JSON, tables.
 
 Exit codes: 0 done; 1 a broker could not be reached or refused, or files are damaged; 2 a mistake
-in the command; 130 interrupted.
+in the command; 130 interrupted. Those of `serve` are in `main`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from magnetar.client import Client
 
+EXIT_OK = 0
 EXIT_FAILURE = 1
+EXIT_MISTAKE = 2
 EXIT_INTERRUPTED = 130
 #: The longest line about a command in the help of its group.
 _SHORT_HELP_MAX = 62

@@ -2,7 +2,7 @@
 
 Exit codes of `serve`: 0 stopped as asked, 1 the broker failed, 2 a mistake in flags or
 configuration, 130 stopped at once by a second signal, 137 a node did not end in time at the stop,
-and was killed. Those of the others are in `commands`.
+and was killed. Those of the other commands are in `commands`.
 """
 
 from __future__ import annotations

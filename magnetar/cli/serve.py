@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.disk.files import StorageFailure
 from magnetar import __version__, logging
-from magnetar.cli.commands import forget_output, plain
+from magnetar.cli.commands import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_MISTAKE,
+    EXIT_OK,
+    forget_output,
+    plain,
+)
 from magnetar.cli.notify import READY, STOPPING, notify
 from magnetar.cli.supervisor import ONE_SIGNAL_S
 from magnetar.config.broker import BrokerConfig
@@ -32,10 +39,6 @@ if TYPE_CHECKING:
     from magnetar.cli.workers import NodeMetrics, WorkerNode
     from magnetar.metrics.endpoint import MetricsEndpoint
 
-EXIT_OK = 0
-EXIT_FAILURE = 1
-EXIT_MISTAKE = 2
-EXIT_FORCED = 130
 #: A node of a cluster that is told to stop during its start ends after this time at the latest.
 _START_GIVEN_UP_S = 10.0
 #: The most nodes of one machine.
@@ -309,7 +312,7 @@ async def _serve_node(
 
     def on_order() -> None:
         if not ties.is_stop():
-            os._exit(EXIT_FORCED)
+            os._exit(EXIT_INTERRUPTED)
         stop.set()
 
     loop.add_reader(ties.orders, on_order)
@@ -459,7 +462,7 @@ def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
         elif loop.time() - first_s >= ONE_SIGNAL_S:
             print("magnetar: stopped at once", file=sys.stderr, flush=True)
             # Without cleaning up: a stop that hangs must not be able to hold the process.
-            os._exit(EXIT_FORCED)
+            os._exit(EXIT_INTERRUPTED)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)

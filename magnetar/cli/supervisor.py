@@ -21,12 +21,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from magnetar.cli.commands import EXIT_INTERRUPTED, EXIT_MISTAKE
 from magnetar.logging import get_logger
 
 _log = get_logger("nodes")
 
-EXIT_MISTAKE = 2
-EXIT_FORCED = 130
 #: A node that dies after this time is started again at once. One that dies sooner waits, each time
 #: twice as long.
 _STEADY_S = 5.0
@@ -149,7 +148,7 @@ class Supervisor:
             if self._is_stopping:
                 print("magnetar: stopped at once", file=sys.stderr, flush=True)
                 self._kill_all()
-                os._exit(EXIT_FORCED)
+                os._exit(EXIT_INTERRUPTED)
             self._signalled_s = now_s
             self._stop(0)
 

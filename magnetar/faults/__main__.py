@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from magnetar.cli.serve import EXIT_MISTAKE, Flags, run
+from magnetar.cli.commands import EXIT_MISTAKE
+from magnetar.cli.serve import Flags, run
 from magnetar.faults.composing import compose
 from magnetar.faults.names import Mistake
 
