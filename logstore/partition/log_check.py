@@ -228,8 +228,8 @@ class LogCheck:
         for (epoch, first_offset), later in zip_longest(entries, entries[1:]):
             # A deletion of records moves the first epoch's start to that of the log.
             start_offset = max(first_offset, self._start_offset)
-            if later is not None and later[1] <= start_offset:
-                continue
+            if (self.end_offset if later is None else later[1]) <= start_offset:
+                continue  # All of its records are deleted. The checkpoint may tell of later epochs.
             told = [one for one, start in epochs.entries if start <= start_offset]
             if told[-1:] != [epoch]:
                 problem = f"the batch at {start_offset} is of epoch {epoch}, by the checkpoint of "

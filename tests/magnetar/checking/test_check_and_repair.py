@@ -96,6 +96,23 @@ async def test_a_log_that_begins_within_a_batch_is_right(
     assert findings(data) == []
 
 
+async def test_a_log_that_a_later_leader_has_emptied_is_right(
+    data: Path, start_broker: StartBroker
+) -> None:
+    settings = {"durability": "fsync", "offsets.topic.num.partitions": "1"}
+    broker = await start_broker(settings)
+    log = broker.topics.create("emptied").local[0]
+    log.append(log.check(batch_of(b"a", b"b", b"c"), 1_000_000))
+    await log.durable(3)
+    await broker.stop()
+    broker = await start_broker(settings)
+    log = broker.topics.partition("emptied", 0)
+    await broker.logs.persist_start_offsets([(log, 3)])
+    log.advance_start(3)
+    await broker.stop()
+    assert findings(data) == []
+
+
 def test_what_a_kill_leaves_is_no_damage(killed: Path) -> None:
     found = findings(killed)
     assert {each["severity"] for each in found} <= {"note"}
