@@ -56,9 +56,9 @@ _OF_EACH_NODE = (
 #: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
 #: How many runs of the youngest generation there are between two of the next, and how many of these
-#: between two that may look at everything. The first number bounds a run to 30,000 objects, which
-#: take 10 ms.
-_OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM = 2, 40
+#: between two that look at all that is not frozen. The first number bounds a run to 30,000 objects,
+#: which take 10 ms, the second one to 40,000.
+_OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM = 2, 0
 #: How long a thread that computes may keep the event loop waiting. Python's default is 5 ms, for
 #: each connection that is served meanwhile.
 _SWITCH_INTERVAL_S = 0.0005
@@ -361,11 +361,14 @@ def _prepare() -> None:
 
 
 async def _start(broker: Broker) -> None:
+    from magnetar.server.collecting import look_once
+
     # The objects that recovery builds live as long as the process. Collections that look at them
     # would take a seventh of a start with 100 000 offsets, and later pause the broker.
     gc.disable()
     await broker.start()
     gc.freeze()
+    look_once()
     gc.set_threshold(_COLLECTED_FROM, _OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM)
     gc.enable()
 

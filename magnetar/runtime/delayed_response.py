@@ -134,6 +134,16 @@ class DelayedResponse:
             # By then all that failed, or was deleted, with this ledger is known.
             self.delayed.end_soon(self)
 
+    def made(self) -> Message | None:
+        """Return the response once its wait is over; None where its client has gone. Call it once.
+
+        Raises what refuses the request. What makes the response may lead back to this object: it
+        is let go, or each such request would leave a cycle for the garbage collector.
+        """
+        make = self.make
+        del self.make
+        return None if self.is_cancelled else make(self.is_late)
+
     def cancel(self) -> None:
         """End the wait of a request whose client has gone."""
         self.is_cancelled = True

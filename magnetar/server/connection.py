@@ -435,10 +435,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _finished(self, exchange: Exchange, rest: Rest, task: asyncio.Task[None]) -> None:
         """End a request whose task was cancelled, or has failed; else all is done."""
-        if exchange.waits_for is task and exchange.answer is None:
-            rest.abandon()
-            exchange.answer = []
-            self._answered(exchange)
+        if exchange.waits_for is task:
+            exchange.waits_for = None  # The traceback of a cancelled task leads back: no cycle.
+            if exchange.answer is None:
+                rest.abandon()
+                exchange.answer = []
+                self._answered(exchange)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._refuse(error)
 

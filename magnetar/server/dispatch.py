@@ -234,7 +234,7 @@ class Dispatcher:
         The exchange has its answer, or a new wait: for a large response to be encoded.
         """
         try:
-            self._respond(exchange, None if delayed.is_cancelled else delayed.make(delayed.is_late))
+            self._respond(exchange, delayed.made())
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             exchange.answer = self._on_error(exchange, error)
 

@@ -53,17 +53,21 @@ class Rest:
         """Wait for what the first step awaits, then run the coroutine to its end."""
         self._is_resumed = True
         awaited, self._awaited = self._awaited, None
-        while True:
-            try:
-                yield awaited
-            except BaseException as error:  # the task was cancelled, or given a future of no loop
+        try:
+            while True:
                 try:
-                    awaited = self._coroutine.throw(error)
-                except StopIteration as done:
-                    return done.value
-            else:
-                # Delegation is C code: from here on the coroutine costs what any other does.
-                return (yield from self._coroutine)
+                    yield awaited
+                except BaseException as error:  # the task was cancelled, or has a wrong future
+                    try:
+                        awaited = self._coroutine.throw(error)
+                    except StopIteration as done:
+                        return done.value
+                else:
+                    # Delegation is C code: from here on the coroutine costs what any other does.
+                    return (yield from self._coroutine)
+        finally:
+            # A task that was cancelled has a traceback, which leads here: no cycle is left of it.
+            self._stand_in.task = None
 
     def abandon(self) -> None:
         """Cancel a coroutine whose task was cancelled before its first step."""

@@ -10,7 +10,6 @@ step, so no request sees half a topic.
 from __future__ import annotations
 
 import asyncio
-import gc
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
@@ -59,7 +58,7 @@ _T = TypeVar("_T")
 
 #: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
-#: The partitions of a large topic are made in batches of this size, each followed by a `gc.freeze`.
+#: The partitions of a large topic are made in batches of this size.
 _BUILT_AT_ONCE = 500
 
 
@@ -481,11 +480,6 @@ class Topics:
                 for index in self.placement.led_here(row.leaders, begin, end)
             )
             found += self.placement.joined(row.leaders, begin, end, iter(logs))
-            if end - begin == _BUILT_AT_ONCE:
-                # These objects live as long as the topic, and need no collection to be freed. To
-                # look at those of 10 000 partitions again would take 0.1 s.
-                gc.collect(1)
-                gc.freeze()
         return found
 
     def _enter(self, topic: Topic) -> Topic:

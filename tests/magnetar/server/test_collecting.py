@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from magnetar.server import collecting
 from magnetar.server.collecting import FREED_AFTER_S, PUT_OFF_S, Collector
 
 
@@ -52,7 +53,7 @@ def collector_of(loop: Loop) -> Collector:
 
 
 @pytest.fixture(autouse=True)
-def collecting() -> Iterator[None]:
+def collections_are_on() -> Iterator[None]:
     assert gc.isenabled()
     yield
     gc.enable()
@@ -125,3 +126,50 @@ def test_a_collector_that_others_turned_off_stays_off() -> None:
         assert not gc.isenabled()
     loop.pass_s(1)
     assert not gc.isenabled()
+
+
+@pytest.fixture
+def looking_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What lives is looked at once, as in a broker's process, however little that is."""
+    monkeypatch.setattr(collecting, "LONG_S", 0.0)
+    collecting.look_once()
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(collecting._freezer)
+        gc.unfreeze()
+
+
+@pytest.mark.usefixtures("looking_once")
+def test_what_a_full_collection_has_left_is_not_looked_at_again() -> None:
+    state = [[number] for number in range(50_000)]
+    gc.collect()
+    assert gc.get_freeze_count() > len(state)
+    # Frozen, it is freed as ever when its last reference goes.
+    frozen = gc.get_freeze_count()
+    state.clear()
+    assert gc.get_freeze_count() <= frozen - 50_000
+
+
+@pytest.mark.usefixtures("looking_once")
+def test_a_short_collection_freezes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "LONG_S", 60.0)
+    gc.unfreeze()
+    gc.collect()
+    assert not gc.get_freeze_count()
+
+
+@pytest.mark.usefixtures("looking_once")
+def test_what_a_large_request_has_made_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic for each of 100,000 names was a collection of 0.4 s, once the pause was over."""
+    monkeypatch.setattr(collecting, "LIVING_MIN", 10_000)
+    gc.unfreeze()
+    loop = Loop()
+    with collector_of(loop).put_off():
+        state = [[number] for number in range(20_000)]
+    loop.pass_s(FREED_AFTER_S)
+    assert gc.get_freeze_count() > len(state)
+    with collector_of(loop).put_off():
+        before = gc.get_freeze_count()
+    loop.pass_s(FREED_AFTER_S)
+    assert gc.get_freeze_count() <= before, "what makes little is left to collections"

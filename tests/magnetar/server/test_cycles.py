@@ -1,0 +1,143 @@
+"""Nothing that clients do leaves a cycle of objects: `magnetar.server.collecting` relies on it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+
+from magnetar.broker import Broker
+from tests.logstore.partitions import batch_of
+from tests.magnetar.conftest import RawClient
+from wire.error_code import ErrorCode
+from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+Connect = Callable[[Broker], Awaitable[RawClient]]
+_OURS = ("coordinator", "logstore", "magnetar", "wire")
+
+
+@pytest.fixture(autouse=True)
+def garbage() -> Iterator[Callable[[], Counter[str]]]:
+    """Collect nothing; return what garbage of ours there is, by its type."""
+    gc.collect()
+    gc.disable()
+
+    def found() -> Counter[str]:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            gc.collect()
+            types = [type(each) for each in gc.garbage]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+        return Counter(one.__name__ for one in types if one.__module__.startswith(_OURS))
+
+    yield found
+    gc.enable()
+    gc.collect()
+
+
+async def create(client: RawClient, name: str) -> None:
+    topic = CreatableTopic(name=name, num_partitions=2, replication_factor=1)
+    answer = await client.ask(CreateTopicsRequest(topics=[topic]), 5, CreateTopicsResponse)
+    assert answer.topics[0].error_code == ErrorCode.NONE
+
+
+async def until_gone(broker: Broker) -> None:
+    """Wait until the broker has let go of all clients but one."""
+    async with asyncio.timeout(30):
+        while broker.server.connection_count > 1:
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)  # The step in which a task ends, and those of what it has woken.
+
+
+async def test_a_long_poll_whose_client_goes_leaves_no_cycle(
+    broker: Broker, client: RawClient, connect: Connect, garbage: Callable[[], Counter[str]]
+) -> None:
+    await create(client, "t")
+    partition = FetchPartition(partition_max_bytes=100)
+    request = FetchRequest(
+        max_wait_ms=60_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+    for _ in range(10):
+        other = await connect(broker)
+        other.send(request, 12)
+        await asyncio.sleep(0.01)  # Until the broker waits.
+        other.close()
+    await until_gone(broker)
+    assert not garbage()
+
+
+async def test_a_join_whose_client_goes_leaves_no_cycle(
+    broker: Broker, client: RawClient, connect: Connect, garbage: Callable[[], Counter[str]]
+) -> None:
+    await client.ask(FindCoordinatorRequest(key="g"), 1, FindCoordinatorResponse)
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    for _ in range(10):
+        other = await connect(broker)
+        other.send(request, 3)
+        await asyncio.sleep(0.01)  # Until the broker waits.
+        other.close()
+    await until_gone(broker)
+    assert not garbage()
+
+
+async def test_the_end_of_a_transaction_leaves_no_cycle(
+    client: RawClient, garbage: Callable[[], Counter[str]]
+) -> None:
+    await client.ask(FindCoordinatorRequest(key="x", key_type=1), 1, FindCoordinatorResponse)
+    asked = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    who = await client.ask(asked, 4, InitProducerIdResponse)
+    await create(client, "t")
+    request = EndTxnRequest(
+        transactional_id="x",
+        producer_id=who.producer_id,
+        producer_epoch=who.producer_epoch,
+        committed=False,
+    )
+    for _ in range(10):
+        answer = await client.ask(request, 5, EndTxnResponse)
+        assert answer.error_code == ErrorCode.NONE
+        request.producer_epoch = answer.producer_epoch
+    assert not garbage()
+
+
+async def test_a_topic_that_is_written_and_deleted_leaves_no_cycle(
+    client: RawClient, garbage: Callable[[], Counter[str]]
+) -> None:
+    for name in ("a", "b", "c"):
+        await create(client, name)
+        data = [PartitionProduceData(index=index, records=batch_of(b"x")) for index in (0, 1, 2)]
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[TopicProduceData(name=name, partition_data=data)],
+        )
+        answer = await client.ask(request, 9, ProduceResponse)
+        codes = [each.error_code for each in answer.responses[0].partition_responses]
+        # The third partition does not exist: refusals leave none either.
+        assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        gone = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+        await client.ask(gone, 5, DeleteTopicsResponse)
+    assert not garbage()
