@@ -6,8 +6,9 @@ the response has topic ids.  12: the request may name topics by id.  13: a top-l
 (KIP-1102).
 
 A missing topic is created where the client allows it and auto.create.topics.enable is on; the same
-response has it already. The brokers' addresses are those that the listener of this connection
-advertises.
+response has it already. One request creates no more than 10,000 partitions: for further topics the
+answer is LEADER_NOT_AVAILABLE, and clients ask again. The brokers' addresses are those that the
+listener of this connection advertises.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from magnetar.apis.authorization import allowed_operations, cluster_operations, 
 from magnetar.apis.leaders import tell_replicas
 from magnetar.apis.mirror import mirror
 from magnetar.apis.registry import handles
+from magnetar.runtime.auto_creation import AutoCreation
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -55,8 +57,9 @@ async def metadata(
         async for asked in each(request.topics or []):
             _check_topic_id(asked, context.version)
             distinct[asked.name, asked.topic_id] = asked
+        creation = AutoCreation(services.topics)
         topics = [
-            await _answer(services, asked, request, context)
+            await _answer(services, asked, request, context, creation)
             async for asked in each(distinct.values())
         ]
     response = MetadataResponse(
@@ -92,9 +95,10 @@ async def _answer(
     asked: MetadataRequestTopic,
     request: MetadataRequest,
     context: RequestContext,
+    creation: AutoCreation,
 ) -> MetadataResponseTopic:
     try:
-        topic = await _find(services, asked, request, context)
+        topic = await _find(services, asked, request, context, creation)
         return await _describe(services, topic, request, context)
     except KafkaError as refusal:
         # A topic asked for by its id is answered by its id, whatever name stands beside it.
@@ -121,6 +125,7 @@ async def _find(
     asked: MetadataRequestTopic,
     request: MetadataRequest,
     context: RequestContext,
+    creation: AutoCreation,
 ) -> Topic:
     if asked.topic_id != ZERO_UUID or asked.name is None:
         topic = services.topics.by_id(asked.topic_id)
@@ -138,7 +143,7 @@ async def _find(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
     if not may(services, context, Operation.CREATE, Resource.CLUSTER):
         require(services, context, Operation.CREATE, Resource.TOPIC, asked.name)
-    topic = services.topics.ensure(asked.name)
+    topic = await creation.ensure(asked.name)
     await services.nodes.tell_changes()
     return topic
 

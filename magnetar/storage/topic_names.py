@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -36,15 +34,39 @@ def check_name(name: str) -> None:
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name '{shown}' {reason}.")
 
 
-def check_collision(name: str, others: Iterable[str]) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION where `name` differs from another only in `.` and `_`."""
-    # In the names of Kafka's metrics the two are one character.
-    folded = name.replace(".", "_")
-    if "_" not in folded:
-        return
-    for other in others:
-        if other.replace(".", "_") == folded:
+class TakenNames:
+    """The names that are taken, by what they are in the names of Kafka's metrics.
+
+    There `.` and `_` are one character. A look at each name for every topic that is made would take
+    as long as there are topics.
+    """
+
+    def __init__(self) -> None:
+        #: Of one entry, but in directories of others.
+        self._names: dict[str, list[str]] = {}
+
+    def add(self, name: str) -> None:
+        """Take a name, unless it is taken."""
+        names = self._names.setdefault(_folded(name), [])
+        if name not in names:
+            names.append(name)
+
+    def discard(self, name: str) -> None:
+        """Give a name back, if it is taken."""
+        names = self._names.get(_folded(name), [])
+        if name in names:
+            names.remove(name)
+        if not names:
+            self._names.pop(_folded(name), None)
+
+    def check_collision(self, name: str) -> None:
+        """Raise INVALID_TOPIC_EXCEPTION where `name` differs from another only in `.` and `_`."""
+        for other in self._names.get(_folded(name), ()):
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topic: {other}",
             )
+
+
+def _folded(name: str) -> str:
+    return name.replace(".", "_")

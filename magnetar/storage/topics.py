@@ -45,7 +45,7 @@ from magnetar.storage.topic_counts import (
 from magnetar.storage.topic_names import (
     CLUSTER_METADATA,
     INTERNAL,
-    check_collision,
+    TakenNames,
     check_name,
 )
 from wire.error_code import ErrorCode
@@ -90,6 +90,7 @@ class Topics:
         #: Names of topics that may be in the catalog already, but are not found yet. The futures
         #: resolve when they are, or when their creation has failed.
         self._coming: dict[str, asyncio.Future[None]] = {}
+        self._taken = TakenNames()  # The names of both kinds.
         #: Ids of topics that may have left the catalog already, but are found still.
         self._leaving: set[UUID] = set()
         #: Ids of the topics deleted last, whose files are durably gone.
@@ -151,7 +152,7 @@ class Topics:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is no topic of this broker.")
         if name in self._by_name or name in self._coming:
             raise already_exists(name)
-        check_collision(name, (*self._by_name, *self._coming))
+        self._taken.check_collision(name)
         check_topic_configs(configs)
 
     def new_row(
@@ -211,6 +212,7 @@ class Topics:
         if row.name in self._by_name or row.name in self._coming:
             raise already_exists(row.name)
         self._coming[row.name] = asyncio.get_running_loop().create_future()
+        self._taken.add(row.name)
         return await self.whole(self._create(row))
 
     async def _create(self, row: TopicRow) -> Topic:
@@ -225,6 +227,8 @@ class Topics:
                 return await self._open_topic(row)
         finally:
             self._coming.pop(row.name).set_result(None)
+            if row.name not in self._by_name:
+                self._taken.discard(row.name)
 
     async def until_made(self, name: str) -> None:
         """Return when no other request is creating a topic of that name.
@@ -244,7 +248,7 @@ class Topics:
         return self._enter(topic)
 
     def ensure(self, name: str) -> Topic:
-        """Return the topic, created with the broker's defaults if it is missing.
+        """Return the topic, created in one step with the broker's defaults if it is missing.
 
         Raises LEADER_NOT_AVAILABLE while another request creates it, and as `create`.
         """
@@ -447,6 +451,7 @@ class Topics:
         # No await from here to the end of the loop: the topics go in one step.
         for topic in found:
             del self._by_name[topic.name]
+            self._taken.discard(topic.name)
             del self._by_id[topic.id]
             for callback in self.on_deleted:
                 callback(topic)
@@ -484,6 +489,7 @@ class Topics:
 
     def _enter(self, topic: Topic) -> Topic:
         self._by_name[topic.name] = topic
+        self._taken.add(topic.name)
         self._by_id[topic.id] = topic
         self.version += 1
         return topic
