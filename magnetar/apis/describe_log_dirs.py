@@ -51,7 +51,7 @@ async def describe_log_dirs(
     await turns.begin()
     total_bytes, usable_bytes = _disk(services)
     topics = []
-    async for topic, asked in turns.each(_asked_for(services, request.topics)):
+    async for topic, asked in turns.each(await _asked_for(services, request.topics)):
         partitions: list[DescribeLogDirsPartition] = []
         async for piece in turns.pieces(topic.local):
             partitions += [
@@ -72,21 +72,21 @@ async def describe_log_dirs(
     return DescribeLogDirsResponse(results=[result])
 
 
-def _asked_for(
+async def _asked_for(
     services: Services, asked: list[DescribableLogDirTopic] | None
 ) -> list[tuple[Topic, set[int] | None]]:
     """Return the topics, and which of their partitions; None: all."""
     # Null asks for all partitions, an empty list for none.
     if asked is None:
         return [(topic, None) for topic in services.topics.all()]
-    indexes: dict[str, set[int]] = {}
-    for each in asked:
-        indexes.setdefault(each.topic, set()).update(each.partitions)
-    return [
-        (topic, partitions)
-        for name, partitions in indexes.items()
-        if (topic := services.topics.by_name(name)) is not None
-    ]
+    indexes: dict[str, tuple[Topic, set[int]]] = {}
+    async for piece in services.turns.pieces(asked):
+        for each in piece:
+            topic = services.topics.by_name(each.topic)
+            # Nothing is kept of names that do not exist.
+            if topic is not None:
+                indexes.setdefault(each.topic, (topic, set()))[1].update(each.partitions)
+    return [*indexes.values()]
 
 
 def _partition(log: PartitionLog) -> DescribeLogDirsPartition:

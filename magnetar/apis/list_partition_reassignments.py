@@ -34,9 +34,11 @@ from wire.messages.list_partition_reassignments import (
 async def list_partition_reassignments(
     services: Services, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    asked = None
+    asked: dict[str, set[int]] | None = None
     if request.topics is not None:
-        asked = {topic.name: {*topic.partition_indexes} for topic in request.topics}
+        asked = {}
+        async for piece in services.turns.pieces(request.topics):
+            asked.update((topic.name, {*topic.partition_indexes}) for topic in piece)
     response = ListPartitionReassignmentsResponse(error_message=None)
     async for topic in services.turns.each(services.topics.all()):
         wanted = topic.assigned.keys() if asked is None else asked.get(topic.name, set())

@@ -30,7 +30,7 @@ _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 async def update_features(
     services: Services, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    for update in request.feature_updates:
+    async for update in services.turns.each(request.feature_updates):
         reason = _reason_against(update)
         if reason is not None:
             raise KafkaError(
@@ -43,7 +43,7 @@ async def update_features(
         error_message=None,
         results=[
             UpdatableFeatureResult(feature=update.feature, error_message=None)
-            for update in request.feature_updates
+            async for update in services.turns.each(request.feature_updates)
         ],
     )
 

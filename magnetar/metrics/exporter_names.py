@@ -134,7 +134,12 @@ async def _of_partitions(topics: Iterable[Topic], placement: Placement) -> list[
             each.append((labels, value))
         if not number % _SLICE:
             await asyncio.sleep(0)
-    return [_family(name, each) for name, each in zip(_OF_PARTITION, samples, strict=True)]
+    families = []
+    for name, each in zip(_OF_PARTITION, samples, strict=True):
+        families.append(_family(name, each))
+        # To make ten thousand samples takes some milliseconds.
+        await asyncio.sleep(0)
+    return families
 
 
 def _places(

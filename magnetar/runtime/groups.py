@@ -9,7 +9,6 @@ Heartbeat and LeaveGroup. The requests themselves are next door: `classic_groups
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from operator import itemgetter
 from uuid import uuid4
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
@@ -189,17 +188,16 @@ class Groups:
                 yield group_id, offsets.of_group(group_id)
 
     def all(self) -> Iterator[ClassicGroup | ConsumerGroup]:
-        """Yield every group that has members, had any, or has offsets; by id. As `find`.
+        """Yield every group that has members, had any, or has offsets. As `find`.
 
+        In the order of shards, and by id in each: to sort a hundred thousand at once takes long.
         May be gone through in turns: a group that goes before its turn is left out.
         """
-        found = [
-            (group_id, shard.state) for shard in self.shards for group_id in shard.state.group_ids()
-        ]
-        found.sort(key=itemgetter(0))
-        for group_id, state in found:
-            if state.exists(group_id):
-                yield state.consumer_groups.get(group_id) or state.find(group_id)
+        for shard in self.shards:
+            state = shard.state
+            for group_id in sorted(state.group_ids()):
+                if state.exists(group_id):
+                    yield state.consumer_groups.get(group_id) or state.find(group_id)
 
     async def durable(self, group_ids: Collection[str]) -> None:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
