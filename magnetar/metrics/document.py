@@ -19,9 +19,10 @@ not edited by hand.
 
 With this setting the broker answers `GET /metrics` in Prometheus' text format. The endpoint is off
 by default. The broker computes the values from its state at each scrape; between scrapes metrics
-cost nothing. The broker answers one scrape at a time. The endpoint has no authentication and shows
-transactional ids and names of topics, so let it listen on trusted addresses only. The process
-metrics of prometheus-client (`process_*`: CPU, memory, open files) are there too.
+cost nothing. The broker serves 16 connections at once, and gathers metrics for one scrape at a
+time. The endpoint has no authentication and shows transactional ids and names of topics, so let it
+listen on trusted addresses only. The process metrics of prometheus-client (`process_*`: CPU,
+memory, open files) are there too.
 
 On the same address `GET /healthz` answers 200 while the broker is alive. `GET /readyz` answers 200
 once the broker has recovered and serves clients. Otherwise both answer 503. A dashboard for Grafana

@@ -6,9 +6,8 @@ Once the broker is ready, its event loop has to get round to an answer too. `/re
 from then until the stop, 503 before, and while a node of a cluster turns its clients away because
 it has no lease. A broker that has failed has ended, and answers nothing.
 
-The library is imported once the broker is ready. Requests are served one at a time. A client that
-does not send or read for `SILENCE_SECONDS` is dropped, and one that trickles bytes after three
-times as long: the endpoint is for one scraper, not for the world.
+The library is imported once the broker is ready. Several connections are served at once
+(`http_server`), but metrics are gathered for one scrape at a time.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from logstore.disk.pools import HOUSEKEEPING
@@ -39,14 +37,15 @@ class OtherNodes(NamedTuple):
     connect: Mapping[int, Callable[[], socket.socket]]
 
 
-SILENCE_SECONDS = 5.0
 #: How long the event loop may take; then the scrape fails, and the next one asks again. So long it
 #: may also take until the broker no longer counts as alive.
 GATHERING_SECONDS = 5.0
-_BACKLOG = 5
+_BACKLOG = 64
 _TEXT = [("Content-Type", "text/plain; charset=utf-8")]
 #: A stop is noticed after so long at most.
 _POLL_SECONDS = 0.2
+#: How long a stop waits for requests under way.
+_STOP_SECONDS = 5.0
 
 _log = get_logger("metrics")
 
@@ -64,6 +63,8 @@ class MetricsEndpoint:
         self._is_serving: Callable[[], bool] = lambda: True
         #: Answers scrapes; None until the broker is ready.
         self._metrics: WSGIApplication | None = None
+        #: Held while `_metrics` is made, and while it gathers.
+        self._gathering = threading.Lock()
         self._is_stopped = threading.Event()
         # A daemon: a scrape that hangs must not keep the process alive.
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
@@ -83,48 +84,24 @@ class MetricsEndpoint:
         self._gather = gather
 
     async def stop(self) -> None:
-        """Answer no more; return when the request under way is answered, or after the bound."""
+        """Answer no more; return when the requests under way are answered, or after the bound."""
         self._is_stopped.set()
         # In a thread: the endpoint may be waiting for this very event loop.
-        await HOUSEKEEPING.run(partial(self._thread.join, SILENCE_SECONDS))
+        await HOUSEKEEPING.run(partial(self._thread.join, _STOP_SECONDS))
         self._socket.close()
 
     def _serve(self) -> None:
-        from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+        from magnetar.metrics.http_server import HttpServer
 
-        class Handler(WSGIRequestHandler):
-            timeout = SILENCE_SECONDS
-
-            def handle(self) -> None:
-                deadline = threading.Timer(3 * SILENCE_SECONDS, self._hang_up)
-                deadline.daemon = True
-                deadline.start()
-                try:
-                    super().handle()
-                finally:
-                    deadline.cancel()
-
-            def _hang_up(self) -> None:
-                with suppress(OSError):
-                    self.connection.shutdown(socket.SHUT_RDWR)
-
-            # The base class writes a line for each request to standard error.
-            def log_message(self, format: str, *args: Any) -> None:
-                _log.debug("metrics asked for", request=format % args)
-
-        server = WSGIServer(self._socket.getsockname()[:2], Handler, bind_and_activate=False)
-        # The server's own socket is not bound; the bound one is older than the broker.
-        server.socket.close()
-        server.socket = self._socket
-        server.server_name, server.server_port = self._socket.getsockname()[:2]
-        server.setup_environ()
-        server.set_app(self._answer)
+        server = HttpServer(self._socket, self._answer)
         # Not `serve_forever`: its `shutdown` blocks the caller, which is the event loop.
         server.timeout = _POLL_SECONDS
         while not self._is_stopped.is_set():
             # Here too, so that the first scrape does not wait for the imports.
-            self._prepare()
+            with self._gathering:
+                self._prepare()
             server.handle_request()
+        server.end(_STOP_SECONDS)
 
     def _prepare(self) -> None:
         if self._gather is not None and self._metrics is None:
@@ -139,10 +116,11 @@ class MetricsEndpoint:
         if path not in ("/", "/metrics"):
             start("404 Not Found", _TEXT)
             return [b"there are /metrics, /healthz and /readyz\n"]
-        self._prepare()
-        if self._metrics is None:
-            return _said(start, "the broker is starting")
-        return self._metrics(environ, start)
+        with self._gathering:
+            self._prepare()
+            if self._metrics is None:
+                return _said(start, "the broker is starting")
+            return self._metrics(environ, start)
 
     def _why_not_ready(self) -> str:
         """Return why clients are not served; empty: they are."""

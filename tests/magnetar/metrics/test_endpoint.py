@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.broker import Broker
 from magnetar.config.load import ConfigError, Given, load
-from magnetar.metrics import endpoint, exporter_names, gathering, jmx_names
+from magnetar.metrics import endpoint, exporter_names, gathering, http_server, jmx_names
 from magnetar.metrics.document import document
 from magnetar.metrics.endpoint import MetricsEndpoint
 from magnetar.metrics.families import FAMILIES
@@ -291,7 +291,7 @@ async def test_a_scrape_of_a_large_broker_leaves_the_loop_to_others(broker: Brok
 async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "SILENCE_SECONDS", 0.3)
     served = MetricsEndpoint("127.0.0.1", 0)
     served.start(broker.gather_metrics)
     with socket.create_connection(("127.0.0.1", served.port)) as silent:
@@ -301,10 +301,39 @@ async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
     await served.stop()
 
 
+async def test_clients_that_say_nothing_keep_no_probe_waiting(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A probe that waited for them, five seconds for each, had a healthy broker killed."""
+    served = MetricsEndpoint("127.0.0.1", 0)
+    served.start(broker.gather_metrics)
+    with ExitStack() as clients:
+        silent = [
+            clients.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            for _ in range(3 * http_server.CONNECTIONS_MAX)
+        ]
+        async with asyncio.timeout(http_server.SILENCE_SECONDS):
+            assert await asyncio.to_thread(_healthz, served.port) == "ok"
+            assert ("magnetar_connections", ()) in await scrape(served)
+            # The oldest were dropped, and the newest are heard.
+            assert await asyncio.to_thread(silent[0].recv, 1) == b""
+            silent[-1].sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+            assert b"200 OK" in await asyncio.to_thread(silent[-1].recv, 1000)
+            # Nor does a stop wait for them.
+            await served.stop()
+    told = capsys.readouterr().err
+    assert told.count("too many clients of metrics") == 1 and "Traceback" not in told
+
+
+def _healthz(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30) as answer:
+        return str(answer.read().decode().strip())
+
+
 async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(http_server, "SILENCE_SECONDS", 0.5)
     served = MetricsEndpoint("127.0.0.1", 0)
     served.start(broker.gather_metrics)
     first = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
