@@ -8,9 +8,11 @@ started again from its beginning. Nothing in the directory changes.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
 
 from logstore.disk.durability import Durability
@@ -111,9 +113,15 @@ def _refuse_another(queries: Queries) -> None:
 
 
 def _contents_of(data_dir: Path) -> Contents:
-    with closing(SqliteDatabase(data_dir, Durability.FSYNC)) as database:
-        database.open("")
-        return catalog_contents.read(database)
+    # Of a copy: SQLite would take in the write-ahead log of a catalog that it opens and closes, and
+    # the tables of an older release would be brought up to date.
+    with TemporaryDirectory(prefix="magnetar-catalog-") as copy:
+        for name in (FILE_NAME, f"{FILE_NAME}-wal"):
+            if (data_dir / name).exists():
+                shutil.copy(data_dir / name, copy)
+        with closing(SqliteDatabase(Path(copy), Durability.PAGE_CACHE)) as database:
+            database.open("")
+            return catalog_contents.read(database)
 
 
 def run_with_store(work: Coroutine[None, None, Result]) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -31,6 +32,7 @@ from magnetar.storage.database import CatalogFailure
 from magnetar.storage.placing import node_directories
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.segment_files import Batch, read_batches, segments
+from magnetar.storage.sqlite_database import FILE_NAME
 from tests.logstore.partitions import batch_of
 from tests.magnetar.importing.conftest import SEGMENT, at
 from tests.magnetar.nodes_in_one import NodesInOne
@@ -162,6 +164,24 @@ def stored(url: str) -> int:
 
 async def imported(directory: Path, url: str) -> None:
     await asyncio.to_thread(import_into_cluster, directory, url, 5, no_progress)
+
+
+async def test_an_import_changes_nothing_in_the_directory(
+    stopped: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(stopped / FILE_NAME)) as catalog, catalog:
+        catalog.execute("UPDATE topics SET name = name")
+        catalog.commit()
+        # Its write-ahead log lies there until the connection is closed.
+        directory = shutil.copytree(stopped, tmp_path / "copied")
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+    before = files()
+    assert before[directory / f"{FILE_NAME}-wal"]
+    await imported(directory, postgres_url)
+    assert files() == before
 
 
 async def test_a_directory_of_nodes_goes_into_a_cluster_and_comes_out(
