@@ -359,7 +359,9 @@ async def test_groups_are_listed_by_state_and_type_and_deleted_when_empty(
     async def listed(states: list[str], types: list[str]) -> list[tuple[str, str, str]]:
         request = ListGroupsRequest(states_filter=states, types_filter=types)
         answer = await client.ask(request, 5, ListGroupsResponse)
-        return [(group.group_id, group.group_state, group.group_type) for group in answer.groups]
+        return sorted(
+            (group.group_id, group.group_state, group.group_type) for group in answer.groups
+        )
 
     async def delete(*group_ids: str) -> list[int]:
         request = DeleteGroupsRequest(groups_names=list(group_ids))
