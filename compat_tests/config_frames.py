@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from kafka.protocol.admin import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+import time
+
+from kafka.protocol.admin import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 
 from compat_tests.brokers import Broker
+from compat_tests.client import TIMEOUT_S
 from compat_tests.raw import Connection
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND = 0, 1, 2
+#: Name, value and source of each.
+Synonyms = list[tuple[str, str | None, int]]
 
 
 def alter(
@@ -35,3 +45,34 @@ def alter(
     with Connection(broker.bootstrap) as connection:
         (response,) = connection.call(request, IncrementalAlterConfigsResponse).responses
     return int(response.error_code)
+
+
+def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Synonyms:
+    """Return name, value and source of all that apply to a config."""
+    request = DescribeConfigsRequest(
+        version=4,
+        resources=[
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=resource_type, resource_name=resource, configuration_keys=[name]
+            )
+        ],
+        include_synonyms=True,
+        include_documentation=False,
+    )
+    with Connection(broker.bootstrap) as connection:
+        (result,) = connection.call(request, DescribeConfigsResponse).results
+    return [
+        (each.name, each.value, each.source)
+        for config in result.configs
+        for each in config.synonyms
+    ]
+
+
+def await_synonyms(
+    broker: Broker, resource_type: int, resource: str, name: str, expected: Synonyms
+) -> None:
+    """Kafka applies after its answer."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while (found := synonyms(broker, resource_type, resource, name)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)

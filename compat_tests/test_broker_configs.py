@@ -2,58 +2,27 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka import KafkaException
-from kafka.protocol.admin import (
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-)
+from kafka.protocol.admin import AlterConfigsRequest, AlterConfigsResponse
 
 from compat_tests.brokers import Broker
-from compat_tests.client import TIMEOUT_S
-from compat_tests.config_frames import APPEND, BROKER, DELETE, SET, TOPIC, alter
+from compat_tests.config_frames import (
+    APPEND,
+    BROKER,
+    DELETE,
+    SET,
+    TOPIC,
+    alter,
+    await_synonyms,
+    synonyms,
+)
 from compat_tests.confluent_client import producer, send
 from compat_tests.conftest import MakeTopic
 from compat_tests.raw import Connection
 
 OWN, EVERY = "1", ""
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
-Synonyms = list[tuple[str, str | None, int]]
-
-
-def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Synonyms:
-    """Return name, value and source of all that apply to a config."""
-    request = DescribeConfigsRequest(
-        version=4,
-        resources=[
-            DescribeConfigsRequest.DescribeConfigsResource(
-                resource_type=resource_type, resource_name=resource, configuration_keys=[name]
-            )
-        ],
-        include_synonyms=True,
-        include_documentation=False,
-    )
-    with Connection(broker.bootstrap) as connection:
-        (result,) = connection.call(request, DescribeConfigsResponse).results
-    return [
-        (each.name, each.value, each.source)
-        for config in result.configs
-        for each in config.synonyms
-    ]
-
-
-def await_synonyms(
-    broker: Broker, resource_type: int, resource: str, name: str, expected: Synonyms
-) -> None:
-    """Kafka applies after its answer."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while (found := synonyms(broker, resource_type, resource, name)) != expected:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
 
 
 def test_one_brokers_wins_over_every_brokers_and_topics_inherit(

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from compat_tests.brokers import Broker
-from compat_tests.config_frames import GROUP, SET, alter
+from compat_tests.config_frames import GROUP, SET, alter, synonyms
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.consumer_group_frames import ConsumerMember
 from compat_tests.group_frames import Code, Member, assignment, subscription
@@ -291,8 +291,10 @@ def test_the_assignment_interval_does_not_hold_back_the_first_one_after_a_conver
     connect: Enter, broker: Broker, orders: str
 ) -> None:
     member = connect()
-    interval = ("consumer.assignment.interval.ms", SET, "15000")
-    assert alter(broker, member.group, interval, resource_type=GROUP) == 0
+    interval = "consumer.assignment.interval.ms"
+    assert alter(broker, member.group, (interval, SET, "15000"), resource_type=GROUP) == 0
+    # Kafka applies after its answer.
+    eventually(lambda: synonyms(broker, GROUP, member.group, interval)[0][1] == "15000")
     with Member(broker.bootstrap, member.group) as classic:
         classic.enter(protocols=(("range", subscription(orders)),))
         classic.sync(assignments={classic.member_id: assignment(orders, 0, 1, 2, 3)})
