@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from kafka.protocol.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -12,8 +10,8 @@ from kafka.protocol.admin import (
 )
 
 from compat_tests.brokers import Broker
-from compat_tests.client import TIMEOUT_S
 from compat_tests.raw import Connection
+from compat_tests.waiting import eventually
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND = 0, 1, 2
@@ -71,8 +69,5 @@ def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Sy
 def await_synonyms(
     broker: Broker, resource_type: int, resource: str, name: str, expected: Synonyms
 ) -> None:
-    """Kafka applies after its answer."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while (found := synonyms(broker, resource_type, resource, name)) != expected:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
+    """Wait for what applies to a config: Kafka applies a change after its answer."""
+    eventually(lambda: synonyms(broker, resource_type, resource, name) == expected)

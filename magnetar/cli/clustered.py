@@ -255,7 +255,7 @@ def _claimed(catalog: Catalog, owner: str, count: int, asked: int | None) -> lis
             if not is_told:
                 _log.info("the id is in use: waiting for the end of its lease", reason=str(used))
                 is_told = True
-            time.sleep(1.0)
+            time.sleep(1.0)  # The lease ends within six seconds, if it is not renewed.
 
 
 def _bind_peers(config: BrokerConfig, number: int) -> socket.socket:

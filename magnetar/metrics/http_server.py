@@ -1,9 +1,9 @@
 """A server of HTTP for scrapers and probes: a thread for each connection, and few connections.
 
-Whoever connects and says nothing holds nobody up: else a probe would wait too, and whatever watches
-the process would kill it. Beyond `CONNECTIONS_MAX` the oldest connection is dropped. A client that
-does not send or read for `SILENCE_SECONDS` is dropped too, and one that trickles bytes after three
-times as long.
+A client that connects and sends nothing does not delay the others: a liveness probe that had to
+wait for it would fail, and the process would be killed. Beyond `CONNECTIONS_MAX` the oldest
+connection is dropped. A client that does not send or read for `SILENCE_SECONDS` is dropped too, and
+one that trickles bytes after three times as long.
 """
 
 from __future__ import annotations

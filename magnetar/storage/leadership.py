@@ -105,9 +105,9 @@ def evened(own_id: int, topics: Iterable[TopicLeaders], live: Collection[int]) -
         one.even_out(led, more_min=_UNEVEN)
     # Each round leaves less to be done: a topic may have had its turn before others changed what
     # the nodes lead.
-    while any([one.even_out(led, more_min=1) for one in spread]):
-        if max(led.values()) - min(led.values()) < _UNEVEN:
-            break
+    while max(led.values()) - min(led.values()) >= _UNEVEN:
+        if not any([one.even_out(led, more_min=1) for one in spread]):
+            break  # What is held keeps them uneven.
     return [move for one in spread for move in one.moves_of(own_id)]
 
 

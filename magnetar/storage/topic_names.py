@@ -42,7 +42,7 @@ class TakenNames:
     """
 
     def __init__(self) -> None:
-        #: Of one entry, but in directories of others.
+        #: By folded name: the names, of which only an adopted directory may bring several.
         self._names: dict[str, list[str]] = {}
 
     def add(self, name: str) -> None:

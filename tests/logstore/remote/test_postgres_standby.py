@@ -22,7 +22,6 @@ from logstore.remote.commit_store import (
     StoreUnavailable,
 )
 from logstore.remote.postgres_store import PostgresStore
-from tests.logstore.remote.stored_nodes import make_tables, start_node
 from tests.logstore.remote.test_postgres_mishaps import store_over
 from tests.postgresql import postgres_server, postgres_url
 
@@ -38,11 +37,7 @@ async def test_with_a_standby_commits_do_not_wait_and_proofs_do(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql, "HAS_STANDBY", "SELECT true")
-    await make_tables(postgres_url)
-    await start_node(postgres_url, 1, 1)
-    store = PostgresStore(postgres_url)
-    store.begin_as(1, 1)
-    await store.connect()
+    store = await store_over(postgres_url)
     await store.commit(Commit(1, 0))
     connection = store._connection
     assert connection is not None
@@ -164,7 +159,7 @@ async def test_a_commit_whose_wait_somebody_cancels_is_not_proven(
 
 
 async def _cancelled(work: Awaitable[Any], admin: asyncpg.Connection) -> None:
-    """Expect that nothing is known when somebody has cancelled what this waits for."""
+    """Cancel the wait of `work` for the standby; expect that its outcome is unknown."""
     doing = asyncio.ensure_future(work)
     await _until_waiting(admin, 1)
     await admin.execute(f"SELECT pg_cancel_backend(pid) {WAITING}")

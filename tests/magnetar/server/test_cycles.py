@@ -13,6 +13,7 @@ from magnetar.broker import Broker
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient
 from wire.error_code import ErrorCode
+from wire.message import Message
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -58,8 +59,16 @@ async def create(client: RawClient, name: str) -> None:
     assert answer.topics[0].error_code == ErrorCode.NONE
 
 
-async def until_gone(broker: Broker) -> None:
-    """Wait until the broker has let go of all clients but one."""
+async def ask_and_go(broker: Broker, connect: Connect, request: Message, version: int) -> None:
+    """Have ten clients go while the broker waits to answer them; return once it has let them go.
+
+    One client stays.
+    """
+    for _ in range(10):
+        other = await connect(broker)
+        other.send(request, version)
+        await asyncio.sleep(0.01)  # Until the broker waits.
+        other.close()
     async with asyncio.timeout(30):
         while broker.server.connection_count > 1:
             await asyncio.sleep(0.001)
@@ -74,12 +83,7 @@ async def test_a_long_poll_whose_client_goes_leaves_no_cycle(
     request = FetchRequest(
         max_wait_ms=60_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[partition])]
     )
-    for _ in range(10):
-        other = await connect(broker)
-        other.send(request, 12)
-        await asyncio.sleep(0.01)  # Until the broker waits.
-        other.close()
-    await until_gone(broker)
+    await ask_and_go(broker, connect, request, 12)
     assert not garbage()
 
 
@@ -94,12 +98,7 @@ async def test_a_join_whose_client_goes_leaves_no_cycle(
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
-    for _ in range(10):
-        other = await connect(broker)
-        other.send(request, 3)
-        await asyncio.sleep(0.01)  # Until the broker waits.
-        other.close()
-    await until_gone(broker)
+    await ask_and_go(broker, connect, request, 3)
     assert not garbage()
 
 
