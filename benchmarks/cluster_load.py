@@ -20,15 +20,19 @@ from confluent_kafka import Producer
 from benchmarks import connection_load, measures
 from benchmarks.cluster_subjects import (
     DISTANCE_MS,
+    NODES,
     Database,
+    database_server,
     kafka_cluster,
     magnetar_cluster,
 )
+from benchmarks.store_load import commits_of
 from benchmarks.table import Row
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.confluent_client import producer
+from tools.postgresql import enterable_directory
 
 PARTITIONS = 6
 #: Beside rows of one broker that are called the same.
@@ -49,8 +53,9 @@ def measure(kind: str, *, rounds: int, seconds: float) -> dict[Row, float]:
     if kind == "kafka":
         with kafka_cluster() as broker:
             return _latencies(broker, rounds, _WHERE) | _small_clients(broker, seconds)
+    found = _commits_alone(seconds)
     with magnetar_cluster() as (broker, database):
-        found = _latencies(broker, rounds, _WHERE)
+        found |= _latencies(broker, rounds, _WHERE)
         found |= _small_clients(broker, seconds, database)
         size = Row("size of the table of nodes", "KB", False)
         found[size] = database.nodes_size_bytes() / 1e3
@@ -58,6 +63,19 @@ def measure(kind: str, *, rounds: int, seconds: float) -> dict[Row, float]:
     with magnetar_cluster(is_distant=True) as (broker, _):
         found |= _latencies(broker, rounds, f"{_WHERE}, standby {DISTANCE_MS:g} ms away")
     return found | _growth(seconds)
+
+
+def _commits_alone(seconds: float) -> dict[Row, float]:
+    """What the store carries where no client has to be served."""
+    with enterable_directory("bench-store-") as path, database_server(path) as server:
+        done = commits_of(server.local_url, nodes=NODES, seconds=seconds)
+    label = f"commits of 1 KB by {NODES} nodes without clients"
+    cpu_us = done.cpu_seconds * 1e6 / len(done.took_ms)
+    return {
+        Row(f"{label}, rate", "per s", True): done.rate,
+        Row(f"{label}, CPU of the nodes for one", "us", False): cpu_us,
+        **_cuts(label, done.took_ms),
+    }
 
 
 def _latencies(broker: Broker, rounds: int, where: str) -> dict[Row, float]:

@@ -1,8 +1,8 @@
 """The clusters under measurement: three nodes each, all of them on this machine.
 
-magnetar's nodes lie over a PostgreSQL with its usual settings. At a distance that server has a
-synchronous standby, which is 1 ms away each way. Kafka has a controller in its first node, three
-replicas of everything, and `min.insync.replicas=2`.
+magnetar's nodes lie over a PostgreSQL with its usual settings, which they reach through its Unix
+socket. At a distance that server has a synchronous standby, which is 1 ms away each way. Kafka has
+a controller in its first node, three replicas of everything, and `min.insync.replicas=2`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ NODES = 3
 DISTANCE_MS = 1.0
 _READY_S = 180.0
 _KAFKA_OPTIONS = ("-server", "-Xms384m", "-Xmx384m", "-XX:+UseG1GC")
-#: As PostgreSQL has them where it was not told otherwise.
-_POSTGRESQL = {"shared_buffers": "128MB", "max_connections": "100"}
+#: As PostgreSQL has them where it was not told otherwise. Its socket lies elsewhere then.
+_POSTGRESQL = {"shared_buffers": "128MB", "max_connections": "100", "unix_socket_directories": "."}
 #: Of all that the cluster has in PostgreSQL.
 _SIZE = """
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
@@ -45,8 +45,9 @@ class Database:
     """The PostgreSQL of a cluster, for its figures."""
 
     def __init__(self, server: PostgresServer) -> None:
+        self.url = server.local_url
         self._pid = server.pid
-        self._connection: Connection[tuple[int, ...]] = psycopg.connect(server.url, autocommit=True)
+        self._connection: Connection[tuple[int, ...]] = psycopg.connect(self.url, autocommit=True)
 
     def cpu_seconds(self) -> float:
         """Return user and system time of all its processes that run."""
@@ -76,20 +77,25 @@ class Database:
 
 
 @contextmanager
+def database_server(path: Path, **settings: str) -> Iterator[PostgresServer]:
+    """Serve a database that is empty, in a directory that every user may enter."""
+    server = PostgresServer(path / "primary", 0, **_POSTGRESQL, **settings)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(signal.SIGQUIT)
+
+
+@contextmanager
 def magnetar_cluster(
     *, is_distant: bool = False, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Broker, Database]]:
     """Serve by three nodes, over a database that has a distant standby or none."""
     with ExitStack() as stack:
         path = stack.enter_context(enterable_directory("bench-cluster-"))
-        server = PostgresServer(
-            path / "primary",
-            0,
-            **_POSTGRESQL,
-            synchronous_standby_names="*" if is_distant else "",
-        )
-        server.start()
-        stack.callback(server.stop, signal.SIGQUIT)
+        standbys = "*" if is_distant else ""
+        server = stack.enter_context(database_server(path, synchronous_standby_names=standbys))
         if is_distant:
             through = stack.enter_context(distant(server.port, DISTANCE_MS))
             standby = server.standby(path / "standby", through=through)
@@ -97,7 +103,7 @@ def magnetar_cluster(
             stack.callback(standby.stop, signal.SIGQUIT)
         broker = MagnetarBroker(path / "nodes", workers=NODES)
         broker.settings = {"num.partitions": "6", **(settings or {})}
-        broker.storage = server.url
+        broker.storage = server.local_url
         stack.enter_context(brokers.running(broker))
         database = Database(server)
         stack.callback(database.close)

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 #: A server that runs as root refuses to start: it becomes this user then.
 _NOBODY = 65534
@@ -62,6 +63,15 @@ class PostgresServer:
     def url(self) -> str:
         """What `--storage` takes."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def local_url(self) -> str:
+        """The same through its Unix socket, for a server with `unix_socket_directories` "."
+
+        Only its user and root can reach it, if the path of `directory` has 87 bytes at most.
+        """
+        directory = quote(str(self._directory / "data"), safe="")
+        return f"postgresql://postgres@/postgres?host={directory}&port={self.port}"
 
     @property
     def pid(self) -> int:

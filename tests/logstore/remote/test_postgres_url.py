@@ -55,6 +55,20 @@ def test_asyncpg_connects_to_what_libpq_connects_to(given: str) -> None:
     assert found == ("m@n", "p w#/?+%", "cluster")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "postgresql://m@/cluster?host=/run/postgresql&port=5433",
+        "postgresql://m@%2Frun%2Fpostgresql:5433/cluster",
+        "host=/run/postgresql port=5433 user=m dbname=cluster",
+    ],
+)
+def test_a_directory_as_the_host_is_that_of_a_unix_socket(given: str) -> None:
+    addresses, parameters = _of_asyncpg(given)
+    assert addresses == ["/run/postgresql/.s.PGSQL.5433"]
+    assert (parameters.user, parameters.database) == ("m", "cluster")
+
+
 def test_several_hosts_are_tried_in_turn() -> None:
     for given in (
         "postgresql://a:1,b:2/x?target_session_attrs=read-write",
