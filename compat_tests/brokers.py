@@ -61,6 +61,9 @@ KAFKA_SETTINGS = {
     "broker.heartbeat.interval.ms": "500",
     "metadata.max.idle.interval.ms": "5000",
 }
+#: What brokers of each kind have in addition that no test kills. A busy machine stops Kafka's
+#: process for seconds, and a controller that thinks its broker gone takes its partitions away.
+LONG_LIVED = {"kafka": {"broker.session.timeout.ms": "60000"}}
 #: For tests a small, quickly started machine will do.
 KAFKA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compat_tests.admin import create_topic
-from compat_tests.brokers import OVER_POSTGRESQL, WORKERS, Broker, make_broker, started_when_asked
+from compat_tests.brokers import (
+    LONG_LIVED,
+    OVER_POSTGRESQL,
+    WORKERS,
+    Broker,
+    make_broker,
+    started_when_asked,
+)
 from compat_tests.scheduling import UnitScheduling, in_order
 from compat_tests.secured import certificates, secured
 from tools.reference_kafka import ReferenceUnavailable, fetch
@@ -118,7 +125,9 @@ def jars() -> Path:
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Broker]]:
     """Return the session's broker of a kind, started at its first use."""
-    with started_when_asked(lambda kind: make_broker(kind, tmp_path_factory.mktemp(kind))) as get:
+    with started_when_asked(
+        lambda kind: make_broker(kind, tmp_path_factory.mktemp(kind), LONG_LIVED.get(kind))
+    ) as get:
         yield get
 
 

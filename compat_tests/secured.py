@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compat_tests.brokers import Broker, make_broker, started_when_asked
+from compat_tests.brokers import LONG_LIVED, Broker, make_broker, started_when_asked
 from magnetar.testing.certificates import COMMON_NAME, ORGANIZATION, KeyPair, make, named
 
 PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -72,7 +72,9 @@ def secured_brokers(
         tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
     ) -> Iterator[Callable[[str], Broker]]:
         def make(kind: str) -> Broker:
-            return secured_broker(kind, tmp_path_factory.mktemp(kind), certificates, settings)
+            directory = tmp_path_factory.mktemp(kind)
+            lives_long = {**LONG_LIVED.get(kind, {}), **(settings or {})}
+            return secured_broker(kind, directory, certificates, lives_long)
 
         with started_when_asked(make, prepare) as get:
             yield get
