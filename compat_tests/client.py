@@ -56,7 +56,8 @@ class Client(ABC):
         transactional_id: str | None = None,
         commit: bool = True,
     ) -> None:
-        """Write `pairs`; returns when all are acknowledged, and the transaction, if any, ended.
+        """Write `pairs`; returns when all are acknowledged, and the transaction, if any, ended and
+        its end is known to readers.
 
         Without `transactional_id` a transaction gets a new one.
         """
@@ -64,6 +65,11 @@ class Client(ABC):
             transactional_id = transactional_id or f"txn-{uuid.uuid4().hex[:8]}"
         writing = Writing(mode != "plain", codec, transactional_id, commit)
         self._write(bootstrap, topic, pairs, writing)
+        if transactional_id is not None:
+            # Not imported above: it needs this file.
+            from compat_tests.transaction_ends import await_end
+
+            await_end(bootstrap, transactional_id)
 
     @abstractmethod
     def _write(

@@ -1,0 +1,21 @@
+"""The end of a transaction: Kafka answers a producer before readers know of it."""
+
+from __future__ import annotations
+
+from kafka.protocol.admin import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+from compat_tests.raw import Connection
+from compat_tests.waiting import eventually
+
+
+def await_end(bootstrap: str, transactional_id: str) -> None:
+    """Return when all partitions have the marker of the transaction that this id ended last."""
+    request = DescribeTransactionsRequest[0](transactional_ids=[transactional_id])
+    with Connection(bootstrap) as connection:
+
+        def has_ended() -> bool:
+            answer = connection.call(request, DescribeTransactionsResponse)
+            (found,) = answer.transaction_states
+            return found.error_code == 0 and not found.transaction_state.startswith("Prepare")
+
+        eventually(has_ended)
