@@ -11,12 +11,27 @@ from confluent_kafka.admin import AdminClient
 from compat_tests import confluent_client
 from compat_tests.client import TIMEOUT_S
 
-#: What a coordinator answers while it starts; librdkafka hands these on.
-_NOT_YET = {
+#: What a coordinator answers while it starts; librdkafka asks three times, and hands these on.
+NOT_YET = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
+#: And while a transaction ends, which Kafka tells the producer before.
+_NOT_YET_STABLE = {*NOT_YET, KafkaError.UNSTABLE_OFFSET_COMMIT}
+
+
+def commit(member: Consumer, *offsets: TopicPartition) -> None:
+    """Commit for the group of a consumer, once its coordinator is there."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            member.commit(offsets=list(offsets), asynchronous=False)
+            return
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
@@ -29,9 +44,11 @@ def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0)
         while True:
             try:
                 (found,) = reader.committed([TopicPartition(topic, partition)], TIMEOUT_S)
+                if found.error is not None:
+                    raise KafkaException(found.error)
                 return found.offset
             except KafkaException as error:
-                if error.args[0].code() not in _NOT_YET or time.monotonic() > deadline:
+                if error.args[0].code() not in _NOT_YET_STABLE or time.monotonic() > deadline:
                     raise
             time.sleep(0.05)
     finally:

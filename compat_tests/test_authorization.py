@@ -32,8 +32,9 @@ from compat_tests.access_frames import (
 )
 from compat_tests.admin import create_topic
 from compat_tests.answers import comparable
-from compat_tests.brokers import Broker, make_broker
+from compat_tests.brokers import LONG_LIVED, Broker, make_broker
 from compat_tests.consumer_group_frames import ConsumerMember
+from compat_tests.offsets import commit
 from compat_tests.plain_login import plain_connection
 from compat_tests.raw import Connection
 from compat_tests.secured import STANDARD_AUTHORIZER
@@ -142,7 +143,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Bro
     with ExitStack() as stack:
         for kind in ("magnetar", "kafka"):
             directory = tmp_path_factory.mktemp(kind)
-            broker = make_broker(kind, directory, settings, ["SASL_PLAINTEXT"])
+            lives_long = settings | LONG_LIVED.get(kind, {})
+            broker = make_broker(kind, directory, lives_long, ["SASL_PLAINTEXT"])
             stack.callback(broker.stop)
             broker.start()
             prepare(broker)
@@ -157,7 +159,7 @@ def prepare(broker: Broker) -> None:
     for made in admin.create_acls([each for rule in RULES for each in rule.bindings()]).values():
         made.result(TIMEOUT_S)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": GROUP})
-    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+    commit(consumer, TopicPartition(TOPIC, 0, 0))
     consumer.close()
     with Connection(broker.bootstrap) as connection:
         connection.producer(TRANSACTIONAL_ID)

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from compat_tests.brokers import MAGNETAR, SETTINGS
 from compat_tests.clusters import Node
 from compat_tests.confluent_client import consumer, producer
+from compat_tests.offsets import committed_offset
 from compat_tests.waiting import eventually
 from tools.postgresql import PostgresServer, enterable_directory
 
@@ -74,10 +75,7 @@ def read(node: Node, count: int) -> list[tuple[int, bytes]]:
 
 
 def committed(node: Node) -> int:
-    reader = consumer(node.address, GROUP)
-    (found,) = reader.committed([TopicPartition(TOPIC, 0)], 30)
-    reader.close()
-    return found.offset
+    return committed_offset(node.address, GROUP, TOPIC)
 
 
 @pytest.fixture
