@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
+from compat_tests.waiting import eventually
 
 _ANSWER_S = 10.0
 
@@ -36,13 +37,18 @@ def create_topic(
 
 
 def configure(broker: Broker, *topics: str, **configs: str) -> None:
-    """Change configs of topics, and return when their logs obey them; underscores stand for dots.
-
-    Kafka answers and describes a change before its logs hear of it. It takes one after the other,
-    so this one is obeyed when a topic that is created behind it is there.
-    """
+    """Change configs of topics, and return when their logs obey; underscores stand for dots."""
     named = {name.replace("_", "."): value for name, value in configs.items()}
     _alter(broker.bootstrap, topics, named)
+    await_obeyed(broker)
+
+
+def await_obeyed(broker: Broker) -> None:
+    """Return when every part of the broker obeys the changes that it describes.
+
+    Kafka describes a change before its logs, and the coordinators of groups, hear of it. It takes
+    one after the other, so these are obeyed when a topic that is created behind them is there.
+    """
     if broker.kind == "kafka":
         create_topic(broker.bootstrap, f"behind-{uuid.uuid4().hex[:8]}")
 
@@ -71,9 +77,11 @@ def _shows(admin: AdminClient, topic: str, configs: Mapping[str, str]) -> bool:
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
+    """Delete a topic and return when it is gone: Kafka answers before that."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.delete_topics([topic], operation_timeout=TIMEOUT_S).values():
         future.result(timeout=TIMEOUT_S)
+    eventually(lambda: topic not in admin.list_topics(timeout=TIMEOUT_S).topics)
 
 
 def leader_of(bootstrap: str, topic: str, partition: int = 0) -> int:

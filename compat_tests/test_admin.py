@@ -20,11 +20,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in its 
 from confluent_kafka.cimpl import NewPartitions
 
 from compat_tests import tool_box
+from compat_tests.admin import configure
 from compat_tests.brokers import WORKERS, Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import consumer, producer, send
 from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.offsets import commit
 from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
 
@@ -172,7 +174,7 @@ def test_a_group_whose_offset_is_gone_starts_where_it_is_told(
     orders, group = topic("orders"), name("group")
     fill(broker, orders, 10)
     client = consumer(broker.bootstrap, group)
-    client.commit(offsets=[TopicPartition(orders, 0, 2)], asynchronous=False)
+    commit(client, TopicPartition(orders, 0, 2))
     assert delete_records(broker, orders, 5) == 5
     (committed,) = client.committed([TopicPartition(orders, 0)], timeout=TIMEOUT_S)
     assert committed.offset == 2
@@ -285,8 +287,7 @@ def test_a_smaller_limit_acts_on_the_next_batch(broker: Broker, topic: MakeTopic
     large = [(b"k", b"x" * 3000)]
     client = producer(broker.bootstrap)
     assert send(client, orders, large) == [0]
-    assert alter(broker, resource(orders, ("max.message.bytes", SET, "2000"))) == 0
-    eventually(lambda: config(broker, orders, "max.message.bytes")[0] == "2000")
+    configure(broker, orders, max_message_bytes="2000")
     with pytest.raises(KafkaException) as refused:
         send(producer(broker.bootstrap), orders, large)
     assert refused.value.args[0].name() == "MSG_SIZE_TOO_LARGE"

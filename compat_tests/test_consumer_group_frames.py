@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from compat_tests.admin import await_obeyed
 from compat_tests.brokers import Broker
 from compat_tests.config_frames import GROUP, SET, alter, synonyms
 from compat_tests.conftest import MakeName, MakeTopic
@@ -20,8 +21,11 @@ Enter = Callable[..., ConsumerMember]
 
 
 @pytest.fixture
-def orders(topic: MakeTopic) -> str:
-    return topic("orders", 4)
+def orders(broker: Broker, topic: MakeTopic) -> str:
+    created = topic("orders", 4)
+    # The coordinator of the group knows it too.
+    await_obeyed(broker)
+    return created
 
 
 @pytest.fixture
@@ -293,8 +297,9 @@ def test_the_assignment_interval_does_not_hold_back_the_first_one_after_a_conver
     member = connect()
     interval = "consumer.assignment.interval.ms"
     assert alter(broker, member.group, (interval, SET, "15000"), resource_type=GROUP) == 0
-    # Kafka applies after its answer.
+    # Kafka shows it after its answer, and its coordinator obeys later.
     eventually(lambda: synonyms(broker, GROUP, member.group, interval)[0][1] == "15000")
+    await_obeyed(broker)
     with Member(broker.bootstrap, member.group) as classic:
         classic.enter(protocols=(("range", subscription(orders)),))
         classic.sync(assignments={classic.member_id: assignment(orders, 0, 1, 2, 3)})
