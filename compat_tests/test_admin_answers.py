@@ -402,12 +402,15 @@ def connections(both_brokers: tuple[Broker, Broker]) -> Iterator[list[Connection
 def orders(
     both_brokers: tuple[Broker, Broker], connections: list[Connection], name: MakeName
 ) -> str:
-    """A topic of three partitions on either broker, the same 30 records in the first of them."""
+    """A topic of three partitions on either broker, 30 records as long in the first of them.
+
+    They are new: retention would delete old ones in between.
+    """
     created = name("orders_all")
     for broker, connection in zip(both_brokers, connections, strict=True):
         create_topic(broker.bootstrap, created, 3)
         for _ in range(10):
-            assert connection.produce(created, batch([b"v"] * 3, timestamp_ms=5)).error_code == 0
+            assert connection.produce(created, batch([b"v"] * 3)).error_code == 0
     return created
 
 
