@@ -67,15 +67,23 @@ def full_disk(place: Place) -> Iterator[None]:
 def no_connection_left(place: Place) -> Iterator[None]:
     """Take all connections that the nodes had, and all others."""
     with ExitStack() as taken, psycopg.connect(place.server.url, autocommit=True) as admin:
-        ends = time.monotonic() + 3
-        while time.monotonic() < ends:
-            admin.execute(
+
+        def has_none() -> bool:
+            """Return whether no node had a connection, and take what is free."""
+            ended = admin.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name LIKE 'magnetar%'"
-            )
+            ).fetchall()
             with suppress(psycopg.OperationalError):
                 while True:
                     taken.enter_context(psycopg.connect(place.server.url))
+            return not ended
+
+        ends = time.monotonic() + 3
+        while time.monotonic() < ends:
+            has_none()
+        # Nor has one taken what was free meanwhile.
+        eventually(lambda: has_none() and has_none())
         yield
 
 
