@@ -13,6 +13,7 @@ import pytest
 from compat_tests import documents
 from compat_tests.brokers import MAGNETAR
 from tools.reference_kafka.broker import free_port
+from tools.reference_kafka.process import answers
 
 pytestmark = [pytest.mark.magnetar_only(reason="the document is magnetar's")]
 PAGE = "docs/cluster.md"
@@ -27,7 +28,9 @@ def test_the_quick_start_does_what_it_says() -> None:
     # Of a fresh clone: here it is done already.
     assert commands[0].startswith("make install && ")
     script = "\n".join([commands[0].removeprefix("make install && "), *commands[1:], f"echo {END}"])
-    base = free_port()
+    base = next(
+        port for port in iter(free_port, None) if not any(answers(port + n) for n in (1, 2, 3))
+    )
     for shown, here in (("5432", free_port()), *((f"909{n}", base + n) for n in (1, 2, 3))):
         script = script.replace(shown, str(here))
     script = script.replace("909$n", f"$(({base}+$n))")
