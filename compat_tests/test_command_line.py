@@ -19,6 +19,7 @@ from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.command_line import environment, output, printed, refusal, run
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.offsets import committed_offset
+from compat_tests.transaction_ends import await_end
 from compat_tests.waiting import eventually
 
 
@@ -200,6 +201,7 @@ def test_input_in_a_transaction_is_seen_as_one_or_not_at_all(
     orders, transactional_id = topic("orders", partitions=2), name("txn")
     option = ("--transactional-id", transactional_id)
     run(broker, "produce", orders, *option, "-K", ":", stdin=LINES)
+    await_end(broker.bootstrap, transactional_id)
     assert len(output(broker, "consume", orders, "-e").splitlines()) == 40
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(b"small")
@@ -207,11 +209,13 @@ def test_input_in_a_transaction_is_seen_as_one_or_not_at_all(
     said = refusal(broker, "produce", orders, *option, str(small), str(large))
     assert "MESSAGE_TOO_LARGE" in said
     assert "The transaction is aborted: read_committed readers see none of it." in said
+    await_end(broker.bootstrap, transactional_id)
     assert b"small" not in output(broker, "consume", orders, "-e")
     everything = output(broker, "consume", orders, "-e", "--isolation", "read_uncommitted")
     assert b"small" in everything
     run(broker, "produce", orders, *option, stdin=b"")  # An empty one is no transaction.
     run(broker, "produce", orders, *option, stdin=b"last\n")
+    await_end(broker.bootstrap, transactional_id)
     assert b"last" in output(broker, "consume", orders, "-e")
 
 

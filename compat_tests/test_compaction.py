@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from compat_tests.admin import configure, create_topic
@@ -22,8 +22,10 @@ from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.conftest import StartBroker
 from compat_tests.databases import cleaned_in_database
+from compat_tests.offsets import commit, committed_offset
 from compat_tests.raw import Connection, batch, unique
 from compat_tests.tool_box import run
+from compat_tests.transaction_ends import await_end
 
 #: A busy machine's cleaner takes its time.
 CLEANED_WITHIN_S = 2 * TIMEOUT_S
@@ -291,7 +293,7 @@ def test_coordinators_replay_from_cleaned_logs(broker_kind: str, start_broker: S
     client.init_transactions(TIMEOUT_S)
     group = consumer(broker.bootstrap, "plain")
     in_transactions = consumer(broker.bootstrap, "transactional")
-    _commit(group, topic, 1)
+    commit(group, TopicPartition(topic, 0, 1))
     client.begin_transaction()
     client.abort_transaction(TIMEOUT_S)
     configure(broker, *INTERNAL, segment_ms="100")
@@ -305,41 +307,21 @@ def test_coordinators_replay_from_cleaned_logs(broker_kind: str, start_broker: S
             client.commit_transaction(TIMEOUT_S)
         else:
             client.abort_transaction(TIMEOUT_S)
-        _commit(group, topic, number)
+        commit(group, TopicPartition(topic, 0, number))
         time.sleep(0.15)  # Rolling goes by the clock.
     for internal in INTERNAL:
         await_cleaned(broker, internal, 4)
     broker.kill()
     broker.start()
-    found = _committed(broker, "plain", topic), _committed(broker, "transactional", topic)
-    assert found == (6, 6)
+    for name in ("plain", "transactional"):
+        assert committed_offset(broker.bootstrap, name, topic) == 6
     again = producer(broker.bootstrap, transactional_id=topic, linger_ms=0)
     again.init_transactions(TIMEOUT_S)
     again.begin_transaction()
     again.produce(topic, b"again")
     again.commit_transaction(TIMEOUT_S)
+    await_end(broker.bootstrap, topic)
     values = [read.value for read in CONFLUENT.consume(broker.bootstrap, topic)]
     assert values == [b"v2", b"v4", b"v6", b"again"]
     group.close()
     in_transactions.close()
-
-
-def _commit(client: Consumer, topic: str, offset: int) -> None:
-    client.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-
-
-def _committed(broker: Broker, group: str, topic: str) -> int:
-    client = consumer(broker.bootstrap, group)
-    deadline = time.monotonic() + CLEANED_WITHIN_S
-    try:
-        while True:
-            try:
-                (found,) = client.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
-                return int(found.offset)
-            except KafkaException:
-                # Kafka's coordinator is not there at once.
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
-    finally:
-        client.close()
