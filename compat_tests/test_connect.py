@@ -108,7 +108,7 @@ class Worker:
             {"Content-Type": "application/json"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
 
 
@@ -129,7 +129,7 @@ def append(path: Path, first: int, end: int) -> None:
 
 
 def await_lines(path: Path, count: int, running: Worker) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + 2 * TIMEOUT_S
     wanted = {f"line {number}" for number in range(count)}
     while not path.exists() or set(path.read_text().splitlines()) != wanted:
         if time.monotonic() > deadline:
