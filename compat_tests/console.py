@@ -157,8 +157,8 @@ class Browser:
         return found
 
     def press(self, keys: str) -> None:
-        for key in keys:
-            self._driver.switch_to.active_element.send_keys(key)
+        """Press keys one right after the other: the page waits for the second one only so long."""
+        self._driver.switch_to.active_element.send_keys(keys)
 
     def await_text(self, words: str, selector: str = "main") -> str:
         """Return the text once it has these words, without a reload."""

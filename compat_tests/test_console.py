@@ -15,6 +15,7 @@ from compat_tests.brokers import Broker
 from compat_tests.conftest import MakeName, MakeTopic, StartBroker
 from compat_tests.console import PHONE, Browser, console
 from compat_tests.secured import secured_broker, write_certificates
+from compat_tests.transaction_ends import await_end
 from compat_tests.waiting import eventually
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
@@ -24,8 +25,9 @@ PAGES = ("/transactions", "/groups", "/topics", "/configs", "/access", "/nodes")
 
 def begun(broker: Broker, transactional_id: str, topic: str, *texts: str) -> Producer:
     """Return a producer with an open transaction that holds these records."""
-    settings = {"transactional.id": transactional_id, "client.id": "etl-app"}
-    producer = confluent_client.producer(broker.bootstrap, **settings)
+    producer = confluent_client.producer(
+        broker.bootstrap, transactional_id=transactional_id, client_id="etl-app"
+    )
     producer.init_transactions()
     producer.begin_transaction()
     send(producer, topic, *texts)
@@ -166,9 +168,12 @@ def test_messages_are_told_apart_by_colour_and_word(
     browser: Browser, broker: Broker, topic: MakeTopic, name: MakeName
 ) -> None:
     orders = topic("orders")
-    begun(broker, name("etl"), orders, "kept").commit_transaction()
-    begun(broker, name("etl"), orders, "dropped").abort_transaction()
+    kept, dropped = name("etl"), name("etl")
+    begun(broker, kept, orders, "kept").commit_transaction()
+    begun(broker, dropped, orders, "dropped").abort_transaction()
     producer = begun(broker, name("etl"), orders, "undecided")
+    await_end(broker.bootstrap, kept)
+    await_end(broker.bootstrap, dropped)
     browser.go("/topics/messages", name=orders)
     told = {row[5]: row[2] for row in browser.rows()}
     assert told == {"kept": "committed", "dropped": "aborted", "undecided": "open"}
@@ -253,9 +258,14 @@ def test_a_share_group_has_its_members_and_its_lag(
     consumer.subscribe([orders])
     consumer.poll(2)
     send(confluent_client.producer(broker.bootstrap), orders, "a", "b")
-    browser.go("/groups/one", id=group)
-    browser.await_text("share group")
-    browser.await_text(f"{orders}-0")
+
+    def is_shown() -> bool:
+        """Whether the page shows the group, which may come after the first poll."""
+        browser.go("/groups/one", id=group)
+        text = browser.text()
+        return "share group" in text and f"{orders}-0" in text
+
+    eventually(is_shown)
     consumer.close()
 
 
@@ -284,7 +294,7 @@ def test_a_console_that_loses_its_broker_keeps_the_page_and_says_so(
 ) -> None:
     broker = start_broker("magnetar")
     create_topic(broker.bootstrap, "orders", 1, {})
-    with console(broker.bootstrap, "--timeout", "2s") as address:
+    with console(broker.bootstrap, "--timeout", "5s") as address:
         chromium.visit(address)
         chromium.go("/topics")
         broker.kill()

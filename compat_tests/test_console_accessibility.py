@@ -22,8 +22,7 @@ def places(broker: Broker, topic: MakeTopic, name: MakeName) -> Iterator[dict[st
     membership stay open for the pages.
     """
     orders, etl, group = topic("orders", **{"retention.ms": "77777"}), SCRIPT + name("etl"), SCRIPT
-    settings = {"transactional.id": etl, "client.id": SCRIPT}
-    producer = confluent_client.producer(broker.bootstrap, **settings)
+    producer = confluent_client.producer(broker.bootstrap, transactional_id=etl, client_id=SCRIPT)
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(orders, SCRIPT, key=SCRIPT, headers={SCRIPT: SCRIPT})

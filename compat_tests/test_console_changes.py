@@ -15,7 +15,7 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from selenium.webdriver.common.keys import Keys
 
 from compat_tests import confluent_client
-from compat_tests.admin import create_topic
+from compat_tests.admin import await_leaders, create_topic
 from compat_tests.brokers import Broker
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.console import WIDE, Browser, console
@@ -74,6 +74,9 @@ def test_a_topic_is_made_by_keys_alone_then_grown_cut_and_deleted(
     assert browser.rows()[0] == ["Partitions", "2"]
     browser.find("main button").send_keys(Keys.ENTER)
     browser.await_text("is there", "h1")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    # Kafka answers before it shows what has changed: here and below.
+    eventually(lambda: orders in admin.list_topics(timeout=30).topics)
     browser.click("Look at it")
     browser.click("Add partitions…")
     browser.fill("count", "2")
@@ -84,6 +87,7 @@ def test_a_topic_is_made_by_keys_alone_then_grown_cut_and_deleted(
     browser.await_text("2 become 3")
     browser.click("Add partitions")
     browser.await_text("has 3 partitions", "h1")
+    await_leaders(broker.bootstrap, orders, 3)
 
     _produced(broker, orders, 5)
     browser.go("/topics/trim", name=orders)
@@ -104,7 +108,6 @@ def test_a_topic_is_made_by_keys_alone_then_grown_cut_and_deleted(
     browser.fill("answer", orders)
     browser.click("Delete the topic")
     browser.await_text("is deleted", "h1")
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     eventually(lambda: orders not in admin.list_topics(timeout=30).topics)
 
 
@@ -131,6 +134,7 @@ def test_a_setting_is_changed_refused_and_reset(
     assert browser.rows()[0][2:] == [f"{before} (default)", "77777"] and retention() == before
     browser.click("Change it")
     browser.await_text("is changed", "h1")
+    eventually(lambda: retention() == "77777")
     browser.click("Look at it")
     assert ["retention.ms", "77777"] in [row[:2] for row in browser.rows()]
     browser.go("/configs/change", **address)
@@ -139,7 +143,7 @@ def test_a_setting_is_changed_refused_and_reset(
     browser.await_text("Reset retention.ms?", "h1")
     browser.click("Reset it")
     browser.await_text("is reset", "h1")
-    assert retention() == before
+    eventually(lambda: retention() == before)
 
 
 def test_offsets_of_a_group_are_moved_as_the_preview_says_then_deleted_with_the_group(
@@ -206,14 +210,18 @@ def test_a_quota_is_set_changed_and_removed(browser: Browser, name: MakeName) ->
     assert browser.rows() == [[f"user {user}", "producer_byte_rate", "none", "1000000"]]
     browser.click("Set the quota")
     browser.await_text("is set", "h1")
-    browser.go("/access", filter=user)
-    assert "1.0 MB/s" in browser.await_text(user)
+
+    def shown() -> str:
+        browser.go("/access", filter=user)
+        return browser.text()
+
+    eventually(lambda: user in shown())
+    assert "1.0 MB/s" in browser.text()
     browser.click("Remove…")
     browser.await_text("Remove producer_byte_rate?", "h1")
     browser.click("Remove the quota")
     browser.await_text("any more", "h1")
-    browser.go("/access", filter=user)
-    assert user not in browser.text()
+    eventually(lambda: user not in shown())
 
 
 def test_a_record_of_bytes_without_a_value_or_in_a_transaction_is_written(
@@ -271,14 +279,24 @@ def test_what_a_user_may_not_do_is_said_and_users_and_rules_are_made_in_another_
         browser.find(".clusters summary").click()
         browser.find(".clusters nav a:last-child").click()
         eventually(lambda: browser.address.startswith("/c/people/login"))
-        _log_in(browser, user, "pw of eve")
-        browser.await_text("do not allow the user")
+
+        def is_let_in() -> bool:
+            if browser.address.startswith("/c/people/login"):
+                _log_in(browser, user, "pw of eve")
+            return "do not allow the user" in browser.text()
+
+        # Kafka's nodes learn of users and rules a moment after the answer.
+        eventually(is_let_in)
         browser.go("/c/people/topics/delete", name=orders)
         assert f"do not allow the user {user} to do that" in browser.text()
 
         _allow(browser, user, "DELETE", orders)
-        browser.go("/c/people/topics/delete", name=orders)
-        browser.await_text("as the user")
+
+        def is_allowed() -> bool:
+            browser.go("/c/people/topics/delete", name=orders)
+            return "as the user" in browser.text()
+
+        eventually(is_allowed)
         browser.fill("answer", orders)
         browser.click("Delete the topic")
         browser.await_text("is deleted", "h1")
@@ -312,9 +330,14 @@ def _allow(browser: Browser, user: str, operation: str, topic: str) -> None:
 
 def _delete_first(browser: Browser, user: str, question: str, button: str) -> None:
     """Delete the first thing that the page of access has about this user."""
-    browser.go("/c/admins/access", filter=user)
-    browser.click("Delete…")
-    browser.await_text(question, "h1")
+
+    def is_asked() -> bool:
+        """Whether this is what it has first: Kafka may still show what was deleted before."""
+        browser.go("/c/admins/access", filter=user)
+        browser.click("Delete…")
+        return question in browser.text("h1")
+
+    eventually(is_asked)
     browser.click(button)
     browser.await_text("is deleted", "h1")
 
