@@ -60,7 +60,7 @@ def classic_member(broker: Broker, group: str, topic: str) -> Consumer:
         group,
         group_protocol="classic",
         partition_assignment_strategy="range",
-        session_timeout_ms=6_000,
+        session_timeout_ms=30_000,
         heartbeat_interval_ms=200,
     )
     client.subscribe([topic])
@@ -183,7 +183,7 @@ def test_a_java_consumer_reads_and_its_group_is_described(
         "consumer.ConsoleConsumer",
         *("--bootstrap-server", broker.bootstrap, "--topic", orders, "--from-beginning"),
         *("--command-property", "group.protocol=consumer", "--group", group),
-        *("--max-messages", "20", "--timeout-ms", "10000"),
+        *("--max-messages", "20", "--timeout-ms", "60000"),
     )
     assert printed.split() == [str(n) for n in range(20)]
     described = tool_box.run(

@@ -74,7 +74,9 @@ class Scene(NamedTuple):
 
     def start_reading(self) -> None:
         """Have the member join, and read both partitions."""
-        self.member.enter(protocols=(("range", subscription(self.topic)),))
+        range_of = (("range", subscription(self.topic)),)
+        # It sends no heartbeats, and tools are slow.
+        self.member.enter(protocols=range_of, session_timeout_ms=600_000)
         synced = self.member.sync(assignments={self.member.member_id: assignment(self.topic, 0, 1)})
         assert synced.error_code == 0
 
