@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compat_tests import documents
 from compat_tests.admin import create_topic
+from compat_tests.confluent_client import producer
 from compat_tests.databases import database_of
 from magnetar.testing import start_broker
 
@@ -89,7 +90,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
         reader = Consumer({"bootstrap.servers": address, "group.id": "billing"})
         reader.commit(offsets=[TopicPartition("orders", 0, 1)], asynchronous=False)
         reader.close()
-        etl = Producer({"bootstrap.servers": address, "transactional.id": "orders-etl-1"})
+        etl = producer(address, transactional_id="orders-etl-1")
         etl.init_transactions()
         etl.begin_transaction()
         etl.produce("orders", b"open", partition=0)
