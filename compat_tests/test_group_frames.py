@@ -240,25 +240,25 @@ def test_a_member_of_whom_the_leader_says_nothing_is_assigned_nothing(enter: Ent
 
 def test_a_silent_member_is_removed_when_its_session_ends(enter: Enter) -> None:
     leader = enter()
-    leader.lead(session_timeout_ms=1_500)
+    leader.lead(session_timeout_ms=5_000)
     watcher = enter()
     watcher.await_state("Empty")
     assert leader.heartbeat() is Code.UNKNOWN_MEMBER_ID
 
 
 def test_a_rebalance_ends_without_who_does_not_come(enter: Enter) -> None:
-    leader, follower = pair(enter, rebalance_timeout_ms=2_000)
-    leader.send_join(rebalance_timeout_ms=2_000)
+    leader, follower = pair(enter, rebalance_timeout_ms=6_000)
+    leader.send_join(rebalance_timeout_ms=6_000)
     joined = leader.heard()
     assert [each.member_id for each in joined.members] == [leader.member_id]
     assert follower.heartbeat() is Code.UNKNOWN_MEMBER_ID
 
 
 def test_who_never_asks_for_its_assignment_is_removed(enter: Enter) -> None:
-    leader, follower = pair(enter, rebalance_timeout_ms=2_000)
-    leader.send_join(rebalance_timeout_ms=2_000)
+    leader, follower = pair(enter, rebalance_timeout_ms=6_000)
+    leader.send_join(rebalance_timeout_ms=6_000)
     follower.await_state("PreparingRebalance")
-    follower.join(rebalance_timeout_ms=2_000)
+    follower.join(rebalance_timeout_ms=6_000)
     leader.heard()
     assert leader.sync(assignments={}).error_code == 0
     leader.await_state("PreparingRebalance")

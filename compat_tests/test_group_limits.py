@@ -19,7 +19,7 @@ from compat_tests.waiting import eventually
 SETTINGS = {
     "group.min.session.timeout.ms": "700",
     "group.max.session.timeout.ms": "60000",
-    "group.initial.rebalance.delay.ms": "400",
+    "group.initial.rebalance.delay.ms": "1000",
     "group.max.size": "2",
     "offset.metadata.max.bytes": "10",
     "offsets.retention.check.interval.ms": "200",
@@ -54,6 +54,8 @@ def two_at_once(enter: Enter, **fields: Any) -> tuple[Member, Member]:
     keep(members[0])
     for member in members:
         member.join(**fields)
+    # One right after the other: the group waits for a second.
+    for member in members:
         member.send_join(**fields)
     answers = [member.heard() for member in members]
     assert [each.generation_id for each in answers] == [1, 1]
@@ -101,8 +103,8 @@ def test_a_group_takes_no_more_than_its_size(enter_limited: Enter) -> None:
 
 
 def test_while_a_group_waits_the_quicker_fill_it(enter_limited: Enter) -> None:
-    leader, follower = two_at_once(enter_limited, rebalance_timeout_ms=3_000)
-    leader.send_join(rebalance_timeout_ms=3_000)
+    leader, follower = two_at_once(enter_limited, rebalance_timeout_ms=6_000)
+    leader.send_join(rebalance_timeout_ms=6_000)
     follower.await_state("PreparingRebalance")
     newcomer = enter_limited()
     newcomer.join()
