@@ -108,6 +108,18 @@ def test_the_next_transaction_begins_at_once(
         assert connection.end(identity, commit=number % 2 == 0).error_code == NONE
 
 
+@pytest.mark.magnetar_only("Kafka answers before the markers are written")
+def test_readers_know_how_a_transaction_ended_once_its_producer_does(
+    connection: Connection, topic: MakeTopic, name: MakeName
+) -> None:
+    orders, identity = topic("orders"), connection.producer(name("txn"))
+    for number in range(50):
+        connection.write_in_transaction(identity, orders, b"v", sequence=number)
+        assert connection.end(identity, commit=number % 2 == 0).error_code == NONE
+        seen = connection.fetch(orders, 0, isolation=1)
+        assert seen.last_stable_offset == seen.high_watermark == 2 * (number + 1)
+
+
 def test_a_client_whose_offsets_conflict_aborts_and_goes_on(
     start_broker: StartBroker, topic_on: MakeTopic
 ) -> None:
