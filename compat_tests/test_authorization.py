@@ -41,7 +41,7 @@ from compat_tests.secured import STANDARD_AUTHORIZER
 from compat_tests.token_frames import TokenRefused
 from compat_tests.waiting import eventually
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 #: Codes of ACLs: a kind of resource, a kind of pattern, any operation or permission.
 TOPIC_RESOURCE, LITERAL, ANY = 2, 3, 1
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
