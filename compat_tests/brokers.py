@@ -64,6 +64,8 @@ KAFKA_SETTINGS = {
 #: What brokers of each kind have in addition that no test kills. A busy machine stops Kafka's
 #: process for seconds, and a controller that thinks its broker gone takes its partitions away.
 LONG_LIVED = {"kafka": {"broker.session.timeout.ms": "60000"}}
+#: Where Kafkas of this process listen, or have listened.
+KAFKA_ADDRESSES: set[str] = set()
 #: For tests a small, quickly started machine will do.
 KAFKA_OPTIONS = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -171,6 +173,7 @@ class KafkaBroker(Broker):
     ) -> None:
         """`options`: of its JVM, beside KAFKA_OPTIONS; None: those of a quick start."""
         super().__init__(directory, {**KAFKA_SETTINGS, **(settings or {})}, protocols)
+        KAFKA_ADDRESSES.add(self.bootstrap)
         self._kafka = ReferenceKafka(
             self.port,
             directory,
