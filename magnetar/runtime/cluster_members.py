@@ -65,7 +65,7 @@ class ClusterMembers:
         return [row.node_id for row in self._rows.values() if row.incarnation >= 0]
 
     def dead(self) -> list[NodeRow]:
-        """Return the nodes whose leases have ended."""
+        """Return the nodes without a lease, also those that never started."""
         return [row for row in self._rows.values() if not row.is_live]
 
     def reached(self, listener: str) -> list[Address]:
@@ -166,13 +166,13 @@ class MemberWatch:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _look(self) -> None:
-        asked, asked_s = self._looked_at.proof(), _now_s()
+        proof, asked_s = self._looked_at.proof(), _now_s()
         try:
             rows, history, clock_s = await _LOOKS.run(self._read)
             self._note_answer()
             self._note_clock(clock_s - _now_s(), clock_s - asked_s)
             # After a fail-over, commits to the new server prove nothing about what was read before.
-            self._compare(history, is_usable=asked() is not None)
+            self._compare(history, is_usable=proof() is not None)
             await self._act_on(rows, history.changes)
         except CatalogUnavailable as away:
             if not self._is_away:

@@ -145,7 +145,7 @@ class ClusterNode:
         clients: Clients,
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Obey what has changed since `join`, and watch the other nodes, and the own lease.
+        """Apply what has changed since `join`; watch the other nodes, and this node's own lease.
 
         `fail` ends a node that is fenced, or whose database has lost something.
         """
@@ -272,8 +272,8 @@ class ClusterNode:
             await self._changes.catch_up()
         for row in self.members.dead() if self._watch.steady_s >= STEADY_S else ():
             if row.incarnation >= 0:
-                took = partial(self._leadership.take_over, row.node_id, row.incarnation)
-                self._tasks.spawn(self._change_leaders(took))
+                take_over = partial(self._leadership.take_over, row.node_id, row.incarnation)
+                self._tasks.spawn(self._change_leaders(take_over))
         heirs = self.members.heirs()
         self._joined = (self._joined | (live - before)) & live
         if self._giving.locked():

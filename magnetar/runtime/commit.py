@@ -42,8 +42,8 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
 
-#: How long an answer waits for markers. The outcome is decided and durable by then, so EndTxn
-#: answers anyway; InitProducerId asks its client to try again. Well below the clients' timeouts.
+#: How long an answer waits for markers. If the decision is durable by then, EndTxn answers anyway;
+#: InitProducerId asks its client to try again. Well below the clients' timeouts.
 VISIBLE_TIMEOUT_MS = 5_000
 
 #: How long an owed COMPLETE_* may wait for a record that shares its sync. A crash costs a re-drive.
@@ -53,8 +53,8 @@ COMPLETION_DELAY_MS = 50
 #: disk; on a slow one each sync should cover some.
 SLICES_WAITING_MAX = 4
 
-#: Completions in one turn of the event loop: a few milliseconds.
-_SLICE = 50
+#: COMPLETE_* in one turn of the event loop: a few milliseconds.
+_COMPLETED_AT_ONCE = 50
 
 #: The plans whose markers are appended in one step once the decision is durable, and which markers.
 _MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_MARKERS}
@@ -461,7 +461,7 @@ class Commits:
 
     def _complete_some(self) -> None:
         self._timer = None
-        for transactional_id in tuple(islice(self.owed, _SLICE)):
+        for transactional_id in tuple(islice(self.owed, _COMPLETED_AT_ONCE)):
             self._complete(transactional_id)
         if self.owed:
             self._timer = asyncio.get_running_loop().call_later(0, self._complete_some)

@@ -75,5 +75,5 @@ def _read(path: Path) -> History | None:
         told = json.loads(path.read_text())
         commits = {int(node): (int(one[0]), int(one[1])) for node, one in told["commits"].items()}
         return History(**{**told, "commits": commits})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, LookupError):
+    except (OSError, ValueError, TypeError, AttributeError, LookupError):
         return None

@@ -97,7 +97,7 @@ class TransactionStore:
             find=self.find,
             parent_of=self.parent_of,
             newest_of=self.newest_of,
-            submit=self._on,
+            submit=self._submit_unawaited,
         )
 
     def __iter__(self) -> Iterator[Txn]:
@@ -330,7 +330,9 @@ class TransactionStore:
         )
         self.commits.note_completed(work, end_offset)
 
-    def _on(self, transactional_id: str, decide: Decide[None], now_ms: int) -> Decision[Txn, None]:
+    def _submit_unawaited(
+        self, transactional_id: str, decide: Decide[None], now_ms: int
+    ) -> Decision[Txn, None]:
         """As `submit`, for a decision that no client waits for."""
         return self.submit(self.shard_of(transactional_id), transactional_id, decide, now_ms)[0]
 

@@ -209,12 +209,11 @@ class Transactions:
         init.check_timeout(timeout_ms, self._config.transaction_max_timeout_ms)
         if not self.store.is_open:
             self.store.open(self._topics.ensure_internal(TRANSACTION_STATE).partitions)
-        shard = self.store.shard_of(transactional_id)
         commits = self.store.commits
         # Once more after an abort: the identity is given when the markers of that are durable.
         while True:
             await commits.visible(transactional_id)
-            # The shard may have gone to another node meanwhile.
+            # In each round: the shard may have gone to another node meanwhile.
             shard = self.store.shard_of(transactional_id)
             known = shard.state.get(transactional_id)
             if known is not None and known.state is State.VOTED and known.parent_id is not None:
