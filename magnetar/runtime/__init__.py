@@ -1,2 +1,2 @@
-"""The coordinators' shells: they await, append and drive; every rule they follow lives in
-`coordinator`."""
+"""The shells around the rules: they await, append, and carry out. The rules of transactions and
+groups are in `coordinator`, those of one log in `logstore`."""

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: partitions and their codes, as lists of topics have them."""
+"""AddPartitionsToTxn: its lists of topics, from and to partitions and their error codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encode_codes(
 
 
 def encode_held(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
-    """Return the results for a peer, in the order of `codes`."""
+    """Return the results for a peer, in the order of `codes`: a topic for each run of one topic."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic,

@@ -19,8 +19,10 @@ HEARING_MS = 500
 
 
 class Alarm:
-    """Calls `ring` on the event loop when the time it was set to has come; early rings may
-    happen, and `HEARING_MS` late ones."""
+    """Calls `ring` on the event loop when the time it was set to has come.
+
+    It may ring early (`SLEEP_MS_MAX`), and `HEARING_MS` late after the process stood still.
+    """
 
     __slots__ = ("_due_ms", "_handle", "_ring", "_rings_at_s")
 

@@ -69,7 +69,7 @@ class Authentication:
                 }
 
     async def start(self) -> None:
-        """Fetch what tokens are verified with. Raises ConfigError for a file that is none."""
+        """Fetch the keys that verify tokens. Raises ConfigError for a file without any."""
         for verifier in self._verifiers:
             await verifier.start()
 
@@ -113,7 +113,10 @@ class Authentication:
         return ScramExchange(users.mechanism, users, secrets.token_urlsafe(_NONCE_BYTES))
 
     def _check_handler(self, listener: Listener, mechanism: str) -> None:
-        """Refuse a class that would look users up elsewhere. Only such a name counts in Kafka."""
+        """Refuse a class that would look users up elsewhere.
+
+        Kafka reads the setting only with the prefix of a listener and a mechanism.
+        """
         name = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.{_HANDLER}"
         known = _HANDLERS.get(mechanism, _SCRAM_HANDLERS)
         if name in self._config.explicit and self._config[name] not in (None, *known):

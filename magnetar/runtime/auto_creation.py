@@ -1,7 +1,7 @@
 """The missing topics that one Metadata request creates (`auto.create.topics.enable`).
 
-Others are served meanwhile. One request creates no more partitions than a CreateTopics may: of a
-hundred thousand names the rest is answered LEADER_NOT_AVAILABLE, on which clients ask again.
+Others are served meanwhile. One request creates no more partitions than a CreateTopics may. Any
+further names are answered LEADER_NOT_AVAILABLE, on which clients ask again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class AutoCreation:
     async def ensure(self, name: str) -> Topic:
         """Return the topic, created durably with the broker's defaults if it is missing.
 
-        Raises LEADER_NOT_AVAILABLE while another request, or another node, creates it, and where
-        this request has created enough; and as `Topics.check_new` and `Topics.new_row`.
+        Raises LEADER_NOT_AVAILABLE while another request, or another node, creates it, or if this
+        request has created enough. Else raises as `Topics.check_new` and `Topics.new_row`.
         """
         topics = self._topics
         try:

@@ -86,8 +86,8 @@ class ClassicGroups:
     async def join(self, step: Step, request: JoinRequest, connection: Connection) -> JoinAnswer:
         """Return once the member's generation is formed, or it must come again with its id.
 
-        A member whose `connection` is closed by then is not taken into the generation. As
-        `classic.joining` refuses. An empty consumer group of that id becomes a classic one.
+        A member whose `connection` is closed by then is not taken into the generation. An empty
+        consumer group of that id becomes a classic one. Refuses as `classic.joining`.
         """
         group = step.state.joinable(step.group_id, request.member_id, step.now_ms)
         reply: _Reply[JoinAnswer] = _Reply(connection)
@@ -102,9 +102,9 @@ class ClassicGroups:
         return await reply.answered(step.shard)
 
     async def sync(self, step: Step, request: SyncRequest, connection: Connection) -> SyncAnswer:
-        """Return the member's assignment, once the leader has brought it.
+        """Return the member's assignment, once the group's leader has sent it.
 
-        As `classic.rebalance.sync` refuses.
+        Refuses as `classic.rebalance.sync`.
         """
         group = step.state.member_group(step.group_id)
         reply: _Reply[SyncAnswer] = _Reply(connection)

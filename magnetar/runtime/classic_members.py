@@ -39,7 +39,7 @@ class ClassicMembers:
         self._topics = topics
 
     async def join(self, step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
-        """Return the member's generation; as `decide_join` refuses."""
+        """Return the member's generation. Refuses as `decide_join`."""
         consumer = self._consumer
         limits = consumer.settings.of(group.group_id)
         draft, epoch_before = Draft(group), group.epoch
@@ -60,7 +60,7 @@ class ClassicMembers:
         return answer
 
     async def sync(self, step: Step, group: ConsumerGroup, request: SyncRequest) -> SyncAnswer:
-        """Return the member's assignment; as `answer_sync` refuses."""
+        """Return the member's assignment. Refuses as `answer_sync`."""
         soft = step.soft
         try:
             answer = answer_sync(group, request, self._topics)

@@ -120,7 +120,7 @@ class ConsumerGroups:
 
         `may_describe`: whether the client may know of a topic. A pattern matches only such topics,
         until a heartbeat of another client matches the group's patterns again, as in Kafka.
-        Refuses as the coordinator's rules, with INVALID_REGULAR_EXPRESSION, and with
+        Refuses as the coordinator's rules, and with INVALID_REGULAR_EXPRESSION. Refuses with
         GROUP_MAX_SIZE_REACHED also if the members of all groups take too much memory.
         """
         check_heartbeat(request, version, self.settings.assignors)
@@ -220,7 +220,7 @@ class ConsumerGroups:
         *,
         must_rebalance: bool = True,
     ) -> bool:
-        """Make the group a classic one where only classic members are left; True: it is.
+        """Make the group a classic one if only classic members are left; return whether it was.
 
         Its members then join again, unless their assignment is still right.
         """

@@ -96,8 +96,8 @@ class DelayedResponse:
         """`timeout_s` may be infinite. `make(is_late)` returns the response, or None where none is
         to be sent.
 
-        It looks at itself at what has become durable: a sync that failed need not fail the request.
-        `on_cancel` is called when the client has gone before the end of the wait.
+        `make` has to check by itself what has become durable: a sync that failed need not fail the
+        request. `on_cancel` is called if the client has gone before the end of the wait.
         """
         self.timeout_s = timeout_s
         self.make = make
@@ -131,7 +131,7 @@ class DelayedResponse:
         if failure is None:
             self.end()
         else:
-            # By then all that failed, or was deleted, with this ledger is known.
+            # In the next turn all that failed, or was deleted, with this ledger is known.
             self.delayed.end_soon(self)
 
     def made(self) -> Message | None:
@@ -166,9 +166,9 @@ def when_durable(
     timeout_s: float,
     on_late: Callable[[], None],
 ) -> Message | DelayedResponse:
-    """Return `response` for when each log is durable up to its end offset (exclusive).
+    """Return `response`, delayed until each log is durable up to its end offset (exclusive).
 
-    Where the time is over before, `on_late` says so in the response. Raises what failed the disk.
+    If the time is over before that, `on_late` says so in the response. Raises what failed the sync.
     """
 
     def make(is_late: bool) -> Message:

@@ -276,9 +276,9 @@ class FetchSessions:
 
         `rights` equal those of the session's last fetch where the client may read the same.
 
-        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR where
-        a session began with names and goes on with ids, or the other way round. After each of them
-        the consumer starts anew.
+        Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, and
+        FETCH_SESSION_TOPIC_ID_ERROR where a session began with names and goes on with ids, or the
+        other way round. After each of them the consumer starts anew.
         """
         uses_topic_ids = version >= _TOPIC_IDS_SINCE
         # An idle consumer names none.

@@ -262,7 +262,7 @@ class Fetch:
         isolation, held = self._isolation, self._held
         is_first = True
         for key in keys:
-            # The first one is free: an ordinary fetch asks for no turn.
+            # Not before the first partition: a short fetch asks for no turn.
             if not is_first and self._turns.is_over():
                 await self._turns.give_up()
                 if self._is_overtaken:

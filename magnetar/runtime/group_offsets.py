@@ -187,8 +187,8 @@ class GroupOffsets:
         """Append the commits that are accepted; return a code for each, and what to await.
 
         They are pending until the transaction's marker. Call `transactions.check_offsets` first, in
-        the same step. Refuses as `commit`, with INVALID_PRODUCER_EPOCH, and, if the detection of
-        conflicts is switched on, as `pending_acks.check_conflicts`.
+        the same step. Refuses as `commit` and as `RunningShard.append_pending`; and, if the
+        detection of conflicts is switched on, as `pending_acks.check_conflicts`.
         """
         prepared = Prepared(self._acceptable(committer.group_id, commits))
         return self.commit_prepared_in_transaction(
@@ -244,8 +244,9 @@ class GroupOffsets:
     ) -> list[LookedUp]:
         """Return what the group has committed for the partitions of each topic, at one moment.
 
-        UNSTABLE_OFFSET_COMMIT where an open transaction may change it and `require_stable`. An
-        offset that was committed for a topic of that name but another id is left out.
+        With `require_stable`, an offset that an open transaction may change has the code
+        UNSTABLE_OFFSET_COMMIT. An offset that was committed for a topic of that name but another id
+        is left out.
         """
         if (
             len(asked) > _FETCHED_AT_ONCE
@@ -261,7 +262,7 @@ class GroupOffsets:
         asked = []
         for topic in offsets.topics_of(group_id):
             topic_id = self._id_of(topic)
-            # None: they were committed for a deleted topic of the same name.
+            # If empty, all were committed for a deleted topic of the same name.
             if partitions := offsets.partitions_of(group_id, topic, topic_id):
                 asked.append(OffsetQuery(topic, partitions, topic_id))
         found = await self._looked_up(group_id, asked, require_stable)

@@ -204,7 +204,7 @@ class GroupShards:
     ) -> tuple[PartitionLog, int]:
         """Append a marker to a partition of `__consumer_offsets`; return log and end to await.
 
-        Pending acks are resolved in the same step. UNKNOWN_TOPIC_OR_PARTITION,
+        Pending acks are resolved in the same step. Raises UNKNOWN_TOPIC_OR_PARTITION,
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_LEADER_OR_FOLLOWER.
         """
         # A marker may be the first use of the topic after a start.

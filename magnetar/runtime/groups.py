@@ -43,7 +43,7 @@ from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
 
-#: The part of a client's name that its members' ids begin with.
+#: How much of a client's name, or of an instance id, a member id begins with.
 _NAMED_BYTES_MAX = 2048
 
 
@@ -109,9 +109,9 @@ class Groups:
     async def join(self, group_id: str, request: JoinRequest, connection: Connection) -> JoinAnswer:
         """Return once the member's generation is formed, or it must come again with its id.
 
-        A member whose `connection` is closed by then is not taken into the generation.
-        INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, POLICY_VIOLATION, and what `classic.joining` or
-        `consumer.classic_members` refuses with.
+        A member whose `connection` is closed by then is not taken into the generation. Raises
+        INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, POLICY_VIOLATION; else as `classic.joining` or
+        `consumer.classic_members`.
         """
         config = self._config
         check_group_id(group_id)
@@ -134,7 +134,7 @@ class Groups:
     async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:
         """Return the member's assignment, once it is known.
 
-        INVALID_GROUP_ID, and what `classic.rebalance` or `consumer.classic_members` refuses with.
+        Raises INVALID_GROUP_ID; else as `classic.rebalance` or `consumer.classic_members`.
         """
         check_group_id(group_id)
         step, consumer_group = self._find(group_id)
@@ -206,7 +206,7 @@ class Groups:
     async def delete(self, group_id: str) -> None:
         """Return when the group and all its offsets are gone, durably.
 
-        GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         shard = self.shards.of(group_id)
         records = decide_deletion(shard.state, group_id)
@@ -257,8 +257,8 @@ class Groups:
 def new_member_id(prefix: str | None) -> str:
     """Return a new, unique member id, named after the client or the instance it is for.
 
-    Not more of that than anyone reads: an id that was given waits for its member, and a thousand
-    of them may wait in each group.
+    A long name is cut: an id that was given out is kept until its member comes, and a group may
+    keep a thousand of them.
     """
     unique = f"-{uuid4()}"
     named = (prefix or "").encode()[:_NAMED_BYTES_MAX]

@@ -34,7 +34,7 @@ from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-#: The version that nodes speak.
+#: The version of AddPartitionsToTxn that nodes speak.
 VERSION = 5
 #: How often a coordinator is asked if markers arrive before its answers and make them void.
 _QUESTIONS_MAX = 3

@@ -2,14 +2,14 @@
 
 A client adds partitions by AddPartitionsToTxn, and sends their data when it has the answer (version
 1; version 2 adds with the data). The leaders of these partitions would each ask whether the
-transaction holds them (`holds_elsewhere`). They need not where they were told: when the add is
-durable, before the client has its answer.
+transaction holds them (`holds_elsewhere`). A leader that was told need not ask. The coordinator
+tells them once the add is durable, before the client has its answer.
 
-What is told may be lost: then the leader asks. It must not be late: heard after the transaction's
-marker it would let in data of a transaction that has ended. It goes the way of the markers, one
-connection, and a node hears nothing of an earlier connection once it has admitted a later one
-(`magnetar.peers.listening`). Where coordinators move between nodes two of them may have such a
-connection to one leader; there nothing is told.
+A message that is lost does no harm: the leader asks. A late one would: if it came after the
+transaction's marker, it would let in data of a transaction that has ended. So it goes over the one
+connection of the markers, and a node hears nothing of an earlier connection once it has admitted a
+later one (`magnetar.peers.listening`). Where coordinators move between nodes, two of them may have
+such a connection to one leader, so nothing is told there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leaders(Protocol):
 
 
 class Told(Protocol):
-    """The other nodes, as they are told what they need not know."""
+    """The other nodes, which may be told what they could also ask for."""
 
     def tell(self, node_id: int, request: Message, version: int) -> None:
         """Send it on the connection of the markers, if there is one. It may be lost."""
@@ -77,12 +77,12 @@ class HoldsTold:
         partitions: Set[TopicPartition],
         end_offset: int,
     ) -> None:
-        """Return when data for an add may come; call in the step that appended it.
+        """Return when data for an add may come. Call it in the step that appended the add.
 
-        The add is durable then where another node leads one of its partitions: data there waits
-        for that in any case. Where coordinators move, it is always ordered: the next one knows
-        nothing else, and would refuse the data. What is written because of it is never there
-        without it (`magnetar.runtime.bases`), and an acknowledgement of data comes after both.
+        If another node leads one of the partitions, the add is durable then: data there would wait
+        for that anyway. Where coordinators move, the add is ordered then, and nothing is told: the
+        next coordinator knows only what is ordered, and would refuse the data. No crash leaves the
+        data without the add (`magnetar.runtime.bases`), and data is acknowledged after both.
         """
         if self._moves:
             await shard.ordered(end_offset)

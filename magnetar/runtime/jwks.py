@@ -1,9 +1,8 @@
 """The keys of one issuer of tokens (JWKS), fetched in a thread and kept up to date.
 
-A set that cannot be fetched, or is none, leaves the old one in place. A token with the name of an
-unknown key has the set fetched again, at most once in ten seconds, so made-up names keep neither
-the issuer busy nor the broker. The thread is a daemon, so an issuer that hangs holds
-no stop.
+If the set cannot be fetched or read, the old one stays in place. A token that names an unknown key
+(`kid`) has the set fetched again, at most once in ten seconds, so made-up names keep neither the
+issuer nor the broker busy. The thread is a daemon, so an issuer that hangs delays no stop.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Jwks:
     """One endpoint's keys. Used on the event loop's thread."""
 
     def __init__(self, listener: str, endpoint: Endpoint, read: Read, pace: Pace) -> None:
-        """`listener` is whose tokens the keys are for: lines of the log name it."""
+        """`listener`: the name of the listener whose tokens the keys verify, for log lines."""
         #: None until a set has been fetched.
         self.keys: KeySet | None = None
         self._listener = listener

@@ -19,7 +19,7 @@ from wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-#: The version that nodes speak: with the transaction version.
+#: The version of WriteTxnMarkers that nodes speak: the first that has the transaction version.
 VERSION = 2
 _TAG_AGAIN = 1000
 

@@ -99,7 +99,7 @@ class Round:
 
     @property
     def is_done(self) -> bool:
-        """Whether all nodes have answered, and every partition has its marker."""
+        """Whether every partition of `asked` has its marker, once all nodes have answered."""
         return not (self.left or self.gone)
 
 

@@ -144,7 +144,7 @@ class Nodes:
     def _coordinator(self, topic: str, coordinated_id: str) -> int:
         found = self._topics.by_name(topic)
         if found is None:
-            return self.own_id  # Nodes with workers have the topic from their first start.
+            return self.own_id  # Several nodes have the topic from their first start.
         shard = self._shard_of(topic, coordinated_id, len(found.partitions))
         return leader_id(found.partitions[shard.partition], self.own_id)
 

@@ -1,8 +1,8 @@
 """Participants: the partitions of a transaction, and the way its outcome reaches them.
 
-A port. The coordinator knows partitions by name and asks for markers; it never touches a
-partition's log. The partitions here are in this process. `markers_elsewhere` brings markers to
-partitions that other nodes lead. What WriteTxnMarkers asks of this broker goes through here too.
+`Participants` is a port: the coordinator knows partitions by name and asks for markers; it never
+touches a partition's log. `LocalParticipants` are the partitions in this process, also for
+WriteTxnMarkers. `markers_elsewhere` brings markers to partitions that other nodes lead.
 
 A partition that is gone (its topic was deleted) is skipped. All others get their markers.
 """
@@ -143,7 +143,7 @@ class LocalParticipants:
         """Append one marker; return the log and the end offset (exclusive) to await.
 
         In `__consumer_offsets` the pending acks of the transaction are resolved in the same step.
-        UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        Raises UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
         return self._append_to(self._topics.partition(*partition), partition, marker, now_ms)
 

@@ -26,8 +26,8 @@ _MEMORY_BYTES_MAX = 1 << 20
 #: The length of a turn, in which an ordinary pattern matches some thousand texts. A turn ends only
 #: between two texts: one of the worst patterns takes 80 ms for one topic's name.
 _TURN_S = 0.01
-#: What may look like the beginning of a named group, and is none (a quotation, an escape, a class
-#: of characters); or such a beginning, `name`. For a pattern that RE2 has accepted.
+#: Matches the beginning of a named group (`name`), or what may contain the same text and is none: a
+#: quotation, an escape, a class of characters. For a pattern that RE2 has accepted.
 _NAMED = re.compile(
     r"(?: \\Q.*?(?:\\E|\Z) | \\. | \[\^?\]?(?:\[:\^?[a-z]+:\]|\\.|[^\]\\])*+\] )"
     r" | (?P<name> \(\?P?<[^>]+> )",

@@ -1,8 +1,8 @@
 """The metrics that clients push (KIP-714): OpenTelemetry's protobuf, read into bounded samples.
 
-What a client sends is believed in nothing: names and labels are cut to what Prometheus takes, and
-each push has a bound of bytes and of samples. Only sums and gauges are read: Kafka's clients send
-no others.
+Nothing that a client sends is trusted: names and labels are cut to what Prometheus takes, and each
+push has a bound of bytes and of samples. Only sums and gauges are read: Kafka's clients send no
+others.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class Quotas:
         self.throttled = {kind: Throttled() for kind in Kind}
         #: Whether any user or client id has a quota.
         self.limits_clients = False
-        #: The quotas of addresses, each in its one text; None: of those that have none.
+        #: By address, as `plain_address` writes it: its quotas. None: those of all other addresses.
         self._of_addresses: dict[str | None, Mapping[str, float]] = {}
         #: Called when a quota has changed.
         self.on_change: Callable[[], None] = lambda: None
@@ -138,7 +138,7 @@ class Quotas:
 
     def of(self, context: RequestContext) -> Buckets:
         """Return the buckets of a request's client by kind; empty for one without quotas."""
-        # Before a login is over no one is known whom the request could be charged to.
+        # Before a login is over, it is not known which client to charge.
         if not self.limits_clients or not context.connection.session.is_open:
             return {}
         name = context.principal.name, _short(context.client_id or "")
@@ -196,10 +196,10 @@ class Quotas:
     def charge_mutation(
         self, context: RequestContext, partition_count: int, *, is_strict: bool
     ) -> None:
-        """Take for partitions that are to be made or deleted.
+        """Charge the client for partitions that are to be made or deleted.
 
-        Raises THROTTLING_QUOTA_EXCEEDED where the bucket was in debt before and `is_strict`: the
-        client's version knows the error. Else an older client's request is served, then it pauses.
+        `is_strict`: the client's version knows THROTTLING_QUOTA_EXCEEDED, which is raised if the
+        bucket is in debt. The request of an older client is served, and the client pauses then.
         """
         buckets = self.of(context)
         bucket = buckets.get(Kind.MUTATION)
@@ -250,7 +250,7 @@ class Quotas:
     # Addresses.
 
     def refuses(self, address: str) -> int:
-        """Take for a new connection; return after how many ms it must be closed, 0: not at all."""
+        """Charge a new connection; return after how many ms it must be closed, 0: it may stay."""
         for name in (address, _DEFAULT):
             per_s = self._of_addresses.get(name, {}).get(Kind.CONNECTION)
             if per_s is None:

@@ -200,8 +200,8 @@ class RunningShard(Generic[StateT, RecordT]):
     ) -> int:
         """Append records as a batch of the producer's transaction; return the end offset to await.
 
-        Raises INVALID_PRODUCER_EPOCH, MESSAGE_TOO_LARGE, and nothing has happened. `encoded` is as
-        in `append`.
+        Raises INVALID_PRODUCER_EPOCH, COORDINATOR_LOAD_IN_PROGRESS, MESSAGE_TOO_LARGE, and nothing
+        has happened. `encoded` is as in `append`.
         """
         base_offset = self.log.log_end_offset
         if not records:
@@ -223,7 +223,7 @@ class RunningShard(Generic[StateT, RecordT]):
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> tuple[PartitionLog, int]:
         """Append and apply a transaction's marker; return the log and the end offset to await.
 
-        INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and nothing has happened.
+        Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, and nothing has happened.
         """
         end_offset = self.log.append_marker(marker, now_ms).end_offset
         self.state.apply_marker(marker.producer_id, marker.producer_epoch, commit=marker.commit)

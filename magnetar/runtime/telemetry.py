@@ -40,7 +40,7 @@ _INTERVALS_MAX, _FORGOTTEN_AFTER_MS = 3, 60_000
 
 
 def takes_telemetry(config: BrokerConfig) -> bool:
-    """Return whether metrics of clients can be told on, and the library that reads them is here."""
+    """Return whether metrics are served, and the library that reads those of clients is here."""
     # The parent is looked at first: find_spec raises without it.
     return bool(config.metrics_listen) and all(
         find_spec(name) is not None for name in ("opentelemetry", "opentelemetry.proto")
@@ -88,9 +88,9 @@ class ClientTelemetry:
     def subscribe(
         self, instance_id: UUID, attributes: Mapping[str, str], now_ms: int
     ) -> ToldClient:
-        """Return the client with what it is asked for; the id ZERO_UUID: it gets a new one.
+        """Return the client with what it is asked for. A client with the id ZERO_UUID gets one.
 
-        THROTTLING_QUOTA_EXCEEDED where it asks again before its interval is over.
+        Raises THROTTLING_QUOTA_EXCEEDED if it asks again before its interval is over.
         """
         known = self._clients.get(instance_id)
         if known is not None and not known.must_ask:
@@ -121,8 +121,8 @@ class ClientTelemetry:
     ) -> ToldClient:
         """Return the client whose push may be read.
 
-        INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID,
-        UNSUPPORTED_COMPRESSION_TYPE or TELEMETRY_TOO_LARGE for one that may not.
+        Raises INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, UNKNOWN_SUBSCRIPTION_ID,
+        UNSUPPORTED_COMPRESSION_TYPE or TELEMETRY_TOO_LARGE if the push may not be read.
         """
         if instance_id == ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a push without a client instance id")

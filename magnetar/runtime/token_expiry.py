@@ -1,8 +1,8 @@
 """Delegation tokens that have expired are removed, now and then.
 
-`delegation.token.expiry.check.interval.ms` says how often. Until then they let no client in either:
-each login asks for the token's time. A session that a token began ends at the token's expiry, as it
-was at the login (KIP-368).
+`delegation.token.expiry.check.interval.ms` says how often. A token that has expired lets no client
+in before its removal either, since each login checks the expiry. A session that began with a token
+ends at the expiry that the token had at the login (KIP-368).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who speaks for each transactional id, for log lines: who let one time out, who fills the limit.
 
-In memory only, and one entry for each id that the coordinator knows. What tells of a client is a
-request that begins or extends a transaction, and InitProducerId: after a restart a client is known
-again from the next of these on.
+It is in memory only, with one entry for each id that the coordinator knows. InitProducerId, and a
+request that begins or extends a transaction, name the client. After a restart, a client is known
+again from its next such request on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TransactionClients:
 
     def note(self, transactional_id: str, context: RequestContext) -> None:
         """Remember who sent a request that the coordinator has accepted for this id."""
-        # Cut: a client may call itself by 32 KB, and by others for each id of a week.
+        # Cut: a client id may have 32 KB, another one for each transactional id, kept for a week.
         client_id = context.client_id and shown(context.client_id)
         self._clients[transactional_id] = client_id, context.client_address
 

@@ -1,10 +1,10 @@
 """Deadlines at work: transactions past their timeout are aborted, ids long unused are forgotten.
 
 One alarm is set to the earliest deadline of all ids, so a timeout is met to the millisecond and
-nothing sweeps; the wall clock may be set meanwhile. An id is idle from the moment at which its last
-transaction would have timed out, where that is soon beside its idle time: until then nothing looks
-at it. The rules are in `coordinator.transactions.expire`. No client waits for any of it; the log
-names the client that let a transaction time out.
+nothing sweeps; the wall clock may be set meanwhile. A transaction that ends in time leaves the
+alarm of its timeout in place, and the idle time of its id counts from that alarm, if the timeout is
+short beside the idle time (`_LATE`). The rules are in `coordinator.transactions.expire`. No client
+waits for any of it; the log names the client that let a transaction time out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from magnetar.runtime.transaction_clients import TransactionClients
 #: Decisions in one turn of the event loop, a few milliseconds: where thousands are due at once,
 #: clients are served in between.
 _SLICE = 50
-#: An id is forgotten late by this part of its idle time at most.
+#: An id is forgotten late by at most one part in `_LATE` of its idle time.
 _LATE = 10
 
 _log = get_logger("transactions")
@@ -165,7 +165,7 @@ class TransactionExpiry:
         self.schedule(after, now_ms)
         is_aborted = decision.records and decision.records[0].state is State.PREPARE_ABORT
         if before is None or not is_aborted:
-            return  # Not due yet; or a decision had its end still to be appended.
+            return  # Nothing was due: an early alarm, or `submit` appended an owed COMPLETE_*.
         if before.state is State.ONGOING:
             self.timed_out += 1
             self._report("transaction timed out", before, now_ms)
