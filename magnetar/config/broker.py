@@ -219,7 +219,7 @@ class BrokerConfig(
         doc="With durability=page-cache: the time after which all of a log is synced.",
     )
     log_flush_scheduler_interval_ms = long(
-        INT64_MAX, since="0.8", doc="How often logs are looked for that flush.ms has come for."
+        INT64_MAX, since="0.8", doc="How often to look for logs whose flush.ms has passed."
     )
     # 0 would delete every segment as soon as it rolls; Kafka refuses it as well.
     log_retention_ms = optional_integer(
