@@ -1,13 +1,13 @@
 """DeleteTopics (API key 20): delete topics by name or by id.
 
 Versions 1-6.  3: TOPIC_DELETION_DISABLED where delete.topic.enable is off (before:
-INVALID_REQUEST).  4: flexible.  5: error messages,
-THROTTLING_QUOTA_EXCEEDED (KIP-599).  6: topic ids (KIP-516).
+INVALID_REQUEST).  4: flexible.  5: error messages, THROTTLING_QUOTA_EXCEEDED (KIP-599).  6: topic
+ids (KIP-516).
 
 A request of more than 10,000 topics is refused as a whole. A topic is gone when it is answered, and
 fetches that wait for its data are answered at once. The coordinators' topics cannot be deleted:
-Kafka lets them be, and loses its offsets by it. Nor can the topic of the progress of Spark's
-queries, whose offsets would go with it: each query could then write its history again.
+Kafka allows it, and loses groups and transactions by it. Nor can the topic of the progress of
+Spark's queries, whose offsets would go with it: each query could then write its history again.
 """
 
 from __future__ import annotations

@@ -18,6 +18,12 @@ Each API below is served in these versions and in no others. They are the versio
 4.4.0, unless the API says otherwise.
 """
 
+_NOT_SERVED_EITHER = """
+Kafka's other APIs between brokers, and those of its controllers, are not served either: nodes have
+messages of their own, and a catalog in place of the controllers. So UnregisterBroker, AddRaftVoter
+and RemoveRaftVoter are not.
+"""
+
 #: APIs that Kafka 4.4.0 lists for clients, and why they are not served.
 NOT_SERVED: dict[str, str] = {
     "ShareGroupHeartbeat": "share groups are not served (KIP-932)",
@@ -49,10 +55,7 @@ def document() -> str:
     for key, name in sorted(API_NAMES.items()):
         if name in NOT_SERVED:
             lines.append(f"| {key} | {name} | {NOT_SERVED[name]} |")
-    lines.append(
-        "\nKafka's APIs between brokers and of its controllers are not served either: there is one"
-        " node. So UnregisterBroker, AddRaftVoter and RemoveRaftVoter are not.\n"
-    )
+    lines += ["", *_paragraphs(_NOT_SERVED_EITHER)]
     for api in apis:
         lines += [
             f"## {api.name}\n",
