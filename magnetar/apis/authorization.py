@@ -1,6 +1,6 @@
 """What a client may do: what each API needs, the error of what is denied, and its log line.
 
-    @handles(JoinGroupRequest, versions="0-9", needs=[Whole(READ, GROUP, "group_id")])
+    @handles(JoinGroupRequest, versions="0-9", needs=[Whole([READ], GROUP, "group_id")])
 
 `Whole` is needed for the whole request, which is refused without it. `Each` is needed for each
 thing in a list of the request: what is denied is refused as if it were alone, and the handler sees
@@ -366,7 +366,7 @@ class _Named(NamedTuple):
     lists: tuple[str, ...]
 
 
-#: By the class of a thing: so many as there are messages.
+#: By the class of a thing. Bounded by the number of messages.
 _NAMED: dict[type, _Named] = {}
 
 

@@ -18,14 +18,14 @@ def tokens_of(services: Services, context: RequestContext) -> DelegationTokens:
     DELEGATION_TOKEN_AUTH_DISABLED where the broker has no secret for tokens.
     """
     protocol = context.connection.listener.protocol
-    is_nobody = protocol is SecurityProtocol.SSL and context.principal == ANONYMOUS
+    is_anonymous = protocol is SecurityProtocol.SSL and context.principal == ANONYMOUS
     # Else a token could make tokens, and be renewed for ever by those that it was given to.
     is_token = context.connection.session.is_token
-    if is_token or is_nobody or protocol is SecurityProtocol.PLAINTEXT:
+    if is_token or is_anonymous or protocol is SecurityProtocol.PLAINTEXT:
         raise KafkaError(
             ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-            "tokens are for clients that have logged in by SASL, not by a token, or by a"
-            " certificate",
+            "tokens are for clients that have logged in by a certificate, or by SASL without a"
+            " token",
         )
     if services.tokens is None:
         raise KafkaError(

@@ -25,7 +25,6 @@ from wire.messages.describe_groups import (
 )
 
 _NOT_FOUND_SINCE = 6
-_NOT_ASKED = -(2**31)
 
 
 @handles(

@@ -41,19 +41,19 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     limit = min(request.response_partition_limit, services.config.max_request_partition_size_limit)
     # At least one, or a client that asks for none would never come to the end.
-    missing = max(limit, 1)
+    room = max(limit, 1)
     response = DescribeTopicPartitionsResponse()
     asked = await _asked_for(services, request, context)
     async for name, first_partition in services.turns.each(asked):
-        if missing == 0:
+        if room == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break
-        described = _describe(services, context, name, first_partition, missing)
+        described = _describe(services, context, name, first_partition, room)
         response.topics.append(described)
         if described.error_code:
             # No cursor points into it: that would tell of a topic which the client may not know.
             continue
-        missing -= len(described.partitions)
+        room -= len(described.partitions)
         end = first_partition + len(described.partitions)
         topic = services.topics.by_name(name)
         if topic is not None and end < len(topic.partitions):

@@ -65,7 +65,7 @@ _NOT_LOOKED_AT = frozenset(
 _NO_DIVERGENCE, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 
 
-# Records that are null librdkafka cannot read (KAFKA-18646).
+# Records are empty in a refusal: librdkafka cannot read null ones (KAFKA-18646).
 @handles(
     FetchRequest,
     versions="4-18",
@@ -158,7 +158,7 @@ async def _answer(
     responses: list[FetchableTopicResponse] = []
     turns, topic, is_first = services.turns, None, True
     for key, read in performing.reads.items():
-        # The first one is free, as in `Turns.each`, whose generator each fetch would pay for.
+        # Not before the first, as in `Turns.each`, whose generator each fetch would pay for.
         if not is_first and turns.is_over():
             await turns.give_up()
         is_first = False

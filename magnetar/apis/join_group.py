@@ -62,8 +62,9 @@ async def join_group(
         )
     except KafkaError as refusal:
         log_refused_request(services, context, request, refusal)
-        # Not refused by the mirror of the request, which leaves the member's id out: as Kafka does
-        # where a consumer group refuses. It never hears of a session that is too short or long.
+        # Not refused by the mirror of the request, which leaves the member's id out: Kafka does so
+        # only where a consumer group refuses. A session that is too short or too long is refused
+        # before the group is looked for.
         is_refused_by_consumer_group = (
             refusal.code is not ErrorCode.INVALID_SESSION_TIMEOUT
             and services.groups.is_consumer_group(request.group_id)

@@ -152,7 +152,7 @@ async def _describe(
     services: Services, topic: Topic, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
     own_id = services.node.id
-    # One list for all partitions of a node: there is one replica of each, but in a cluster.
+    # One list for all partitions of a node. Each has one replica, unless `tell_replicas` adds more.
     nodes: dict[int, list[int]] = {}
     partitions: list[MetadataResponsePartition] = []
     # A copy: the topic may change between two pieces.

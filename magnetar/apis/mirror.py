@@ -134,5 +134,5 @@ class _Mirror(NamedTuple):
 
 @cache
 def _present(struct: Any, version: int) -> dict[str, Field]:
-    """Return the fields of a message's struct in one version. There are so many as declarations."""
+    """Return the fields of a message's struct in one version. Bounded by the declarations."""
     return {one.name: one for one in fields_of(struct) if version in one.versions}

@@ -161,7 +161,7 @@ class _Appending:
             )
             topic = None
             for data in asked.partition_data:
-                # The first one is free: an ordinary request asks for no turn.
+                # Not before the first batch: a short request asks for no turn.
                 if not is_first and turns.is_over():
                     yield turns.give_up
                     topic, self._has_waited = None, True

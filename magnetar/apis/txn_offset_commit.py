@@ -298,7 +298,8 @@ def _hold(
     producer = (request.transactional_id, request.producer_id, request.producer_epoch)
     if elsewhere is not None and elsewhere.is_elsewhere(request.transactional_id):
         partition = _partition_of(services, request.group_id)
-        # `ask` has returned in this step. Its answer was durable before it came.
+        # `steps` has ended in this step. The add was ordered before the coordinator answered, and
+        # the offsets rest on it (`magnetar.runtime.bases`).
         assert elsewhere.holds(*producer, partition)
         return []
     # KIP-890: such a producer sends no AddOffsetsToTxn, so the group's partition is added here.
