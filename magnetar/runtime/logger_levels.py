@@ -67,6 +67,7 @@ def _level(change: Change) -> int | None:
     if level is None:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{change.value} is no level of {change.name}: one of {', '.join(sorted(_LEVELS))}.",
+            f"{change.value} is no level of {change.name}. Name one of"
+            f" {', '.join(sorted(_LEVELS))}.",
         )
     return level

@@ -92,8 +92,8 @@ def _endpoint(place: str, settings: OAuthBearerConfig) -> Endpoint:
     url = settings.sasl_oauthbearer_jwks_endpoint_url
     if not url:
         raise ConfigError(
-            f"{place}: {_URL} is missing. It says where the keys are that have signed the tokens,"
-            " for unsigned ones are not taken."
+            f"{place}: {_URL} is missing. It says where the keys are that verify the tokens:"
+            " unsigned ones are refused."
         )
     try:
         return parse_endpoint(url)
