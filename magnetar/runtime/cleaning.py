@@ -140,7 +140,7 @@ class Cleaner:
         await self._background.stop()
 
     async def clean(self) -> int:
-        """Clean logs while any is dirty enough; return the number of runs."""
+        """Clean logs while any is dirty enough; return the number of runs, failed ones too."""
         runs = 0
         passed_over: set[PartitionLog] = set()
         while (filthiest := await self._filthiest(passed_over)) is not None:

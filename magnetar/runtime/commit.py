@@ -92,6 +92,7 @@ class _Commit:
         self.log = log
         #: Commits whose outcome must be visible before this one's.
         self.after = after
+        # Made now: a future made after the commit has ended would never resolve.
         for one in after:
             one.until_ended()
         #: Markers that were appended, and may not be durable yet.
@@ -213,8 +214,7 @@ class Commits:
                 go_on(None)
 
     def _ask(self, commit: _Commit, end_offset: int, failure: Exception | None) -> None:
-        """Ask other nodes to append their markers, in the step of the sync: the decision is
-        ordered, so no crash can undo it and leave the markers."""
+        """Ask other nodes to append their markers, in the step in which the decision is ordered."""
         if failure is not None or commit.is_abandoned:
             self._go_on(commit, end_offset, failure)
             return

@@ -49,8 +49,7 @@ _DELETED_AT_ONCE = 64
 #: A request for more offsets than this asks for a turn first: this many take about 0.3 ms.
 _FETCHED_AT_ONCE = 256
 
-#: The size of a request with at most so many offsets is not estimated: a topic has no more
-#: partitions.
+#: The size of a request is estimated only beyond so many offsets. A topic has no more partitions.
 _COMMITS_UNCOUNTED = 10_000
 #: The fewest bytes of a commit in the log, beside its group's id: a record's frame of 7 bytes, 10
 #: of key and 24 of value, without the topic's name.

@@ -108,7 +108,8 @@ class GroupShards:
     def of(self, group_id: str) -> RunningGroupShard:
         """Return the shard that coordinates the group.
 
-        Raises NOT_COORDINATOR, and COORDINATOR_LOAD_IN_PROGRESS.
+        Raises NOT_COORDINATOR; COORDINATOR_LOAD_IN_PROGRESS while the shard moves to this node;
+        COORDINATOR_NOT_AVAILABLE while a CreateTopics creates the topic.
         """
         partition = self.partition_of(group_id)
         shard = self._shards[partition]

@@ -162,6 +162,11 @@ class Groups:
             return await self._classic_members.leave(step, consumer_group, leaving)
         return await self._classic.leave(step, leaving)
 
+    def _find(self, group_id: str) -> tuple[Step, ConsumerGroup | None]:
+        """Begin a step on the group; return the group too, if it is a consumer group."""
+        step = self.shards.step(group_id)
+        return step, step.state.consumer_groups.get(group_id)
+
     # --- questions and deletion
 
     def find(self, group_id: str) -> ClassicGroup:
@@ -224,12 +229,7 @@ class Groups:
         """Append a marker and resolve its pending acks; as `GroupShards.append_marker`."""
         return self.shards.append_marker(partition, marker, now_ms)
 
-    # ---
-
-    def _find(self, group_id: str) -> tuple[Step, ConsumerGroup | None]:
-        """Begin a step on the group; return the group too, if it is a consumer group."""
-        step = self.shards.step(group_id)
-        return step, step.state.consumer_groups.get(group_id)
+    # --- what timers and shards call
 
     def _expire(self, group_id: str, now_ms: int) -> None:
         """Give up the members of a group whose time has come."""

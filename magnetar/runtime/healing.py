@@ -10,9 +10,8 @@ them in the same step.
 The sweep also lets partitions forget the producers whose transactional ids are forgotten. A job may
 take a new id for each task, and their states would otherwise stay in each partition for a day.
 
-Between a verdict and its remedy there is one await: until the state that the verdict rests on is
-durable. If that state has changed by then, the next sweep decides anew. Each remedy is logged and
-counted.
+A sweep judges twice: before and after the wait until the state that a verdict rests on is durable.
+If that state has changed by then, the next sweep decides anew. Each remedy is logged and counted.
 
 If another node coordinates a transaction, that node is asked, and the marker carries the epoch of
 that coordinator. The epoch of this partition's leader counts other starts, and might fence the
