@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
+from logstore.partition.reader import PartitionGone
 from logstore.partition.transaction_buffer import TransactionMarker
-from logstore.sync.group_commit import LedgerClosed
 from magnetar.apis.authorization import Whole
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
@@ -51,9 +51,9 @@ async def write_txn_markers(
     for log, end_offset, result in appended:
         try:
             await log.durable(end_offset)
-        # The topic was deleted while its marker waited for the sync.
-        except LedgerClosed:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # The topic was deleted, or its partition has moved, while the marker waited for the sync.
+        except PartitionGone as gone:
+            result.error_code = gone.code
     return WriteTxnMarkersResponse(markers=results)
 
 

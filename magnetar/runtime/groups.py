@@ -177,9 +177,10 @@ class Groups:
         return self.shards.of(group_id).state.find(group_id)
 
     def is_consumer_group(self, group_id: str) -> bool:
-        """Return whether the group has members and is a consumer group."""
-        group = self.shards.of(group_id).state.consumer_groups.get(group_id)
-        return group is not None and bool(group.members)
+        """Return whether the group is led here, has members and is a consumer group."""
+        # Without looking for its shard, which may refuse, and opens all of them if none is open.
+        found = (shard.state.consumer_groups.get(group_id) for shard in self.shards)
+        return any(group is not None and bool(group.members) for group in found)
 
     def find_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Return the consumer group as it is now. Raises GROUP_ID_NOT_FOUND. As `find`."""

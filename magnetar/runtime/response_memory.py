@@ -33,7 +33,7 @@ class ResponseMemory:
 
 
 class HeldResponse:
-    """The part of the account that one response holds. Ends with `resize(0)`."""
+    """The part of the account that one response holds, until `end`."""
 
     __slots__ = ("_memory", "_partitions_bytes", "size_bytes")
 
@@ -48,9 +48,12 @@ class HeldResponse:
         """Account for the present size of the response's records."""
         self._memory.held_bytes += size_bytes - self.size_bytes
         self.size_bytes = size_bytes
-        if not size_bytes:
-            self._memory.held_bytes -= self._partitions_bytes
-            self._partitions_bytes = 0
+
+    def end(self) -> None:
+        """Give back all of it: the client's connection has the response."""
+        self.resize(0)
+        self._memory.held_bytes -= self._partitions_bytes
+        self._partitions_bytes = 0
 
     def room_bytes(self, others_bytes: int) -> int:
         """Return the bytes that may be read besides `others_bytes` of this same response.

@@ -429,7 +429,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         while exchanges and (answer := exchanges[0].answer) is not None:
             held = exchanges.popleft().context.held_response
             if held is not None:
-                held.resize(0)
+                held.end()
             ready += answer
         return ready
 

@@ -11,6 +11,7 @@ import pytest
 from coordinator.groups.classic.requests import PROTOCOLS_MAX
 from coordinator.partitioning import partition_for
 from magnetar.broker import Broker
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.clocks import MovedClock
 from wire.error_code import ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -196,6 +197,13 @@ async def test_a_heartbeat_writes_nothing(broker: Broker, client: Any) -> None:
     for _ in range(10):
         assert await heartbeat(client, member.member_id, 1) == ErrorCode.NONE
     assert offsets_log(broker).log_end_offset == end_offset
+
+
+async def test_a_join_that_is_refused_creates_no_topic(start_broker: Any, connect: Connect) -> None:
+    broker = await start_broker()
+    refused = await join(await connect(broker), group_id="")
+    assert refused.error_code == ErrorCode.INVALID_GROUP_ID
+    assert broker.topics.by_name(CONSUMER_OFFSETS) is None
 
 
 async def test_a_member_may_not_have_many_protocols(client: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
+from logstore.partition.log import PartitionLog
 from magnetar.apis.add_offsets_to_txn import add_offsets_to_txn
 from magnetar.apis.add_partitions_to_txn import add_partitions_to_txn
 from magnetar.apis.end_txn import end_txn
@@ -222,6 +223,12 @@ async def test_each_partition_answers_for_its_marker(
     fields: dict[str, Any], index: int, code: ErrorCode, world: World
 ) -> None:
     await world.begin(A0)
+    assert await write_marker(world, index, **fields) == code
+    assert world.stable(A0) is (code is ErrorCode.NONE)
+
+
+async def write_marker(world: World, index: int, **fields: Any) -> int:
+    """Return what a partition answers for a marker of the first producer."""
     marker = WritableTxnMarker(
         **{"producer_id": 1000, "producer_epoch": 0, "coordinator_epoch": 0, **fields},
         transaction_result=True,
@@ -230,5 +237,21 @@ async def test_each_partition_answers_for_its_marker(
     request = WriteTxnMarkersRequest(markers=[marker])
     response = await call(world, write_txn_markers, request, 1)
     (result,) = response.markers[0].topics[0].partitions
-    assert (result.partition_index, result.error_code) == (index, code)
-    assert world.stable(A0) is (code is ErrorCode.NONE)
+    assert result.partition_index == index
+    return int(result.error_code)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+)
+async def test_a_marker_whose_partition_goes_meanwhile_is_told_whether_it_moves(
+    code: ErrorCode, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def durable(log: PartitionLog, end_offset: int) -> None:
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            log.reader.move(code)
+        raise log.reader.gone
+
+    await world.begin(A0)
+    monkeypatch.setattr(PartitionLog, "durable", durable)
+    assert await write_marker(world, 0) == code

@@ -10,7 +10,12 @@ from typing import cast
 import pytest
 
 from magnetar.broker import Broker
-from magnetar.runtime.response_memory import ROOM_BYTES_MIN, HeldResponse, ResponseMemory
+from magnetar.runtime.response_memory import (
+    PARTITION_BYTES,
+    ROOM_BYTES_MIN,
+    HeldResponse,
+    ResponseMemory,
+)
 from magnetar.server.listening import WRITE_BUFFER_BYTES
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker
@@ -35,8 +40,19 @@ def test_what_is_held_is_the_sum_of_all_answers() -> None:
     first.resize(900_000)
     assert second.room_bytes(200_000) == 0
     assert HeldResponse(memory).room_bytes(0) == ROOM_BYTES_MIN
-    first.resize(0)
-    second.resize(0)
+    first.end()
+    second.end()
+    assert memory.held_bytes == 0
+
+
+def test_a_read_that_brings_nothing_keeps_what_its_partitions_hold() -> None:
+    memory = ResponseMemory(1_000_000)
+    held = HeldResponse(memory, 3)
+    for size_bytes in (0, 500, 0):
+        held.resize(size_bytes)
+        assert memory.held_bytes == 3 * PARTITION_BYTES + size_bytes
+    held.end()
+    held.end()
     assert memory.held_bytes == 0
 
 
