@@ -19,7 +19,8 @@ START_MS = 1_704_067_200_000
 @pytest.fixture
 def timed(broker: Broker, topic: MakeTopic) -> str:
     """Ten batches of two records, one second apart, except that the sixth is the newest."""
-    orders = topic("timed")
+    # Retention, which looks every five minutes, would take them.
+    orders = topic("timed", retention_ms="-1")
     with Connection(broker.bootstrap) as connection:
         for n in range(10):
             timestamp_ms = START_MS + (100 if n == 6 else n) * 1000

@@ -18,6 +18,8 @@ from compat_tests.raw import Connection, batch
 NONE, INVALID_TIMESTAMP, INVALID_RECORD, MESSAGE_TOO_LARGE = 0, 32, 87, 10
 RECORD_LIST_TOO_LARGE = 18
 HOUR_MS = 3_600_000
+#: For old records: retention looks every five minutes, in the middle of a test too.
+KEPT = {"retention_ms": "-1"}
 
 
 def append(broker: Broker, topic: str, size: int = 10, timestamp_ms: int | None = None) -> int:
@@ -76,7 +78,7 @@ def test_segments_of_kafkas_own_tests_have_no_least_size(broker: Broker, topic: 
 
 @pytest.mark.local_files("A cluster has no index files")
 def test_the_index_is_as_dense_as_is_asked(broker: Broker, topic: MakeTopic) -> None:
-    orders = topic("orders")
+    orders = topic("orders", **KEPT)
     configure(broker, orders, index_interval_bytes="1", segment_ms="1")
     for timestamp_ms in (1000, 2000):
         assert append(broker, orders, timestamp_ms=timestamp_ms) == NONE
@@ -93,7 +95,7 @@ def test_the_index_is_as_dense_as_is_asked(broker: Broker, topic: MakeTopic) -> 
 
 
 def test_time_is_the_brokers_once_it_is_asked_to_be(broker: Broker, topic: MakeTopic) -> None:
-    orders = topic("orders")
+    orders = topic("orders", **KEPT)
     began_ms = now_ms()
     assert append(broker, orders, timestamp_ms=5000) == NONE
     configure(broker, orders, message_timestamp_type="LogAppendTime")
