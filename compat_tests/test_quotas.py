@@ -6,10 +6,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
@@ -17,7 +20,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from compat_tests import tool_box
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
-from compat_tests.raw import Closed, Connection, batch
+from compat_tests.raw import Closed, Connection, batch, unique
 from compat_tests.waiting import eventually
 
 TIMEOUT_S = 60.0
@@ -26,29 +29,59 @@ THROTTLING_QUOTA_EXCEEDED = 89
 RAW = ("--entity-type", "clients", "--entity-name", "raw")
 
 
+class Limited:
+    """A broker, and an administrator who stays connected: quotas count new connections too."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.bootstrap = broker.bootstrap
+        self.kind = broker.kind
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        create_topic(broker.bootstrap, "quotas")
+        self.await_changes()
+
+    def await_changes(self) -> None:
+        """Return when what was answered before is obeyed.
+
+        Kafka answers a change before its broker hears of it, and no request shows whether it has.
+        The broker takes what is new step by step. The first topic comes in the step of the change
+        or in a later one, the second, made once the first is known, in a step behind that.
+        """
+        if self.kind == "magnetar":
+            return
+        for _ in range(2):
+            behind = unique("behind")
+            (made,) = self._admin.create_topics([NewTopic(behind, 1)]).values()
+            made.result(TIMEOUT_S)
+            eventually(partial(self._knows, behind))
+
+    def _knows(self, topic: str) -> bool:
+        return topic in self._admin.list_topics(timeout=TIMEOUT_S).topics
+
+
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Broker]]:
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Limited]]:
     with ExitStack() as stack:
-        started: dict[str, Broker] = {}
+        started: dict[str, Limited] = {}
         for kind in ("magnetar", "kafka"):
             # One node: each of several has its part of a quota, and these clients talk to one.
-            started[kind] = make_broker(kind, tmp_path_factory.mktemp(kind), workers=1)
-            stack.callback(started[kind].stop)
-            started[kind].start()
-            create_topic(started[kind].bootstrap, "quotas")
+            broker = make_broker(kind, tmp_path_factory.mktemp(kind), workers=1)
+            stack.callback(broker.stop)
+            broker.start()
+            started[kind] = Limited(broker)
         yield started
 
 
 @pytest.fixture
-def limited(broker_kind: str, brokers: dict[str, Broker]) -> Broker:
+def limited(broker_kind: str, brokers: dict[str, Limited]) -> Limited:
     return brokers[broker_kind]
 
 
 class Quota:
     """A quota that Kafka's tool sets, and deletes at the end of the block."""
 
-    def __init__(self, broker: Broker, entity: tuple[str, ...], key: str, value: float) -> None:
-        self._arguments = ["--bootstrap-server", broker.bootstrap, "--alter", *entity]
+    def __init__(self, limited: Limited, entity: tuple[str, ...], key: str, value: float) -> None:
+        self._limited = limited
+        self._arguments = ["--bootstrap-server", limited.bootstrap, "--alter", *entity]
         self._key = key
         self._value = value
 
@@ -61,9 +94,7 @@ class Quota:
     def _alter(self, *change: str) -> None:
         ended = tool_box.call(tool_box.CONFIGS, *self._arguments, *change)
         assert ended.status == 0, ended.errors
-        # Kafka's broker hears of it milliseconds after the answer, and no request shows whether it
-        # has: the quota that counts is seen only by being throttled.
-        time.sleep(0.5)
+        self._limited.await_changes()
 
 
 def produce(connection: Connection, size_bytes: int) -> Any:
@@ -72,7 +103,7 @@ def produce(connection: Connection, size_bytes: int) -> Any:
     return connection.call(request, ProduceResponse)
 
 
-def create(broker: Broker, version: int, name: str, partitions: int) -> tuple[int, int]:
+def create(broker: Limited, version: int, name: str, partitions: int) -> tuple[int, int]:
     """Return error code and throttle time of a CreateTopics on a connection of its own."""
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
     with Connection(broker.bootstrap) as connection:
@@ -89,24 +120,24 @@ def _topic(fields: dict[str, Any]) -> Any:
     return CreateTopicsRequest.CreatableTopic(**fields, assignments=[], configs=[])
 
 
-def test_a_producer_over_its_quota_is_answered_and_then_muted(limited: Broker) -> None:
+def test_a_producer_over_its_quota_is_answered_and_then_muted(limited: Limited) -> None:
     with (
         Quota(limited, RAW, "producer_byte_rate", 1_000),
         Connection(limited.bootstrap) as connection,
     ):
-        answer = produce(connection, 14_000)
-        # 4 s beyond the burst of 10 s.
-        assert 3_000 <= answer.throttle_time_ms <= 5_000, answer
         began_s = time.monotonic()
-        connection.call(ApiVersionsRequest[0](), ApiVersionsResponse)
-        assert time.monotonic() - began_s > 2
+        answer = produce(connection, 18_000)
+        # 8 s beyond the burst of 10 s.
+        assert 7_000 <= answer.throttle_time_ms <= 9_000, answer
+        answered_s = time.monotonic()
         with Connection(limited.bootstrap) as other:
-            began_s = time.monotonic()
             other.call(ApiVersionsRequest[0](), ApiVersionsResponse)
-            assert time.monotonic() - began_s < 2
+            assert time.monotonic() - answered_s < 6
+        connection.call(ApiVersionsRequest[0](), ApiVersionsResponse)
+        assert time.monotonic() - began_s > 7
 
 
-def test_librdkafka_learns_how_long_it_is_throttled(limited: Broker) -> None:
+def test_librdkafka_learns_how_long_it_is_throttled(limited: Limited) -> None:
     throttled: list[float] = []
     settings: dict[str, Any] = {
         "bootstrap.servers": limited.bootstrap,
@@ -117,14 +148,14 @@ def test_librdkafka_learns_how_long_it_is_throttled(limited: Broker) -> None:
     entity = ("--entity-type", "clients", "--entity-name", "throttled")
     with Quota(limited, entity, "producer_byte_rate", 10_000):
         producer = Producer(settings)
-        for _ in range(12):
-            producer.produce("quotas", b"x" * 10_000)
+        # At once: what comes later may be within the quota again.
+        producer.produce("quotas", b"x" * 120_000)
         assert producer.flush(TIMEOUT_S) == 0
         eventually(lambda: producer.poll(0.1) is not None and bool(throttled))
     assert max(throttled) > 0.5
 
 
-def test_a_consumer_over_its_quota_reads_everything_later(limited: Broker) -> None:
+def test_a_consumer_over_its_quota_reads_everything_later(limited: Limited) -> None:
     create_topic(limited.bootstrap, "read")
     producer = Producer({"bootstrap.servers": limited.bootstrap})
     for _ in range(30):
@@ -141,8 +172,8 @@ def test_a_consumer_over_its_quota_reads_everything_later(limited: Broker) -> No
     entity = ("--entity-type", "clients", "--entity-name", "slow-reader")
     with Quota(limited, entity, "consumer_byte_rate", 20_000):
         consumer = Consumer(settings)
-        consumer.assign([TopicPartition("read", 0, 0)])
         began_s = time.monotonic()
+        consumer.assign([TopicPartition("read", 0, 0)])
         read = 0
         while read < 30:
             assert time.monotonic() - began_s < TIMEOUT_S
@@ -153,18 +184,24 @@ def test_a_consumer_over_its_quota_reads_everything_later(limited: Broker) -> No
     assert throttled
 
 
-def test_mutations_beyond_the_quota_are_refused(limited: Broker, broker_kind: str) -> None:
+def test_mutations_beyond_the_quota_are_refused(limited: Limited, broker_kind: str) -> None:
     with Quota(limited, RAW, "controller_mutation_rate", 1):
+        began_s = time.monotonic()
+
+        def owed_ms() -> float:
+            """Return what is still to be waited of the 9 s beyond the burst, or a bit less."""
+            return 8_000 - (time.monotonic() - began_s) * 1000
+
         assert create(limited, 6, "first", 20) == (0, 0)
         code, throttle_ms = create(limited, 6, "second", 1)
         assert code == THROTTLING_QUOTA_EXCEEDED
-        assert 7_000 <= throttle_ms <= 9_000
+        assert owed_ms() <= throttle_ms <= 9_000
         code, throttle_ms = create(limited, 5, "third", 1)
         assert code == 0
-        assert throttle_ms > 7_000
+        assert throttle_ms >= owed_ms()
 
 
-def test_a_checked_creation_counts_as_a_mutation(limited: Broker) -> None:
+def test_a_checked_creation_counts_as_a_mutation(limited: Limited) -> None:
     with Quota(limited, RAW, "controller_mutation_rate", 1):
         topic = _topic({"name": "checked", "num_partitions": 30, "replication_factor": 1})
         # What the client may owe from before counts against the first, not against the second.
@@ -175,7 +212,7 @@ def test_a_checked_creation_counts_as_a_mutation(limited: Broker) -> None:
         assert answer.topics[0].error_code == THROTTLING_QUOTA_EXCEEDED
 
 
-def test_request_time_pauses_for_a_second_at_most(limited: Broker) -> None:
+def test_request_time_pauses_for_a_second_at_most(limited: Limited) -> None:
     with (
         Quota(limited, RAW, "request_percentage", 0.0001),
         Connection(limited.bootstrap) as connection,
@@ -186,7 +223,7 @@ def test_request_time_pauses_for_a_second_at_most(limited: Broker) -> None:
         assert answer.throttle_time_ms == 1_000
 
 
-def test_an_address_that_connects_too_fast_is_closed(limited: Broker) -> None:
+def test_an_address_that_connects_too_fast_is_closed(limited: Limited) -> None:
     host, port = limited.bootstrap.rsplit(":", 1)
     ips = ("--entity-type", "ips", "--entity-name", host)
 
@@ -201,12 +238,16 @@ def test_an_address_that_connects_too_fast_is_closed(limited: Broker) -> None:
                 return False
 
     with Quota(limited, ips, "connection_creation_rate", 1):
-        served = [is_served() for _ in range(14)]
-    assert 8 <= served.index(False) <= 13, served
+        began_s, served = time.monotonic(), 0
+        while is_served():
+            served += 1
+            # Each second lets in one more than the burst.
+            assert served < 14 + time.monotonic() - began_s
+    assert served >= 8
 
 
 @pytest.mark.magnetar_only(reason="Kafka withholds such a batch for ever")
-def test_a_batch_larger_than_any_burst_reaches_its_reader(limited: Broker) -> None:
+def test_a_batch_larger_than_any_burst_reaches_its_reader(limited: Limited) -> None:
     create_topic(limited.bootstrap, "large")
     producer = Producer({"bootstrap.servers": limited.bootstrap})
     producer.produce("large", b"x" * 100_000)
@@ -221,13 +262,13 @@ def test_a_batch_larger_than_any_burst_reaches_its_reader(limited: Broker) -> No
     with Quota(limited, entity, "consumer_byte_rate", 5_000):
         consumer = Consumer(settings)
         consumer.assign([TopicPartition("large", 0, 0)])
-        message = consumer.poll(30)
+        message = consumer.poll(TIMEOUT_S)
         consumer.close()
     assert message is not None
     assert message.error() is None
 
 
-def test_the_answers_of_a_throttled_client_end_when_it_hangs_up(limited: Broker) -> None:
+def test_the_answers_of_a_throttled_client_end_when_it_hangs_up(limited: Limited) -> None:
     with Quota(limited, RAW, "producer_byte_rate", 10):
         with Connection(limited.bootstrap) as connection:
             assert produce(connection, 10_000).throttle_time_ms > 100_000
