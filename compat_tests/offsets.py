@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -36,6 +36,14 @@ def commit(member: Consumer, *offsets: TopicPartition) -> None:
 
 def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
     """Return the group's stable committed offset, -1001 where there is none."""
+    (offset,) = committed_offsets(bootstrap, group, [TopicPartition(topic, partition)])
+    return offset
+
+
+def committed_offsets(
+    bootstrap: str, group: str, partitions: Sequence[TopicPartition]
+) -> list[int]:
+    """Return those of many partitions, in their order."""
     reader = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"}
     )
@@ -43,10 +51,11 @@ def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0)
     try:
         while True:
             try:
-                (found,) = reader.committed([TopicPartition(topic, partition)], TIMEOUT_S)
-                if found.error is not None:
-                    raise KafkaException(found.error)
-                return found.offset
+                found = reader.committed(list(partitions), TIMEOUT_S)
+                for each in found:
+                    if each.error is not None:
+                        raise KafkaException(each.error)
+                return [each.offset for each in found]
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_YET_STABLE or time.monotonic() > deadline:
                     raise

@@ -15,6 +15,7 @@ from compat_tests import confluent_client
 from compat_tests.admin import await_leaders, create_topic, delete_topic
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
+from compat_tests.offsets import committed_offsets
 from compat_tests.waiting import eventually
 
 TOPIC, GROUP = "wide", "readers"
@@ -75,10 +76,7 @@ def test_a_topic_of_a_thousand_partitions_lives_like_any_other(own_broker: Broke
     own_broker.restart(clean=False)
     await_leaders(own_broker.bootstrap, TOPIC, partitions)
     assert end_offsets(own_broker, everywhere) == {END_OFFSET}
-    again = confluent_client.consumer(own_broker.bootstrap, GROUP)
-    committed = again.committed(everywhere, TIMEOUT_S)
-    again.close()
-    assert {each.offset for each in committed} == {1}
+    assert {*committed_offsets(own_broker.bootstrap, GROUP, everywhere)} == {1}
 
     delete_topic(own_broker.bootstrap, TOPIC)
     eventually(lambda: TOPIC not in admin.list_topics(timeout=TIMEOUT_S).topics)
