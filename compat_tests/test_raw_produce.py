@@ -77,7 +77,7 @@ def test_a_silent_producer_is_forgotten_at_the_next_check(
     broker_kind: str, start_broker: StartBroker
 ) -> None:
     settings = {
-        "producer.id.expiration.ms": "2000",
+        "producer.id.expiration.ms": "5000",
         "producer.id.expiration.check.interval.ms": "100",
     }
     broker = start_broker(broker_kind, settings)
@@ -91,7 +91,7 @@ def test_a_silent_producer_is_forgotten_at_the_next_check(
         while producer_ids(connection, "orders"):
             assert time.monotonic() - began_s < TIMEOUT_S
             time.sleep(0.05)
-        assert time.monotonic() - began_s > 1.9
+        assert time.monotonic() - began_s > 4.9
 
 
 def producer_ids(connection: Connection, topic: str) -> list[int]:
