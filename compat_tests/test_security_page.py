@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compat_tests.brokers import MAGNETAR
+from compat_tests.client import TIMEOUT_S
 from magnetar.testing.certificates import COMMON_NAME, make, named
 from tools.reference_kafka.broker import free_port
 from tools.reference_kafka.process import end
@@ -55,12 +56,12 @@ def test_the_file_of_the_page_starts_a_broker(
         }
         assert seen(outside, {**login, "sasl.password": "pw"}) == 1
         with pytest.raises(KafkaException):
-            seen(outside, {**login, "sasl.password": "wrong"})
+            seen(outside, {**login, "sasl.password": "wrong"}, timeout_s=5.0)
     finally:
         assert end(process, signal.SIGTERM, 30.0)
 
 
-def seen(port: int, settings: dict[str, str]) -> int:
+def seen(port: int, settings: dict[str, str], timeout_s: float = TIMEOUT_S) -> int:
     """Return how many nodes a client sees."""
     client = AdminClient({"bootstrap.servers": f"localhost:{port}", "log_level": 0, **settings})
-    return len(client.list_topics(timeout=5.0).brokers)
+    return len(client.list_topics(timeout=timeout_s).brokers)
