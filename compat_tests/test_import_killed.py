@@ -59,6 +59,12 @@ def _is_empty(segment: Path) -> bool:
         return False  # Kafka's cleaner is about to rename the new one.
 
 
+def _is_cleaned(kafka: Broker) -> bool:
+    """Whether Kafka's cleaner has been through all of the log, as it then writes down."""
+    checkpoint = kafka.log_directory / "cleaner-offset-checkpoint"
+    return checkpoint.exists() and "\nlatest 0 " in checkpoint.read_text()
+
+
 def _move(kafka: Broker, after: Broker) -> Moved:
     bootstrap = kafka.bootstrap
     create_topic(bootstrap, "latest", 1, COMPACTED)
@@ -71,6 +77,7 @@ def _move(kafka: Broker, after: Broker) -> Moved:
     configure(kafka, "latest", min_cleanable_dirty_ratio="0.01")
     empty = kafka.partition_directory("latest", 0) / f"{0:020}.log"
     eventually(lambda: _is_empty(empty))
+    eventually(lambda: _is_cleaned(kafka))
     create_topic(bootstrap, "orders")
     confluent_client.send(confluent_client.producer(bootstrap), "orders", _pairs(range(10)))
     consumer = confluent_client.consumer(bootstrap, "readers", group_protocol="consumer")
