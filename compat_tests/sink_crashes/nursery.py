@@ -72,8 +72,16 @@ class Nursery:
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "compat_tests.sink_crashes.nursery", self._address]
         self._process = subprocess.Popen(command, start_new_session=True)
-        eventually(Path(self._address).exists)
+        eventually(self._is_listening)
         return self
+
+    def _is_listening(self) -> bool:
+        """Its socket has a name before it listens there."""
+        try:
+            Client(self._address, family="AF_UNIX").close()
+        except OSError:
+            return False
+        return True
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
@@ -105,7 +113,10 @@ def serve(address: str) -> None:
 
 
 def _work(connection: Connection, roles: Any) -> None:
-    role, arguments = connection.recv()
+    try:
+        role, arguments = connection.recv()
+    except EOFError:
+        return  # Somebody asked whether we listen.
     connection.send(os.getpid())
     try:
         outcome = ("ok", getattr(roles, role)(*arguments))
