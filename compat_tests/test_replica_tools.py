@@ -40,6 +40,8 @@ def test_consumer_performance_reads_what_there_is(broker: Broker, topic: MakeTop
     printed = tool_box.run(
         "ConsumerPerformance",
         *("--bootstrap-server", broker.bootstrap, "--topic", orders, "--num-records", "1000"),
+        # How long it waits for the next record.
+        *("--timeout", "60000"),
     )
     read = re.search(r"^[^s].*:\d+, [^,]*, [^,]*, [^,]*, (\d+),", printed, re.MULTILINE)
     assert read is not None, printed
