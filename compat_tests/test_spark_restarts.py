@@ -21,9 +21,9 @@ ROUNDS = 6
 OFFSETS_PER_BATCH = 7
 #: By default a task waits for an absent broker for minutes.
 IMPATIENT = {
-    "kafkaConsumer_pollTimeoutMs": "3000",
-    "kafka_default_api_timeout_ms": "4000",
-    "kafka_request_timeout_ms": "3000",
+    "kafkaConsumer_pollTimeoutMs": "8000",
+    "kafka_default_api_timeout_ms": "10000",
+    "kafka_request_timeout_ms": "8000",
 }
 
 
