@@ -12,6 +12,7 @@ from compat_tests import java, tool_box
 from compat_tests.brokers import Broker
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.transaction_ends import await_markers
 from compat_tests.waiting import eventually
 from tools.reference_kafka import CLIENTS, REFERENCE, Jars
 
@@ -39,6 +40,7 @@ def test_producer_performance_writes_what_it_says(
         *("--record-size", "200", "--throughput", "-1", "--command-property", "acks=all"),
         *(more if transactional else ()),
     )
+    await_markers(broker, orders)
     assert len(CONFLUENT.consume(broker.bootstrap, orders)) == 5000
 
 
@@ -97,5 +99,6 @@ def test_javas_transactional_copier_copies_exactly_once(
         *("--max-messages", "1000", "--enable-random-aborts", "--group-mode"),
         "--use-group-metadata",
     )
+    await_markers(broker, sink)
     seen = [value for _, _, value in CONFLUENT.consume(broker.bootstrap, sink)]
     assert seen == [b"%d" % n for n in range(1000)]

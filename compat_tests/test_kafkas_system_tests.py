@@ -12,6 +12,7 @@ from compat_tests.brokers import Broker
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import producer, send
 from compat_tests.conftest import MakeName, MakeTopic
+from compat_tests.transaction_ends import await_markers
 
 COUNT = 500
 SUPPORTED = (
@@ -43,6 +44,7 @@ def test_the_transactional_copier_copies_exactly_once(
         *("--transaction-size", "50", "--enable-random-aborts", *reading, *fencing),
     )
     assert json.loads(said.splitlines()[-1])["remaining"] == 0
+    await_markers(broker, target)
     copied = CONFLUENT.consume(broker.bootstrap, target)
     assert [int(read.value or b"") for read in copied] == list(range(COUNT))
 

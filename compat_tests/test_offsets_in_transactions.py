@@ -21,6 +21,7 @@ from compat_tests.clients import CONFLUENT
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.offsets import committed_offset, staged
 from compat_tests.raw import UNSTABLE_OFFSET_COMMIT, Connection, Member
+from compat_tests.transaction_ends import await_markers
 
 ILLEGAL_GENERATION = 22
 UNKNOWN_MEMBER_ID = 25
@@ -60,6 +61,7 @@ def test_confluent_offsets_follow_their_transaction(
         writer.abort_transaction(TIMEOUT_S)
     reader.close()
     assert committed_offset(broker.bootstrap, group, source) == (5 if commit else -1001)
+    await_markers(broker, sink)
     assert len(CONFLUENT.consume(broker.bootstrap, sink)) == (5 if commit else 0)
 
 
@@ -91,6 +93,7 @@ def test_kafka_python_offsets_follow_their_transaction(
     writer.close()
     reader.close()
     assert committed_offset(broker.bootstrap, group, source) == (5 if commit else -1001)
+    await_markers(broker, sink)
     assert len(CONFLUENT.consume(broker.bootstrap, sink)) == (5 if commit else 0)
 
 

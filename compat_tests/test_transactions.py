@@ -17,6 +17,7 @@ from compat_tests.client import TIMEOUT_S, Client, Pair
 from compat_tests.clients import CLIENTS, CONFLUENT, JAVA, PYTHON_CLIENTS, client_name
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.raw import Connection, batch
+from compat_tests.transaction_ends import await_markers
 from compat_tests.waiting import eventually
 
 PAIRS: list[Pair] = [(f"k{n}".encode(), f"v{n}".encode()) for n in range(10)]
@@ -63,6 +64,7 @@ def test_one_transaction_over_many_partitions_is_one(
             client.commit_transaction(TIMEOUT_S)
         else:
             client.abort_transaction(TIMEOUT_S)
+    await_markers(broker, *topics)
     for each in topics:
         assert [value for _, _, value in CONFLUENT.consume(broker.bootstrap, each)] == [b"True"]
 
@@ -79,6 +81,7 @@ def test_plain_records_behind_an_open_transaction_wait(
     assert CONFLUENT.consume(broker.bootstrap, orders) == []
     assert len(CONFLUENT.consume(broker.bootstrap, orders, "read_uncommitted")) == 2
     client.commit_transaction(TIMEOUT_S)
+    await_markers(broker, orders)
     seen = CONFLUENT.consume(broker.bootstrap, orders)
     assert [(key, value) for _, key, value in seen] == PAIRS[:2]
 
@@ -100,6 +103,7 @@ def test_a_new_incarnation_fences_the_old_one(
     new.begin_transaction()
     confluent_client.send(new, orders, [(b"k", b"new")])
     new.commit_transaction(TIMEOUT_S)
+    await_markers(broker, orders)
     assert [value for _, _, value in CONFLUENT.consume(broker.bootstrap, orders)] == [b"new"]
 
 
@@ -237,6 +241,7 @@ async def test_aiokafka_commits_and_aborts_in_one_session(
                 await client.abort_transaction()
             else:
                 await client.commit_transaction()
+    await_markers(broker, orders)
     seen = [value for _, _, value in CONFLUENT.consume(broker.bootstrap, orders)]
     assert seen == [b"0", b"2", b"4"]
 

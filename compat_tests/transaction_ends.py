@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kafka.protocol.admin import DescribeTransactionsRequest, DescribeTransactionsResponse
 
-from compat_tests.brokers import KAFKA_ADDRESSES
+from compat_tests.brokers import KAFKA_ADDRESSES, Broker
 from compat_tests.raw import Connection
 from compat_tests.waiting import eventually
+
+_LATEST, _READ_COMMITTED = -1, 1
 
 
 def await_end(bootstrap: str, transactional_id: str) -> None:
@@ -25,3 +29,19 @@ def await_end(bootstrap: str, transactional_id: str) -> None:
             return found.error_code == 0 and not found.transaction_state.startswith("Prepare")
 
         eventually(has_ended)
+
+
+def await_markers(broker: Broker, *topics: str) -> None:
+    """Return when no transaction is open in partition 0 of the topics, as when all have been told
+    to end. On magnetar this waits for nothing either.
+    """
+    if broker.bootstrap not in KAFKA_ADDRESSES:
+        return
+    with Connection(broker.bootstrap) as connection:
+        for topic in topics:
+            eventually(partial(_is_stable, connection, topic))
+
+
+def _is_stable(connection: Connection, topic: str) -> bool:
+    stable = connection.list_offset(topic, _LATEST, isolation=_READ_COMMITTED)
+    return stable == connection.list_offset(topic, _LATEST)
