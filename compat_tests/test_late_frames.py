@@ -43,6 +43,7 @@ NAMES = {
     TXN_OFFSET_COMMIT: "TxnOffsetCommit",
 }
 NOT_COORDINATOR = 16
+NOT_ENOUGH_REPLICAS = 19
 INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 CONCURRENT_TRANSACTIONS = 51
@@ -222,12 +223,20 @@ def produce(
     sequence: int,
     version: int = 12,
 ) -> int:
-    return connection.produce(
-        topic,
-        batch([value], identity, sequence),
-        transactional_id=identity.transactional_id,
-        version=version,
-    ).error_code
+    """Return the error code, of Kafka once it has written down that the last one has ended."""
+    records = batch([value], identity, sequence)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        code = connection.produce(
+            topic, records, transactional_id=identity.transactional_id, version=version
+        ).error_code
+        # Kafka says the former before version 12, and the latter since.
+        if (
+            code not in (NOT_ENOUGH_REPLICAS, CONCURRENT_TRANSACTIONS)
+            or time.monotonic() > deadline
+        ):
+            return code
+        time.sleep(0.02)
 
 
 def transact(
