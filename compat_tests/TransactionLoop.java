@@ -34,6 +34,9 @@ import org.apache.kafka.common.serialization.StringSerializer;
  */
 public class TransactionLoop {
     private static final Duration POLL = Duration.ofMillis(500);
+    private static final Duration SETTLED_WITHIN = Duration.ofSeconds(60);
+    private static final String COMMITTED = "read_committed";
+    private static final String UNCOMMITTED = "read_uncommitted";
 
     public static void main(String[] arguments) throws Exception {
         String mode = arguments[0];
@@ -49,6 +52,9 @@ public class TransactionLoop {
             vote(bootstrap, source, sink, id, count);
         } else {
             outlive(bootstrap, sink, id);
+        }
+        if (!mode.equals("joint")) {
+            settle(bootstrap, sink);
         }
         System.out.println(String.join(",", everything(bootstrap, sink)));
     }
@@ -84,7 +90,7 @@ public class TransactionLoop {
         int round = 0;
         int done = 0;
         try (KafkaProducer<String, String> producer = producer(bootstrap, id, 60_000);
-                KafkaConsumer<String, String> consumer = consumer(bootstrap, id)) {
+                KafkaConsumer<String, String> consumer = consumer(bootstrap, id, COMMITTED)) {
             producer.initTransactions();
             consumer.subscribe(Set.of(source));
             while (done < count) {
@@ -122,11 +128,11 @@ public class TransactionLoop {
     }
 
     private static void outlive(String bootstrap, String sink, String id) throws Exception {
-        try (KafkaProducer<String, String> producer = producer(bootstrap, id, 1_000)) {
+        try (KafkaProducer<String, String> producer = producer(bootstrap, id, 4_000)) {
             producer.initTransactions();
             producer.beginTransaction();
             producer.send(new ProducerRecord<>(sink, "late")).get();
-            Thread.sleep(3_000);
+            settle(bootstrap, sink);
             boolean isRefused = false;
             try {
                 producer.send(new ProducerRecord<>(sink, "later"));
@@ -218,13 +224,33 @@ public class TransactionLoop {
         }
     }
 
+    /** Waits until no transaction is open in TOPIC: Kafka answers before its markers are there. */
+    private static void settle(String bootstrap, String topic) throws InterruptedException {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        long deadline = System.nanoTime() + SETTLED_WITHIN.toNanos();
+        try (KafkaConsumer<String, String> committed = consumer(bootstrap, topic, COMMITTED);
+                KafkaConsumer<String, String> all = consumer(bootstrap, topic, UNCOMMITTED)) {
+            while (end(committed, partition) < end(all, partition)) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("a transaction is open in " + topic);
+                }
+                Thread.sleep(20);
+            }
+        }
+    }
+
+    private static long end(KafkaConsumer<String, String> consumer, TopicPartition partition) {
+        return consumer.endOffsets(Set.of(partition)).get(partition);
+    }
+
     private static List<String> everything(String bootstrap, String topic) {
         List<String> values = new ArrayList<>();
-        try (KafkaConsumer<String, String> consumer = consumer(bootstrap, topic + "-reader")) {
+        String group = topic + "-reader";
+        try (KafkaConsumer<String, String> consumer = consumer(bootstrap, group, COMMITTED)) {
             TopicPartition partition = new TopicPartition(topic, 0);
             consumer.assign(Set.of(partition));
             consumer.seekToBeginning(Set.of(partition));
-            long end = consumer.endOffsets(Set.of(partition)).get(partition);
+            long end = end(consumer, partition);
             while (consumer.position(partition) < end) {
                 for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
                     values.add(record.value());
@@ -244,11 +270,12 @@ public class TransactionLoop {
         return new KafkaProducer<>(properties, new StringSerializer(), new StringSerializer());
     }
 
-    private static KafkaConsumer<String, String> consumer(String bootstrap, String group) {
+    private static KafkaConsumer<String, String> consumer(
+            String bootstrap, String group, String isolation) {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         properties.put("group.id", group);
-        properties.put("isolation.level", "read_committed");
+        properties.put("isolation.level", isolation);
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "earliest");
         properties.put("max.poll.records", "20");

@@ -131,7 +131,7 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
     orders = topic("orders")
     transactional_id = name("txn")
     with Connection(broker.bootstrap) as connection:
-        identity = connection.producer(transactional_id, timeout_ms=1000)
+        identity = connection.producer(transactional_id, timeout_ms=4000)
         began_at = time.monotonic()
         connection.write_in_transaction(identity, orders, b"late")
         while True:
@@ -140,7 +140,7 @@ def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(
             if seen.last_stable_offset == seen.high_watermark == 2:
                 break
             assert waited < TIMEOUT_S
-        assert waited > 0.9
+        assert waited > 3.9
         assert connection.end(identity, commit=True).error_code in (47, 90)
         answer = connection.produce(
             orders, batch([b"later"], identity, 1), transactional_id=transactional_id
@@ -155,7 +155,7 @@ def test_kafka_python_tells_that_it_committed_what_the_broker_had_aborted(
     """As docs/clients.md says, with either broker: the timeout is over before the last record."""
     orders = topic("orders")
     writer = kafka_python_client.producer(
-        broker.bootstrap, transactional_id=name("txn"), transaction_timeout_ms=500
+        broker.bootstrap, transactional_id=name("txn"), transaction_timeout_ms=4000
     )
     writer.init_transactions()
     writer.begin_transaction()
