@@ -108,11 +108,13 @@ class BatchChecks:
             if wait is None:
                 wait = next(steps)
             while True:
+                result, refusal = None, None
                 try:
                     result = await wait()
-                except KafkaError as refusal:
-                    wait = steps.throw(refusal)
-                else:
-                    wait = steps.send(result)
+                except KafkaError as error:
+                    refusal = error
+                # Not while it is handled: each refusal would become the context of the next one,
+                # and a request of many batches would keep all of them.
+                wait = steps.send(result) if refusal is None else steps.throw(refusal)
         except StopIteration:
             return

@@ -12,6 +12,8 @@ from magnetar.runtime.background import WholeWork
 from magnetar.runtime.batch_checks import BatchChecks, Steps
 from magnetar.runtime.request_context import Connection
 from magnetar.runtime.turns import Turns
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.message import Message
 from wire.messages.produce import ProduceResponse
 
@@ -115,3 +117,29 @@ async def test_what_fails_a_request_whose_client_has_gone_ends_the_broker() -> N
     world.answered.set()
     await some_steps()
     assert [str(failure) for failure in world.failures] == ["a bug"]
+
+
+async def test_a_refused_batch_does_not_keep_those_before_it() -> None:
+    """A refusal has up to a thousand records, and a request a hundred thousand batches."""
+    refusals: list[KafkaError] = []
+
+    async def refused() -> None:
+        raise KafkaError(ErrorCode.INVALID_RECORD)
+
+    def steps() -> Steps:
+        for _ in range(2):
+            try:
+                try:
+                    raise ValueError  # It takes long.
+                except ValueError:
+                    yield refused
+            except KafkaError as refusal:
+                refusals.append(refusal)
+
+    world = World()
+    await world.checks.perform(world.connection, None, steps(), lambda: None)
+    first, second = refusals
+    earlier: BaseException | None = second
+    while earlier is not None:
+        assert earlier is not first
+        earlier = earlier.__context__
