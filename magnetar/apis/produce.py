@@ -59,7 +59,7 @@ from wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from wire.records import ATTRIBUTE_TRANSACTIONAL, BatchHeader, Compression
+from wire.records import ATTRIBUTE_TRANSACTIONAL, REFUSED_NAMED_MAX, BatchHeader, Compression
 
 _ACKS = frozenset({-1, 0, 1})
 _ZSTD_SINCE = 7
@@ -117,6 +117,7 @@ class _Appending:
         "_held",
         "_holder",
         "_has_waited",
+        "_names_left",
         "_pending",
         "_request",
         "_responses",
@@ -141,6 +142,8 @@ class _Appending:
         #: together, where one sync covers them all. Each log where not; and for a duplicate, which
         #: waits for its original.
         self._awaited: dict[Topic | PartitionLog, tuple[PartitionLog, int]] = {}
+        #: How many more refused records the answer may name: the batches of one request are many.
+        self._names_left = REFUSED_NAMED_MAX
         self.is_any_refused = False
 
     def steps(self) -> Steps:
@@ -411,7 +414,8 @@ class _Appending:
             answer.log_start_offset = self._log_of(topic, data).log_start_offset
         if isinstance(refusal, RecordsRefused):
             name = asked.name if topic is None else topic.name
-            _name_records(answer, refusal, f"{name}-{data.index}")
+            _name_records(answer, refusal, f"{name}-{data.index}", self._names_left)
+            self._names_left -= len(answer.record_errors)
         elif isinstance(refusal, NotLeader) and self._context.version >= _LEADERS_SINCE:
             node_id, epoch = refusal.leader
             answer.current_leader = LeaderIdAndEpoch(leader_id=node_id, leader_epoch=epoch)
@@ -431,22 +435,19 @@ def _is_zstd(batch: memoryview) -> bool:
 
 
 def _name_records(
-    answer: PartitionProduceResponse, refusal: RecordsRefused, partition: str
+    answer: PartitionProduceResponse, refusal: RecordsRefused, partition: str, count_max: int
 ) -> None:
-    """Say which records were refused, and why, in Kafka's words (KIP-467)."""
+    """Say which records were refused, `count_max` at most, and why, in Kafka's words (KIP-467)."""
+    flaws = [(index, reason.replace("{partition}", partition)) for index, reason in refusal.flaws]
     answer.record_errors = [
-        BatchIndexAndErrorMessage(
-            batch_index=index,
-            batch_index_error_message=reason.replace("{partition}", partition),
-        )
-        for index, reason in refusal.flaws
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+        for index, reason in flaws[:count_max]
     ]
     if refusal.code is ErrorCode.INVALID_TIMESTAMP:
         answer.error_message = "One or more records have been rejected due to invalid timestamp"
         return
     first = ", ".join(
-        f"RecordError(batchIndex={error.batch_index}, message='{error.batch_index_error_message}')"
-        for error in answer.record_errors[:3]
+        f"RecordError(batchIndex={index}, message='{reason}')" for index, reason in flaws[:3]
     )
     answer.error_message = (
         f"One or more records have been rejected due to {refusal.count} record errors"

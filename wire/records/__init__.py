@@ -36,7 +36,7 @@ from wire.records.record import (
     recompressed,
 )
 from wire.records.validation import check_max_timestamp, validate_batch, validate_records
-from wire.records.walk import STEPS_MAX, RecordRules, TakesManySteps
+from wire.records.walk import REFUSED_NAMED_MAX, STEPS_MAX, RecordRules, TakesManySteps
 
 __all__ = [
     "ATTRIBUTE_COMPRESSION",
@@ -44,6 +44,7 @@ __all__ = [
     "ATTRIBUTE_TRANSACTIONAL",
     "BATCH_OVERHEAD",
     "DECOMPRESSED_BYTES_MAX",
+    "REFUSED_NAMED_MAX",
     "STEPS_MAX",
     "BatchHeader",
     "Buffer",

@@ -157,6 +157,19 @@ def test_a_bad_batch_is_refused_alone(client: Client, name: str) -> None:
     assert answers == [0, code, 0]
 
 
+def test_an_answer_names_no_more_records_than_one_batch_could_have_it_name(client: Client) -> None:
+    # Without a timestamp that the topic takes. A hundred bytes each would name a thousand records.
+    late = [SimpleRecord(b"", b"", NOW_MS * 1_000)] * 600
+    batch = build_batch(late, compression=Compression.ZSTD)
+    data = [PartitionProduceData(index=0, records=batch) for _ in range(5)]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name=BAD, partition_data=data)]
+    )
+    answers = client.call(request, ProduceResponse, 9).responses[0].partition_responses
+    assert {answer.error_code for answer in answers} == {ErrorCode.INVALID_TIMESTAMP}
+    assert [len(answer.record_errors) for answer in answers] == [600, 400, 0, 0, 0]
+
+
 def test_nothing_that_was_refused_was_stored(client: Client) -> None:
     for batch, code in REFUSED.values():
         assert produce(client, (BAD, 0, batch)) == [code]
