@@ -28,15 +28,21 @@ ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
 _DELEGATED = "tokenauth"
 
+#: A longer message is refused: a connection that has not logged in holds what it has sent, and the
+#: event loop reads it. The longest name of a user fits.
+_MESSAGE_BYTES_MAX = 64 * 1024
+
 # gs2-header, then the bare message. The authorization id may be given; channel binding may not.
+# Each part is one run of characters that gives none back (`++`), so a long one takes no time. What
+# a name may escape is looked at later.
 _CLIENT_FIRST = re.compile(
-    r"(?P<gs2>n,(?:a=(?P<authorization_id>[^,\x00]+))?,)"
-    r"(?P<bare>(?:m=[^,]*,)?n=(?P<name>(?:[^,=\x00]|=2C|=3D)+),r=(?P<nonce>[!-+\--~]+)"
-    r"(?P<extensions>(?:,[A-Za-z]+=[^,\x00]+)*))"
+    r"(?P<gs2>n,(?:a=(?P<authorization_id>[^,\x00]++))?,)"
+    r"(?P<bare>(?:m=[^,]*,)?n=(?P<name>[^,\x00]++),r=(?P<nonce>[!-+\--~]+)"
+    r"(?P<extensions>(?:,[A-Za-z]+=[^,\x00]++)*))"
 )
 _CLIENT_FINAL = re.compile(
     r"(?P<without_proof>c=(?P<channel>[A-Za-z0-9+/=]+),r=(?P<nonce>[!-+\--~]+)"
-    r"(?:,[A-Za-z]+=[^,\x00]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)"
+    r"(?:,[A-Za-z]+=[^,\x00]++)*),p=(?P<proof>[A-Za-z0-9+/=]{1,128})"
 )
 
 
@@ -147,6 +153,8 @@ class ScramExchange:
 
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Return server-first or server-final. Raises AuthenticationFailed."""
+        if len(token) > _MESSAGE_BYTES_MAX:
+            raise self._refusal()
         try:
             text = token.decode()
         except UnicodeDecodeError:
@@ -157,7 +165,7 @@ class ScramExchange:
 
     def _on_first(self, text: str, now_ms: int) -> str:
         first = _CLIENT_FIRST.fullmatch(text)
-        if first is None:
+        if first is None or not _is_escaped(first["name"]):
             raise self._refusal()
         self._first = first
         self._nonce = first["nonce"] + self._nonce
@@ -228,6 +236,11 @@ def _is_token(extensions: str) -> bool:
     """Return whether a login's extensions, `,name=value` each, say that its name is a token's."""
     given = dict(each.split("=", 1) for each in extensions.split(",")[1:])
     return given.get(_DELEGATED, "").lower() == "true"
+
+
+def _is_escaped(name: str) -> bool:
+    """Return whether each `=` of a name begins an escape."""
+    return name.count("=") == name.count("=2C") + name.count("=3D")
 
 
 def _unescaped(name: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
+import time
 
 import pytest
 
@@ -165,3 +167,39 @@ def test_a_first_and_a_final_message_of_another_login_prove_nothing() -> None:
     with pytest.raises(AuthenticationFailed):
         another.step(sent[1], 0)
     assert another.identity is None
+
+
+HALF_A_MEGABYTE = 500_000
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"n,,n=" + b"a" * HALF_A_MEGABYTE + b",r=abc",
+        b"n,,n=" + b"a=2C" * (HALF_A_MEGABYTE // 4) + b",r=abc",
+        b"n,,n=" + b"a" * HALF_A_MEGABYTE + b",r=",
+        b"n,,n=a,r=abc" + b",a=b" * (HALF_A_MEGABYTE // 4),
+    ],
+    ids=["a name", "escapes", "no nonce", "extensions"],
+)
+def test_a_long_message_takes_no_time(first: bytes) -> None:
+    # Whoever connects may send so much, and the event loop reads it.
+    server = exchange({})
+    began_s = time.thread_time()
+    with contextlib.suppress(AuthenticationFailed):
+        server.step(first, 0)
+    assert time.thread_time() - began_s < 0.03
+
+
+def test_a_connection_holds_little_before_its_login() -> None:
+    server = exchange({})
+    with pytest.raises(AuthenticationFailed):
+        server.step(b"n,,n=ada,r=" + b"z" * HALF_A_MEGABYTE, 0)
+    # The longest name that a user can have.
+    assert server.step(b"n,,n=" + b"a" * 32_767 + b",r=abc", 0).startswith(b"r=abc")
+
+
+@pytest.mark.parametrize("name", ["a=", "a=2", "==2C2C", "=3=2CD", "=2c"])
+def test_an_equals_sign_is_escaped(name: str) -> None:
+    with pytest.raises(AuthenticationFailed):
+        exchange({}).step(f"n,,n={name},r=abc".encode(), 0)
