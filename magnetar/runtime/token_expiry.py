@@ -2,7 +2,8 @@
 
 `delegation.token.expiry.check.interval.ms` says how often. A token that has expired lets no client
 in before its removal either, since each login checks the expiry. A session that began with a token
-ends at the expiry that the token had at the login (KIP-368).
+ends at the expiry that the token had at the login (KIP-368). A hundred thousand tokens may expire
+in one moment, so they are removed in parts, between which clients are served.
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.tokens import TokensConfig
 from magnetar.logging import get_logger
+from magnetar.security.tokens import Token
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.delegation_tokens import DelegationTokens
+
+#: Tokens that one turn of the event loop removes: some milliseconds, here and at other nodes.
+_AT_ONCE = 64
+#: From one part to the next. Each is a sync of the catalog.
+_PAUSE_S = 0.02
 
 _log = get_logger("tokens")
 
@@ -33,22 +40,30 @@ class TokenExpiry:
     def start(self) -> None:
         """Remove what has expired, now and periodically."""
         if self._tokens is not None:
-            self._remove(self._tokens)
+            self._look(self._tokens)
 
     def stop(self) -> None:
         """Remove nothing more."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _remove(self, tokens: DelegationTokens) -> None:
-        expired = tokens.expired(self._clock.now_ms())
-        if expired:
-            token_ids = [token.id for token in expired[:10]]
+    def _look(self, tokens: DelegationTokens) -> None:
+        self._remove(tokens, tokens.expired(self._clock.now_ms()))
+
+    def _remove(self, tokens: DelegationTokens, expired: list[Token]) -> None:
+        """Remove a part of these tokens now, and the others soon; then look again, later."""
+        removed, left = expired[:_AT_ONCE], expired[_AT_ONCE:]
+        if removed:
             try:
-                tokens.remove(expired)
+                tokens.remove(removed)
             except CatalogUnavailable as away:
                 _log.warning("expired tokens are removed later", reason=str(away))
+                left = []
             else:
-                _log.info("expired tokens removed", token_ids=token_ids)
+                token_ids = [token.id for token in removed[:10]]
+                _log.info("expired tokens removed", count=len(removed), token_ids=token_ids)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._interval_s, self._remove, tokens)
+        if left:
+            self._timer = loop.call_later(_PAUSE_S, self._remove, tokens, left)
+        else:
+            self._timer = loop.call_later(self._interval_s, self._look, tokens)

@@ -270,9 +270,9 @@ class Catalog:
 
     def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
         """Remove the delegation tokens of these ids."""
-        # A single token is named to the other nodes: tokens may be removed one by one, and often.
-        removed = Change("tokens", ids[0] if len(ids) == 1 else "")
-        with self._change("remove delegation tokens", removed) as database:
+        # Each is named to the other nodes, which would else read all of them again.
+        removed = [Change("tokens", each) for each in ids]
+        with self._change("remove delegation tokens", *removed) as database:
             database.executemany(
                 "DELETE FROM delegation_tokens WHERE id = ?", [(each,) for each in ids]
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from magnetar.clock import SystemClock
@@ -21,6 +22,31 @@ class _AwayCatalog(Catalog):
         if self.is_away:
             raise CatalogUnavailable("away")
         super().remove_delegation_tokens(ids)
+
+
+class _CountingCatalog(Catalog):
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.removed: list[int] = []
+
+    def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
+        self.removed.append(len(ids))
+        super().remove_delegation_tokens(ids)
+
+
+async def test_many_that_expire_at_once_go_in_parts() -> None:
+    catalog = _CountingCatalog()
+    tokens = DelegationTokens(catalog, b"secret", Lifetimes(1_000, 100))
+    for number in range(200):
+        tokens.put(Token(str(number), user("ada"), user("ada"), (), 1, 100, 1_000))
+    expiry = TokenExpiry(tokens, SystemClock(), BrokerConfig({}))
+    expiry.start()
+    async with asyncio.timeout(10):
+        while tokens.all():
+            await asyncio.sleep(0.01)
+    assert max(catalog.removed) <= 64
+    expiry.stop()
+    catalog.close()
 
 
 async def test_a_catalog_that_is_away_delays_it() -> None:
