@@ -7,7 +7,7 @@ is about the resource at all, `allow.everyone.if.no.acl.found` decides. Otherwis
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from magnetar.security.acls import (
@@ -200,7 +200,7 @@ class Authorizer:
             if acl.is_for(who, host) and acl.decides(operation)
         ]
         denied = [acl for acl in rules if acl.permission is Permission.DENY]
-        denied_prefixes = tuple(acl.name for acl in denied if acl.pattern is Pattern.PREFIXED)
+        denied_prefixes = _shortest(acl.name for acl in denied if acl.pattern is Pattern.PREFIXED)
         denied_names = {acl.name for acl in denied if acl.pattern is Pattern.LITERAL}
         if WILDCARD in denied_names:
             return False
@@ -209,7 +209,7 @@ class Authorizer:
         return any(
             acl.name == WILDCARD
             or not (
-                acl.name.startswith(denied_prefixes)
+                _has_prefix(acl.name, denied_prefixes)
                 or (acl.pattern is Pattern.LITERAL and acl.name in denied_names)
             )
             for acl in rules
@@ -221,6 +221,23 @@ def _for(rules: _ByPrincipal, who: str) -> Iterator[Acl]:
     """Return the rules for one principal, and for everyone."""
     yield from rules.get(who, ())
     yield from rules.get(EVERYONE, ())
+
+
+def _shortest(prefixes: Iterable[str]) -> list[str]:
+    """Return the prefixes, sorted, without those that begin with another one."""
+    kept: list[str] = []
+    for prefix in sorted(prefixes):
+        # What begins with a prefix follows it at once.
+        if not (kept and prefix.startswith(kept[-1])):
+            kept.append(prefix)
+    return kept
+
+
+def _has_prefix(name: str, prefixes: Sequence[str]) -> bool:
+    """Return whether the name begins with one of the prefixes, as `_shortest` returns them."""
+    # No other one stands between a name and its prefix.
+    before = bisect_right(prefixes, name)
+    return before > 0 and name.startswith(prefixes[before - 1])
 
 
 def _common_length(one: str, other: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,6 +180,41 @@ def test_decisions_are_those_of_a_search_through_all_rules(
         }
         expected = Permission.DENY not in fitting and Permission.ALLOW in fitting
         assert authorizer.allows(ADA, HOST, operation, Resource.TOPIC, name) is expected
+
+
+@given(st.sets(RULES, max_size=12))
+def test_some_is_allowed_as_by_a_search_through_all_denials(acls: set[Acl]) -> None:
+    authorizer = Authorizer(acls, [], allow_everyone=False)
+    for operation in (Operation.READ, Operation.DESCRIBE):
+        rules = [each for each in acls if each.is_for("User:ada", HOST) and each.decides(operation)]
+        denials = [each for each in rules if each.permission is Permission.DENY]
+        expected = ("*", Pattern.LITERAL) not in {
+            (each.name, each.pattern) for each in denials
+        } and any(
+            each.permission is Permission.ALLOW
+            and ((each.name == "*") or not any(_takes_away(denial, each) for denial in denials))
+            for each in rules
+        )
+        assert authorizer.allows_some(ADA, HOST, operation, Resource.TOPIC) is expected
+
+
+def _takes_away(denial: Acl, rule: Acl) -> bool:
+    if denial.pattern is Pattern.PREFIXED:
+        return rule.name.startswith(denial.name)
+    return rule.pattern is Pattern.LITERAL and rule.name == denial.name
+
+
+def test_some_among_many_denials_takes_no_longer_than_to_read_them() -> None:
+    # Each denial takes away one of the rules that allow: none is left.
+    denials = [
+        acl(f"{number:06d}", permission=Permission.DENY, pattern=Pattern.PREFIXED)
+        for number in range(10_000)
+    ]
+    rules = [acl(f"{number:06d}-orders") for number in range(10_000)]
+    authorizer = Authorizer(denials + rules, [], allow_everyone=False)
+    began_s = time.thread_time()
+    assert not authorizer.allows_some(ADA, HOST, Operation.READ, Resource.TOPIC)
+    assert time.thread_time() - began_s < 0.25
 
 
 class Counted(Acl):
