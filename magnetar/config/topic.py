@@ -105,7 +105,7 @@ class TopicConfig(Config, stored=stored_settings(_STORED)):
         minimum=0,
         synonyms=("log.index.interval.bytes",),
         since="0.8",
-        doc="Bytes of log between two index entries.",
+        doc="Bytes of log between two index entries; more than 256 KB count as that.",
     )
     follower_replication_throttled_replicas = throttled_replicas(
         doc="Stored and shown: one node holds every replica."

@@ -72,12 +72,17 @@ _CODECS: dict[str, Compression | None] = {
 }
 
 
+#: A longer interval between index entries counts as this one: a read walks through all batches of
+#: one, in the event loop where they are in memory.
+INDEX_INTERVAL_BYTES_MAX = 256 * 1024
+
+
 def log_config(config: TopicConfig, broker: BrokerConfig) -> LogConfig:
     """Return the part of a topic's settings that the log store obeys."""
     return LogConfig(
         segment_bytes=_segment_bytes(config),
         segment_ms=_segment_ms(config),
-        index_interval_bytes=config.index_interval_bytes,
+        index_interval_bytes=min(config.index_interval_bytes, INDEX_INTERVAL_BYTES_MAX),
         segment_index_bytes=config.segment_index_bytes,
         max_message_bytes=config.max_message_bytes,
         max_decompressed_message_bytes=config.max_decompressed_message_bytes,
