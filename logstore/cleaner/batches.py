@@ -30,6 +30,7 @@ from wire.errors import WireError
 from wire.records import DECOMPRESSED_BYTES_MAX, BatchHeader, TimestampType, parse_marker
 from wire.records.record import records_of
 from wire.records.spans import (
+    KeptRecords,
     RecordSpan,
     batch_of_spans,
     empty_batch,
@@ -149,14 +150,15 @@ class BatchCleaner:
             return batch
         if not header.has_delete_horizon:
             body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
-            spans, _ = scan_records(body, 0, header.record_count)
-            return self._with_horizon(header, body, spans, header.max_timestamp)
+            kept = KeptRecords()
+            kept.add(scan_records(body, 0, header.record_count)[0])
+            return self._with_horizon(header, body, kept, header.max_timestamp)
         return batch if is_needed or self.now_ms < header.base_timestamp else None
 
     def _clean_data(self, header: BatchHeader, batch: Buffer, *, is_needed: bool) -> Buffer | None:
         body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
         keeps_tombstones = not (header.has_delete_horizon and header.base_timestamp <= self.now_ms)
-        kept: list[RecordSpan] = []
+        kept = KeptRecords()
         has_tombstone = False
         position = done = 0
         while done < header.record_count:
@@ -164,7 +166,7 @@ class BatchCleaner:
             spans, position = scan_records(body, position, count)
             staying = self._staying(header, spans, keeps_tombstones)
             has_tombstone |= not all(span[4] for span in staying)
-            kept += staying
+            kept.add(staying)
             done += count
             self.pause(0)
         # The horizon begins with the run that maps the tombstone: only that run removes the records
@@ -178,7 +180,7 @@ class BatchCleaner:
         max_timestamp = header.max_timestamp
         if not is_needed and header.timestamp_type is TimestampType.CREATE_TIME:
             # A needed batch keeps its max timestamp: producer state is replayed from its header.
-            max_timestamp = max(timestamp_of(header, body, span) for span in kept)
+            max_timestamp = max(timestamp_of(header, body, start) for start in kept.starts)
         if needs_horizon:
             return self._with_horizon(header, body, kept, max_timestamp)
         return batch_of_spans(
@@ -214,7 +216,7 @@ class BatchCleaner:
         return has_value or keeps_tombstones
 
     def _with_horizon(
-        self, header: BatchHeader, body: bytes, kept: list[RecordSpan], max_timestamp: int
+        self, header: BatchHeader, body: bytes | memoryview, kept: KeptRecords, max_timestamp: int
     ) -> bytearray:
         return batch_of_spans(
             header,

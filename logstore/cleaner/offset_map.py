@@ -11,13 +11,21 @@ same key. So the cleaner's second pass need not look up the keys of the dirty pa
 
 from __future__ import annotations
 
-from array import array
 from hashlib import blake2b
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 DIGEST_BYTES = 16
 SLOT_BYTES = DIGEST_BYTES + 8
 
 _ABSENT = -1
+
+
+def _zeros(size_bytes: int) -> mmap:
+    """Return zeros that the system provides page by page, when they are needed.
+
+    To clear a hundred megabytes at once would hold the interpreter for 50 ms.
+    """
+    return mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
 
 class OffsetMap:
@@ -48,9 +56,9 @@ class OffsetMap:
         self.superseded = bytearray(count if count <= slots else 0)
         self._slots = max(slots, 2)
         self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
-        self._digests = bytearray(DIGEST_BYTES * self._slots)
+        self._digests = _zeros(DIGEST_BYTES * self._slots)
         # Each entry is the key's last offset plus one. Zero means that the slot is free.
-        self._offsets_after = array("q", bytes(8 * self._slots))
+        self._offsets_after = memoryview(_zeros(8 * self._slots)).cast("q")
         self._size = 0
 
     @property

@@ -101,7 +101,7 @@ def check_batch(
     if config.compression is not None and codec != config.compression:
         if len(records) > effort.recompressed_bytes:
             raise TakesLong
-        batch = _in_codec(config.compression, header, bytes(records), config)
+        batch = _in_codec(config.compression, header, records, config)
         header = BatchHeader.parse(batch)
     # Last, as in Kafka: the topic's codec may have made the batch fit into a segment.
     if len(batch) > config.segment_bytes:
@@ -130,7 +130,7 @@ def _rules(config: LogConfig, now_ms: int, *, is_compressed: bool) -> RecordRule
 
 
 def _in_codec(
-    codec: Compression, header: BatchHeader, records: bytes, config: LogConfig
+    codec: Compression, header: BatchHeader, records: bytes | memoryview, config: LogConfig
 ) -> bytearray:
     batch = recompressed(header, records, codec, config.compression_level)
     if len(batch) > config.max_message_bytes:

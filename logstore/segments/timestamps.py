@@ -86,4 +86,4 @@ def _places(batch: Buffer, header: BatchHeader) -> Iterator[tuple[int, int]]:
     body, position = records_of(header, batch, DECOMPRESSED_BYTES_MAX), 0
     for _ in range(header.record_count):
         (span,), position = scan_records(body, position, 1)
-        yield header.base_offset + span[2], timestamp_of(header, body, span)
+        yield header.base_offset + span[2], timestamp_of(header, body, span[0])

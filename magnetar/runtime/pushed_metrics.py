@@ -46,7 +46,7 @@ def read_push(data: bytes, codec: Compression, bytes_max: int) -> tuple[list[Sam
     from google.protobuf.message import DecodeError
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-    plain = decompress(codec, data, _GROWTH_MAX * bytes_max)
+    plain = bytes(decompress(codec, data, _GROWTH_MAX * bytes_max))
     try:
         told = MetricsData.FromString(plain)
     except DecodeError as error:

@@ -154,3 +154,18 @@ def test_snappy_has_no_more_blocks_than_its_bytes_could_have() -> None:
     assert decompress(Compression.SNAPPY, XERIAL + 65 * empty, 64 * 1024) == b""
     with pytest.raises(InflatesTooFar, match="more than 65 blocks"):
         decompress(Compression.SNAPPY, XERIAL + 66 * empty, 64 * 1024)
+
+
+@pytest.mark.parametrize("codec", [each for each in Compression if each is not Compression.NONE])
+def test_what_is_large_is_not_copied(codec: Compression) -> None:
+    # A copy of 64 MiB, and the clearing of a buffer for it, would each hold all threads for 40 ms.
+    size_bytes = 2 * MEGABYTE
+    compressed = compress(codec, bytes(size_bytes))
+    tracemalloc.start()
+    try:
+        decompressed = decompress(codec, compressed)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert decompressed == bytes(size_bytes)
+    assert peak_bytes < MEGABYTE

@@ -10,7 +10,14 @@ from wire.errors import WireError
 from wire.records import BatchHeader, Compression, SimpleRecord, build_batch, crc_ok
 from wire.records.header import set_log_append_time
 from wire.records.record import iterate_records, records_of
-from wire.records.spans import batch_of_spans, empty_batch, scan_records, timestamp_of
+from wire.records.spans import (
+    KeptRecords,
+    RecordSpan,
+    batch_of_spans,
+    empty_batch,
+    scan_records,
+    timestamp_of,
+)
 
 SIZES = st.sampled_from([0, 1, 63, 64, 100, 8191, 8192, 20_000])
 RECORDS = st.lists(
@@ -27,6 +34,12 @@ RECORDS = st.lists(
 BOUND = 1 << 20
 
 
+def kept_of(spans: list[RecordSpan]) -> KeptRecords:
+    kept = KeptRecords()
+    kept.add(spans)
+    return kept
+
+
 @given(records=RECORDS, codec=st.sampled_from(Compression), data=st.data())
 def test_what_stays_is_as_it_was(
     records: list[SimpleRecord], codec: Compression, data: st.DataObject
@@ -39,12 +52,12 @@ def test_what_stays_is_as_it_was(
     assert [(span[3], span[4]) for span in spans] == [
         (record.key, record.value is not None) for record in records
     ]
-    assert [timestamp_of(header, body, span) for span in spans] == [
+    assert [timestamp_of(header, body, span[0]) for span in spans] == [
         record.timestamp for record in records
     ]
     horizon = data.draw(st.none() | st.integers(0, 2**42))
     kept = [span for span in spans if data.draw(st.booleans())]
-    made = batch_of_spans(header, body, kept, delete_horizon_ms=horizon, max_timestamp=7)
+    made = batch_of_spans(header, body, kept_of(kept), delete_horizon_ms=horizon, max_timestamp=7)
     after = BatchHeader.parse(made)
     assert crc_ok(made)
     assert (after.record_count, after.max_timestamp) == (len(kept), 7)
@@ -81,7 +94,7 @@ def test_timestamps_of_the_brokers_time_stay_the_brokers() -> None:
     header = BatchHeader.parse(batch)
     body = records_of(header, batch, BOUND)
     spans, _ = scan_records(body, 0, 1)
-    assert timestamp_of(header, body, spans[0]) == 99
+    assert timestamp_of(header, body, spans[0][0]) == 99
 
 
 @pytest.mark.parametrize("base_timestamp", [-(2**63), 2**63 - 1])
@@ -91,10 +104,10 @@ def test_a_record_stays_readable_whatever_time_its_batch_begins_at(base_timestam
     set_log_append_time(batch, 99)
     header = BatchHeader.parse(batch)
     body = records_of(header, batch, BOUND)
-    spans, _ = scan_records(body, 0, 1)
+    kept = kept_of(scan_records(body, 0, 1)[0])
     # Those of a deleted transaction, and of a log from before 1970.
     for horizon in (2**42, -5):
-        made = batch_of_spans(header, body, spans, delete_horizon_ms=horizon, max_timestamp=99)
+        made = batch_of_spans(header, body, kept, delete_horizon_ms=horizon, max_timestamp=99)
         assert [record[1:4] for record in iterate_records(made)] == [(99, b"k", b"v")]
 
 

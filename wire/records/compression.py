@@ -1,13 +1,17 @@
 """Compressing and decompressing the records of a batch, within a bound, through one library.
 
 Decompression writes into a buffer of a fixed size that grows up to the caller's bound, so a few
-bytes that inflate to gigabytes cost at most that bound, and then a WireError.
+bytes that inflate to gigabytes cost at most that bound, and then a WireError. The library lets
+other threads run meanwhile. So a large buffer is neither cleared nor copied here: at 64 MiB each of
+the two would hold the interpreter, and with it the event loop, for 40 ms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
+from typing import TypeAlias
 
 import cramjam
 
@@ -16,10 +20,16 @@ from wire.records.header import Buffer, Compression
 
 #: Records of one batch after decompression, unless the caller says otherwise.
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+#: From so many bytes on the system provides a buffer, page by page: what is smaller is cleared in
+#: less than a millisecond.
+_LARGE_BYTES = 1024 * 1024
 _FIRST_GUESS_MIN = 16 * 1024
 _GROWTH = 4
 #: The message of cramjam's error when the output buffer is too small.
 _OUTPUT_FULL = "failed to write whole buffer"
+
+
+_Output: TypeAlias = bytearray | mmap
 
 
 class InflatesTooFar(WireError):
@@ -45,7 +55,7 @@ _MAGIC = {
 _SNAPPY_RATIO_MAX = 22
 
 
-def compress(codec: Compression, data: bytes, level: int | None = None) -> bytes:
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
     """Return `data` as the codec's stream, as Java's clients write and read it.
 
     `level` is gzip's (1 to 9) or zstd's; None: the library's own choice.
@@ -57,15 +67,19 @@ def compress(codec: Compression, data: bytes, level: int | None = None) -> bytes
     if codec is Compression.LZ4:
         # Java's reader refuses frames whose blocks depend on one another; level 0 is the fast one.
         compressor = cramjam.lz4.Compressor(level=0, block_linked=False, content_checksum=False)
-        compressor.compress(data)
+        for start in range(0, len(data), _LARGE_BYTES):
+            # The library takes nothing but bytes.
+            compressor.compress(bytes(data[start : start + _LARGE_BYTES]))
         return bytes(compressor.finish())
     if codec is Compression.ZSTD:
         return bytes(cramjam.zstd.compress(data, level))
-    return data
+    return bytes(data)
 
 
-def decompress(codec: Compression, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Return the decompressed stream: at most `max_bytes`.
+def decompress(
+    codec: Compression, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> bytes | memoryview:
+    """Return the decompressed stream: at most `max_bytes`. A large one is a view of its buffer.
 
     Raises InflatesTooFar when it has more, WireError when it is no stream of that codec.
     """
@@ -79,7 +93,7 @@ def decompress(codec: Compression, data: Buffer, max_bytes: int = DECOMPRESSED_B
         raise WireError(f"{codec.name.lower()}: {failure}") from None
 
 
-_DECOMPRESS_INTO: dict[Compression, Callable[[Buffer, bytearray], int]] = {
+_DECOMPRESS_INTO: dict[Compression, Callable[[Buffer, _Output], int]] = {
     Compression.GZIP: cramjam.gzip.decompress_into,
     Compression.LZ4: cramjam.lz4.decompress_into,
     Compression.ZSTD: cramjam.zstd.decompress_into,
@@ -104,12 +118,12 @@ def _snappy_claim_is_plausible(block: memoryview) -> bool:
 
 
 def _decompress_stream(
-    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, max_bytes: int
-) -> bytes:
+    decompress_into: Callable[[Buffer, _Output], int], data: Buffer, max_bytes: int
+) -> bytes | memoryview:
     # A guess: the streams do not all say how long they are, and none could be believed.
     size_bytes = min(max_bytes, max(_FIRST_GUESS_MIN, _GROWTH * len(data)))
     while True:
-        output = bytearray(size_bytes)
+        output = _output_of(size_bytes)
         try:
             written = decompress_into(data, output)
         except cramjam.DecompressionError as failure:
@@ -118,13 +132,24 @@ def _decompress_stream(
             if str(failure) != _OUTPUT_FULL:
                 raise
         else:
-            return bytes(memoryview(output)[:written])
+            return _written(output, written)
         if size_bytes >= max_bytes:
             raise InflatesTooFar(f"records inflate to more than {max_bytes} bytes")
         size_bytes = min(max_bytes, _GROWTH * size_bytes)
 
 
-def _compress_snappy(data: bytes) -> bytes:
+def _output_of(size_bytes: int) -> _Output:
+    if size_bytes < _LARGE_BYTES:
+        return bytearray(size_bytes)
+    return mmap(-1, size_bytes, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+
+
+def _written(output: _Output, size_bytes: int) -> bytes | memoryview:
+    view = memoryview(output)[:size_bytes].toreadonly()
+    return bytes(view) if size_bytes < _LARGE_BYTES else view
+
+
+def _compress_snappy(data: Buffer) -> bytes:
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
@@ -132,10 +157,22 @@ def _compress_snappy(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
+def _decompress_snappy(data: bytes, max_bytes: int) -> bytes | memoryview:
     if not data.startswith(_XERIAL_MAGIC):
-        return _decompress_snappy_block(data, max_bytes)
-    blocks: list[bytes] = []
+        blocks = [(data, _claimed_bytes(data, max_bytes))]
+    else:
+        blocks = _xerial_blocks(data, max_bytes)
+    output = _output_of(sum(size_bytes for _, size_bytes in blocks))
+    place, written = memoryview(output), 0
+    for block, size_bytes in blocks:
+        into = place[written : written + size_bytes]
+        written += cramjam.snappy.decompress_raw_into(block, into)
+    return _written(output, written)
+
+
+def _xerial_blocks(data: bytes, max_bytes: int) -> list[tuple[bytes, int]]:
+    """Return the blocks, and what each claims to inflate to: together at most `max_bytes`."""
+    blocks: list[tuple[bytes, int]] = []
     blocks_max = 1 + max_bytes // _XERIAL_BLOCK_BYTES_MIN
     position = len(_XERIAL_HEADER)
     if len(data) < position:
@@ -149,21 +186,20 @@ def _decompress_snappy(data: bytes, max_bytes: int) -> bytes:
         position += _INT32.size
         if not 0 <= length <= len(data) - position:
             raise WireError(f"snappy: a block of {length} bytes, {len(data) - position} remain")
-        block = _decompress_snappy_block(data[position : position + length], max_bytes)
-        # One bound for all blocks together.
-        max_bytes -= len(block)
-        blocks.append(block)
+        block = data[position : position + length]
+        size_bytes = _claimed_bytes(block, max_bytes)
+        max_bytes -= size_bytes
+        blocks.append((block, size_bytes))
         position += length
-    return b"".join(blocks)
+    return blocks
 
 
-def _decompress_snappy_block(block: bytes, max_bytes: int) -> bytes:
+def _claimed_bytes(block: bytes, max_bytes: int) -> int:
+    """Return what a raw block claims to inflate to: at most `max_bytes`."""
     size_bytes = cramjam.snappy.decompress_raw_len(block)
     claim = f"snappy: {len(block)} bytes claim to inflate to {size_bytes}"
     if size_bytes > _SNAPPY_RATIO_MAX * len(block):
         raise WireError(claim)
     if size_bytes > max_bytes:
         raise InflatesTooFar(f"{claim}, at most {max_bytes}")
-    output = bytearray(size_bytes)
-    written = cramjam.snappy.decompress_raw_into(block, output)
-    return bytes(memoryview(output)[:written])
+    return int(size_bytes)

@@ -74,7 +74,7 @@ def iterate_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> I
     caller's to check.
     """
     header = BatchHeader.parse(batch)
-    body = records_of(header, batch, max_bytes)
+    body = bytes(records_of(header, batch, max_bytes))
     if header.record_count < 0:
         raise WireError(f"record count {header.record_count}")
     append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -89,8 +89,11 @@ def iterate_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> I
         )
 
 
-def records_of(header: BatchHeader, batch: Buffer, max_bytes: int) -> bytes:
-    """Return the encoded records, decompressed: at most `max_bytes`, else WireError."""
+def records_of(header: BatchHeader, batch: Buffer, max_bytes: int) -> bytes | memoryview:
+    """Return the encoded records, decompressed: at most `max_bytes`, else WireError.
+
+    Many that were compressed are a view.
+    """
     if header.magic != MAGIC:
         raise WireError(f"magic {header.magic}, only {MAGIC} is read")
     if header.size_bytes > len(batch):
@@ -241,7 +244,7 @@ def packed_batch(
 
 
 def recompressed(
-    header: BatchHeader, records: bytes, codec: Compression, level: int | None = None
+    header: BatchHeader, records: bytes | memoryview, codec: Compression, level: int | None = None
 ) -> bytearray:
     """Return the batch with these records of its own, decompressed, in another codec, CRC set.
 

@@ -11,6 +11,7 @@ so; timestamps stay what they were, as deltas from it. Source: Kafka's MemoryRec
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -35,7 +36,30 @@ RecordSpan: TypeAlias = tuple[int, int, int, bytes | None, bool]
 _INT64_SIGN = 1 << 63
 
 
-def scan_records(body: bytes, position: int, count: int) -> tuple[list[RecordSpan], int]:
+class KeptRecords:
+    """Where the records of a batch that stay begin and end.
+
+    Eight bytes for each: a batch may have ten million, whose spans would take gigabytes.
+    """
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts = array("I")
+        self.ends = array("I")
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def add(self, spans: Sequence[RecordSpan]) -> None:
+        """Keep these too, which lie behind those before."""
+        self.starts.extend([span[0] for span in spans])
+        self.ends.extend([span[1] for span in spans])
+
+
+def scan_records(
+    body: bytes | memoryview, position: int, count: int
+) -> tuple[list[RecordSpan], int]:
     """Return the next `count` records of decompressed records, and the position after them.
 
     Reads no value, no header and no timestamp. Raises WireError where lengths are a lie.
@@ -71,7 +95,7 @@ def scan_records(body: bytes, position: int, count: int) -> tuple[list[RecordSpa
                 length, position = read_varint(body, position)
             key = None
             if length >= 0:
-                key = body[position : position + length]
+                key = bytes(body[position : position + length])
                 position += length
             # A value's length is negative in one case alone: it is null, a varint of 1.
             spans.append((start, end, delta, key, body[position] != 1))
@@ -83,18 +107,18 @@ def scan_records(body: bytes, position: int, count: int) -> tuple[list[RecordSpa
     return spans, position
 
 
-def timestamp_of(header: BatchHeader, body: bytes, span: RecordSpan) -> int:
-    """Return a record's timestamp, ms."""
+def timestamp_of(header: BatchHeader, body: bytes | memoryview, start: int) -> int:
+    """Return the timestamp of the record that begins at `start`, ms."""
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return header.max_timestamp
-    _, position = read_varint(body, span[0])
+    _, position = read_varint(body, start)
     return header.base_timestamp + read_varlong(body, position + 1)[0]
 
 
 def batch_of_spans(
     header: BatchHeader,
-    body: bytes,
-    kept: Sequence[RecordSpan],
+    body: bytes | memoryview,
+    kept: KeptRecords,
     *,
     delete_horizon_ms: int | None,
     max_timestamp: int,
@@ -105,13 +129,17 @@ def batch_of_spans(
     what they were, and so is the last offset that the batch accounts for.
     """
     attributes, base_timestamp = header.attributes, header.base_timestamp
+    # One behind the other, not joined: the parts of ten million records would take half a gigabyte.
+    records: bytes | bytearray = bytearray()
     if delete_horizon_ms is None:
-        records = b"".join([body[span[0] : span[1]] for span in kept])
+        for start, end in zip(kept.starts, kept.ends, strict=True):
+            records += body[start:end]
     else:
         # KIP-534: the horizon takes the place of the base timestamp, so every delta is counted
         # anew.
         shift = base_timestamp - delete_horizon_ms
-        records = b"".join([_shifted(body, span, shift) for span in kept])
+        for start, end in zip(kept.starts, kept.ends, strict=True):
+            records += _shifted(body, start, end, shift)
         attributes |= ATTRIBUTE_DELETE_HORIZON
         base_timestamp = delete_horizon_ms
     if header.attributes & ATTRIBUTE_COMPRESSION:
@@ -126,13 +154,13 @@ def batch_of_spans(
     return pack_batch(made, records)
 
 
-def _shifted(body: bytes, span: RecordSpan, shift: int) -> bytes:
+def _shifted(body: bytes | memoryview, start: int, end: int, shift: int) -> bytes:
     """Return a record's bytes with its timestamp delta grown by `shift`."""
-    _, position = read_varint(body, span[0])
+    _, position = read_varint(body, start)
     delta, rest = read_varlong(body, position + 1)
     # In 64 bits, as readers add it again: a client may have written any base timestamp.
     shifted = (delta + shift + _INT64_SIGN) % (2 * _INT64_SIGN) - _INT64_SIGN
-    record = body[position : position + 1] + encode_varint(shifted) + body[rest : span[1]]
+    record = b"".join((body[position : position + 1], encode_varint(shifted), body[rest:end]))
     return encode_varint(len(record)) + record
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from random import Random
 
 import pytest
 
+from logstore.cleaner.batches import BatchCleaner
 from logstore.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from logstore.cleaner.plan import Cleanable, cleanable, grouped, is_dirty_enough, is_overdue
 from logstore.cleaner.run import OffsetMapLimits
+from logstore.cleaner.transactions import CleanedTransactions
 from logstore.partition.log_config import LogConfig
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
 from logstore.segments.ledger import SegmentFacts
@@ -124,6 +128,29 @@ def test_the_offset_map_remembers_the_last_of_each_key() -> None:
     assert len(offset_map) == len(expected)
     assert {key: offset_map.get(key) for key in expected} == expected
     assert offset_map.get(b"another") == -1
+
+
+def test_a_large_offset_map_is_made_in_no_time() -> None:
+    # To clear its memory would hold the event loop, which waits for the interpreter, for 80 ms.
+    began_s = time.thread_time()
+    OffsetMap(OffsetMapLimits().buffer_bytes // SLOT_BYTES)
+    assert time.thread_time() - began_s < 0.02
+
+
+def test_a_batch_of_many_records_takes_little_memory() -> None:
+    count = 50_000
+    batch = build_batch([SimpleRecord(b"key", b"", 0)] * count)
+    cleaner = BatchCleaner(
+        CleanedTransactions(()), OffsetMap(10), 0, frozenset(), -1, 0, 0, lambda _: None
+    )
+    tracemalloc.start()
+    try:
+        assert cleaner.clean(BatchHeader.parse(batch), batch, is_last=False) is batch
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Its bytes, and where each record begins and ends.
+    assert peak_bytes < 2 * len(batch) + 16 * count
 
 
 def test_the_offset_map_has_its_bound() -> None:
