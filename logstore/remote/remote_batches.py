@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from functools import partial
 from typing import TypeAlias
 
-from logstore.disk.pools import COLD_READS
 from logstore.remote.commit_store import Chunk
 from logstore.remote.hot_batches import HotBatches, NotInMemory, batches_of, joined
 from logstore.remote.segment_list import SegmentList
 from logstore.segments.ledger import TimestampOffset
+from logstore.segments.searching import pool_for
 from logstore.segments.time_index import NO_TIMESTAMP
-from logstore.segments.timestamps import first_record_since, latest_record
+from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
 from wire.records import BatchHeader
 
 #: Bytes of one read of the store where a search goes through a log.
@@ -95,11 +95,11 @@ class RemoteBatches:
                 continue
             begin = max(start_offset, facts.base_offset)
             async for header, batch in self._between(begin, facts.end_offset):
-                if header.max_timestamp < timestamp_ms:
+                if not may_hold_since(header, timestamp_ms, start_offset):
                     continue
                 # In a thread: the batch may have to be decompressed.
                 look = partial(first_record_since, batch, header, timestamp_ms, start_offset)
-                found = await COLD_READS.run(look)
+                found = await pool_for(header).run(look)
                 if found is not None:
                     return found if found.offset < end_offset else None
         return None
@@ -118,7 +118,7 @@ class RemoteBatches:
                 largest, of_segment = timestamp_ms, (begin, end)
         async for header, batch in self._between(*of_segment):
             if header.max_timestamp == largest:
-                return await COLD_READS.run(partial(latest_record, batch, header))
+                return await pool_for(header).run(partial(latest_record, batch, header))
         return None
 
     async def between(self, offset: int, end_offset: int) -> list[tuple[BatchHeader, bytes]]:

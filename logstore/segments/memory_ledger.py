@@ -6,8 +6,10 @@ counted but have no files, so that snapshots are taken, and trims behave, as on 
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
@@ -19,10 +21,14 @@ from logstore.segments.ledger import (
     TimestampOffset,
 )
 from logstore.segments.names import aborted_name
+from logstore.segments.searching import pool_for
 from logstore.segments.time_index import NO_TIMESTAMP
-from logstore.segments.timestamps import first_record_since, latest_record
+from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
 from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
+
+#: Batches that a search passes over in one turn of the event loop: a millisecond.
+_BATCHES_OF_A_TURN = 1024
 
 
 class MemoryLedger(CommittedLedger):
@@ -207,19 +213,36 @@ class MemorySegments:
     async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:
-        for header, batch in self._since(start_offset):
-            found = first_record_since(batch, header, timestamp_ms, start_offset)
+        async for header, batch in self._in_turns(start_offset):
+            if not may_hold_since(header, timestamp_ms, start_offset):
+                continue
+            look = partial(first_record_since, batch, header, timestamp_ms, start_offset)
+            found = await pool_for(header).run(look)
             if found is not None:
                 return found if found.offset < end_offset else None
         return None
 
     async def max_timestamp(self, end_offset: int) -> TimestampOffset | None:
-        everything = self._since(self._bases[0])
-        batches = [entry for entry in everything if entry[0].next_offset <= end_offset]
-        if not batches:
+        latest: tuple[BatchHeader, bytes] | None = None
+        async for header, batch in self._in_turns(self._bases[0]):
+            if header.next_offset <= end_offset and (
+                latest is None or header.max_timestamp > latest[0].max_timestamp
+            ):
+                latest = header, batch
+        if latest is None:
             return None
-        header, batch = max(batches, key=lambda entry: entry[0].max_timestamp)
-        return latest_record(batch, header)
+        header, batch = latest
+        return await pool_for(header).run(partial(latest_record, batch, header))
+
+    async def _in_turns(self, offset: int) -> AsyncIterator[tuple[BatchHeader, bytes]]:
+        """Yield as `_since` does what is there now, letting others go on in between."""
+        batches = self._batches[max(bisect_right(self._batch_offsets, offset) - 1, 0) :]
+        for number, batch in enumerate(batches, 1):
+            header = BatchHeader.parse(batch)
+            if header.next_offset > offset:
+                yield header, batch
+            if number % _BATCHES_OF_A_TURN == 0:
+                await asyncio.sleep(0)
 
     def _since(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yield batches from the one containing `offset` on, or from the next one after a gap."""

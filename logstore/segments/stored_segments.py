@@ -28,6 +28,7 @@ from logstore.segments.ledger import (
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, LOG_SUFFIX, SEGMENT_SUFFIXES
 from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.replacement import FileReplacement
+from logstore.segments.searching import first_in_file, pool_for
 from logstore.segments.segment import Segment
 from logstore.segments.segment_copy import SealedFile
 from logstore.segments.segment_reads import (
@@ -42,7 +43,7 @@ from logstore.segments.segment_reads import (
     whole,
 )
 from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
-from logstore.segments.timestamps import first_in_file, latest_in_file, latest_record
+from logstore.segments.timestamps import latest_in_file, latest_record
 from logstore.segments.unsynced import UnsyncedBytes
 from logstore.sync.group_commit import GroupCommit
 from wire.records import BatchHeader
@@ -303,10 +304,9 @@ class StoredSegments:
             with self._pinned(segment) as file:
                 offsets, times = await self._indexes_of(segment)
                 position = offsets.lookup(times.lookup(timestamp_ms))
-                work = partial(
-                    first_in_file, file, position, segment.size, timestamp_ms, start_offset
+                found = await first_in_file(
+                    file, position, segment.size, timestamp_ms, start_offset
                 )
-                found = await COLD_READS.run(work)
             if found is not None:
                 return found if found.offset < end_offset else None
         return None
@@ -328,8 +328,8 @@ class StoredSegments:
         batch = await self.read_cold(best[1], 1, end_offset)
         if not batch:
             return None
-        work = partial(latest_record, batch, BatchHeader.parse(batch))
-        return await COLD_READS.run(work)
+        header = BatchHeader.parse(batch)
+        return await pool_for(header).run(partial(latest_record, batch, header))
 
     async def _latest_below(self, segment: Segment, end_offset: int) -> tuple[int, int]:
         """Return the segment's largest timestamp below `end_offset`, and its batch's last offset.

@@ -12,6 +12,11 @@ from wire.records.record import records_of
 from wire.records.spans import scan_records, timestamp_of
 
 
+def may_hold_since(header: BatchHeader, timestamp_ms: int, start_offset: int) -> bool:
+    """Return whether the batch, by its header, has a record that `first_record_since` finds."""
+    return header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset
+
+
 def first_record_since(
     batch: Buffer, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> TimestampOffset | None:
@@ -20,7 +25,7 @@ def first_record_since(
     Under log append time all records of a batch have its max timestamp. Decompresses the batch,
     unless its header says that it holds nothing.
     """
-    if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
+    if not may_hold_since(header, timestamp_ms, start_offset):
         return None
     epoch = header.partition_leader_epoch
     is_whole = header.record_count == header.last_offset_delta + 1  # Compaction took no record.
@@ -46,20 +51,6 @@ def latest_record(batch: Buffer, header: BatchHeader) -> TimestampOffset:
         if timestamp == header.max_timestamp:
             return TimestampOffset(offset, timestamp, epoch)
     return TimestampOffset(header.last_offset, header.max_timestamp, epoch)
-
-
-def first_in_file(
-    file: Readable, position: int, size: int, timestamp_ms: int, start_offset: int
-) -> TimestampOffset | None:
-    """Return the first record at or after `start_offset` that is not before `timestamp_ms`.
-
-    Looks from `position` of a segment's file up to its `size`. Blocks.
-    """
-    for _, header, batch in scan(file, position, size, whole=True):
-        found = first_record_since(batch, header, timestamp_ms, start_offset)
-        if found is not None:
-            return found
-    return None
 
 
 def latest_in_file(

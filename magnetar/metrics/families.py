@@ -221,8 +221,8 @@ FAMILIES = {
             "magnetar_blocking_jobs",
             GAUGE,
             "Work that waits for a thread or runs in one, by pool: reads of old records"
-            " (cold-reads), checkpoints and deletions (housekeeping), clients' regular expressions"
-            " (patterns).",
+            " (cold-reads), searches by time (searches), checkpoints and deletions (housekeeping),"
+            " clients' regular expressions (patterns).",
             ("pool",),
         ),
     )

@@ -17,6 +17,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.remote.remote_ledger import RemoteLedger
+from logstore.segments.searching import SEARCHES
 from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
 from magnetar.config.observing import ObservingConfig
 from magnetar.metrics import exporter_names, jmx_names
@@ -61,7 +62,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
         *_throttled(services.quotas),
         labelled(
             "magnetar_blocking_jobs",
-            [((pool.name,), pool.jobs) for pool in (COLD_READS, HOUSEKEEPING, PATTERNS)],
+            [((pool.name,), pool.jobs) for pool in (COLD_READS, SEARCHES, HOUSEKEEPING, PATTERNS)],
         ),
         _syncs(services.logs.sync_durations),
         plain("magnetar_unreadable_reads_total", services.logs.unreadable_reads),

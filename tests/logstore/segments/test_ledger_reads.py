@@ -15,9 +15,11 @@ from logstore.disk.descriptors import Descriptors, DiskFile
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, File, FileSystem, StorageFailure
 from logstore.partition.log_config import LogConfig
+from logstore.segments import searching
 from logstore.segments.file_ledger import FileLedger
-from logstore.segments.ledger import Unreadable
+from logstore.segments.ledger import TimestampOffset, Unreadable
 from logstore.segments.time_index import NO_TIMESTAMP
+from logstore.segments.timestamps import first_record_since
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore import ledgers
 from tests.logstore.ledgers import close_cleanly, open_now
@@ -25,6 +27,7 @@ from tests.logstore.simulated_disk import SimulatedDisk
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records import BatchHeader, Buffer, SimpleRecord, encode_records, packed_batch
 
 LIMITS = LogConfig(segment_bytes=1000, index_interval_bytes=150)
 ALL = 2**62
@@ -308,3 +311,62 @@ async def test_the_timestamp_of_a_segment_that_is_there_stays_unknown(
             await again.segments.read_max_timestamp(0)
     assert next(again.segments.facts()).max_timestamp_ms is None
     close_cleanly(again)
+
+
+async def test_searches_of_batches_that_lie_about_their_times_stop_no_others(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their headers tell of a time that none of their many records has."""
+    limits = LogConfig()
+    lying = ledgers.filled(files, str(tmp_path / "t-0"), limits, [])[0]
+    records = encode_records([SimpleRecord(b"k", b"", 1_000)] * 40_000)
+    for _ in range(4):
+        batch, header = packed_batch(
+            records._replace(max_timestamp=5_000), base_offset=lying.end_offset
+        )
+        lying.append(batch, header)
+    ordinary, _ = filled(files, str(tmp_path / "t-1"))
+    ends, looked_at = threading.Event(), 0
+
+    def held(batch: Buffer, header: BatchHeader, *asked: int) -> TimestampOffset | None:
+        nonlocal looked_at
+        if header.record_count == 40_000:
+            looked_at += 1
+            assert ends.wait(60)
+        return first_record_since(batch, header, *asked)
+
+    monkeypatch.setattr(searching, "first_record_since", held)
+    searches = [
+        asyncio.create_task(lying.batches.offset_for_timestamp(2_000, 0, ALL)) for _ in range(12)
+    ]
+    try:
+        while not looked_at:
+            await asyncio.sleep(0.001)
+        async with asyncio.timeout(30):
+            assert await ordinary.batches.read_cold(0, 1, ALL)
+            assert await ordinary.batches.offset_for_timestamp(0, 0, ALL) is not None
+        # Those whose clients have gone end with the batch that they look at.
+        for search in searches:
+            search.cancel()
+        await asyncio.wait(searches)
+    finally:
+        ends.set()
+    assert looked_at <= 2
+
+
+async def test_a_search_goes_on_where_its_turn_has_ended(
+    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "_RECORDS_OF_A_TURN", 2)
+    monkeypatch.setattr(searching, "_BYTES_OF_A_TURN", 200)
+    limits = LogConfig(index_interval_bytes=10**6)
+    ledger = ledgers.filled(files, str(tmp_path / "t-0"), limits, [])[0]
+    for count, timestamp, told in ((1, 9, 9), (3, 5, 50), (1, 5, 50), (2, 6, 50), (5, 20, 50)):
+        records = encode_records([SimpleRecord(b"k", b"", timestamp)] * count)
+        batch, header = packed_batch(
+            records._replace(max_timestamp=told), base_offset=ledger.end_offset
+        )
+        ledger.append(batch, header)
+    found = await ledger.batches.offset_for_timestamp(10, 0, ALL)
+    assert found is not None and (found.offset, found.timestamp_ms) == (7, 20)
+    assert await ledger.batches.offset_for_timestamp(21, 0, ALL) is None
