@@ -41,15 +41,19 @@ class Effort(NamedTuple):
     """Of a compressed batch."""
     inflated_bytes: int
     recompressed_bytes: int
-    """What is compressed anew by the topic's codec."""
+    """What is compressed anew by the topic's codec; at a slow level a byte counts eight times."""
 
 
 #: About two milliseconds, on one core of 2020.
 QUICK = Effort(1 << 14, 1 << 14, 64 * 1024, 512 * 1024, 32 * 1024)
-#: About a tenth of a second, half a second at most: for what ordinary clients send.
-ORDINARY = Effort(INT32_MAX, 1 << 20, INT32_MAX, 32 << 20, 32 << 20)
+#: About a tenth of a second, a second at most: for what ordinary clients send.
+ORDINARY = Effort(INT32_MAX, 1 << 20, 4 << 20, 32 << 20, 4 << 20)
 #: Whatever a client may send: seconds, for a few hundred bytes of a million headers.
 WHOLE = Effort(INT32_MAX, STEPS_MAX, INT32_MAX, DECOMPRESSED_BYTES_MAX, INT32_MAX)
+
+#: Levels above this are slow, zstd's and gzip's: up to a second for a megabyte.
+_LEVEL_MAX = 6
+_SLOWNESS = 8
 
 #: A client's batch that is well-formed and fits its topic, its header, and as of when that is so,
 #: ms. Not yet in a log. A plain tuple: each batch makes one, and it lives for one step.
@@ -99,7 +103,8 @@ def check_batch(
         raise KafkaError(ErrorCode.INVALID_RECORD, str(failure)) from None
     check_max_timestamp(header, rules)
     if config.compression is not None and codec != config.compression:
-        if len(records) > effort.recompressed_bytes:
+        is_slow = (config.compression_level or 0) > _LEVEL_MAX
+        if len(records) * (_SLOWNESS if is_slow else 1) > effort.recompressed_bytes:
             raise TakesLong
         batch = _in_codec(config.compression, header, records, config)
         header = BatchHeader.parse(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from logstore.partition.client_batch import ORDINARY, WHOLE, TakesLong, check_batch
 from logstore.partition.log_config import LogConfig
 from tests.logstore.partitions import SteppedPartition, batch_of
 from wire.error_code import ErrorCode
@@ -96,3 +97,16 @@ def test_records_without_a_key_are_named() -> None:
         partition.log.append(partition.log.check(batch_of(b"1", b"2", key=None), partition.now_ms))
     assert [index for index, _ in refused.value.flaws] == [0, 1]
     assert partition.log.log_end_offset == 0
+
+
+@pytest.mark.parametrize("level", [3, 19])
+def test_a_slow_level_is_no_ordinary_work(level: int) -> None:
+    """A second for a megabyte, for which ordinary batches of other clients do not wait."""
+    batch = batch_of(bytes(900_000))
+    config = LogConfig(compression=Compression.ZSTD, compression_level=level)
+    if level == 19:
+        with pytest.raises(TakesLong):
+            check_batch(batch, config, 1_000, ORDINARY)
+    else:
+        check_batch(batch, config, 1_000, ORDINARY)
+    check_batch(batch, config, 1_000, WHOLE)
