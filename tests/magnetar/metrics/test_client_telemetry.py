@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import thread_time
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,7 +14,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from magnetar.broker import Broker
 from magnetar.runtime import telemetry as rules
-from magnetar.runtime.pushed_metrics import SAMPLES_MAX, metric_name, read_push
+from magnetar.runtime.pushed_metrics import (
+    METRIC_BYTES_MAX,
+    SAMPLES_MAX,
+    Sample,
+    metric_name,
+    read_push,
+)
 from magnetar.runtime.telemetry import ClientTelemetry
 from magnetar.storage.stored_configs import StoredConfigs
 from tests.magnetar.conftest import RawClient, StartBroker
@@ -190,3 +197,42 @@ async def test_the_apis_are_told_only_where_metrics_are_served(
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         answer = await client.ask(request, 3, ApiVersionsResponse)
         assert {each.api_key for each in answer.api_keys} & {71, 72} == expected
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the processor time that work takes."""
+    began_s = thread_time()
+    work()
+    return thread_time() - began_s
+
+
+def test_a_push_of_millions_of_empty_messages_is_not_looked_through() -> None:
+    # A kilobyte, which inflates to ten megabytes.
+    bomb = compress(Compression.ZSTD, b"\x0a\x00" * (5 << 20))
+    read_push(b"", Compression.NONE, 1)  # Imports the library.
+    told: list[tuple[object, int]] = []
+    seconds = seconds_of(lambda: told.append(read_push(bomb, Compression.ZSTD, 1 << 20)))
+    assert told == [([], 1)]
+    # It took 12 s, and its parsing alone half a second in which no other thread could run.
+    assert seconds < 1
+
+
+def test_names_are_cut_before_they_are_looked_at_and_lists_make_no_label() -> None:
+    told = MetricsData()
+    metric = told.resource_metrics.add().scope_metrics.add().metrics.add(name="a." * 50_000)
+    for _ in range(SAMPLES_MAX + 100):
+        point = metric.gauge.data_points.add(as_int=1)
+    metric.gauge.data_points[0].attributes.add(key="list").value.array_value.values.add()
+    point.attributes.add(key="late").value.bool_value = True
+    data = told.SerializeToString()
+    found: list[tuple[list[Sample], int]] = []
+    assert seconds_of(lambda: found.append(read_push(data, Compression.NONE, 1 << 20))) < 0.5
+    ((samples, left_out),) = found
+    assert (len(samples), left_out) == (SAMPLES_MAX, 100)
+    assert samples[0].labels == ()
+    assert len(samples[0].name) < 200
+    # A metric that is too large for one parse is left out, and the next one is read.
+    metric.name = "a" * METRIC_BYTES_MAX
+    told.resource_metrics[0].scope_metrics[0].metrics.add(name="b").sum.data_points.add(as_int=2)
+    (sample,), left_out = read_push(told.SerializeToString(), Compression.NONE, 1 << 20)
+    assert (sample.name, sample.value, left_out) == ("kafka_client_b", 2.0, 1)
