@@ -13,6 +13,7 @@ from typing import NamedTuple
 from magnetar.config.setting import split_words
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.types import STRING_BYTES_MAX
 
 #: Returns the list that a config has where it was not set; None where the config is no list.
 DefaultList = Callable[[str], str | None]
@@ -56,8 +57,8 @@ def changed(
 ) -> dict[str, str]:
     """Return what `texts` become by `changes`, which `check_changes` has let pass.
 
-    Raises INVALID_CONFIG for a list operation on what is no list, and INVALID_REQUEST for an
-    operation that does not exist.
+    Raises INVALID_CONFIG for a list operation on what is no list, or would become longer than an
+    answer could show it, and INVALID_REQUEST for an operation that does not exist.
     """
     after = dict(texts)
     for change in changes:
@@ -96,6 +97,12 @@ def _list_after(current: str | None, change: Change, value: str, default_list: D
         # Appending what is there already changes nothing, so the request can be repeated. An empty
         # word is refused with the list that it would be in; as in Kafka, not one behind the last.
         added = [part.strip() for part in value.rstrip(",").split(",")]
-        return ",".join(dict.fromkeys([*words, *added]))
-    named = split_words(value)
+        appended = ",".join(dict.fromkeys([*words, *added]))
+        if len(appended.encode()) > STRING_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{change.name} would have more than {STRING_BYTES_MAX} bytes.",
+            )
+        return appended
+    named = {*split_words(value)}
     return ",".join(word for word in words if word not in named)

@@ -35,6 +35,7 @@ RESOURCE_TYPE = 4
 EVERY_BROKER = ""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER_CHARACTERS_MAX = 100
 
 _log = get_logger("configs")
 
@@ -75,7 +76,8 @@ class BrokerConfigs:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}"
             )
-        if int(name) != node_id:
+        # Python reads no more than 4300 digits, and no node's id has so many as these.
+        if len(name) > _INTEGER_CHARACTERS_MAX or int(name) != node_id:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {node_id}, but received {name}",

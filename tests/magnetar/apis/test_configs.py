@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 import pytest
 
 from magnetar.broker import Broker
-from magnetar.config.changes import Operation
+from magnetar.config.changes import Change, Operation, changed
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages import alter_configs, incremental_alter_configs
@@ -178,6 +179,30 @@ async def test_changes_that_are_refused_change_nothing(
     topic = broker.topics.create("a", configs={"retention.ms": "5"})
     assert await alter(client, resource) == [code]
     assert topic.configs == {"retention.ms": "5"}
+
+
+def test_taking_from_a_list_looks_at_each_word_once() -> None:
+    name = "leader.replication.throttled.replicas"
+    own = ",".join(f"{number}:0" for number in range(5000))
+    other = ",".join(f"{number}:1" for number in range(5000))
+    began_s = thread_time()
+    assert changed({name: own}, [Change(name, SUBTRACT, other)], lambda _: "") == {name: own}
+    # Each with each took a second.
+    assert thread_time() - began_s < 0.1
+
+
+async def test_a_list_that_no_answer_could_show_is_refused(broker: Broker, client: Any) -> None:
+    broker.topics.create("a")
+    name = "leader.replication.throttled.replicas"
+    replicas = [f"{number}:0" for number in range(9000)]
+    some, more = ",".join(replicas[:4000]), ",".join(replicas[4000:8000])
+    codes = [await alter(client, incremental((name, APPEND, each))) for each in (some, more)]
+    assert codes == [[0], [ErrorCode.INVALID_CONFIG]]
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name="a")]
+    )
+    (result,) = (await client.ask(request, 4, DescribeConfigsResponse)).results
+    assert {each.name: each.value for each in result.configs}[name] == some
 
 
 async def test_a_resource_named_twice_is_not_changed(broker: Broker, client: Any) -> None:
