@@ -448,7 +448,7 @@ class Broker:
         self.stored_configs = StoredConfigs(catalog)
         if takes_telemetry(self.config):
             bytes_max = self.config.view(ObservingConfig).telemetry_max_bytes
-            self.telemetry = ClientTelemetry(self.stored_configs, bytes_max)
+            self.telemetry = ClientTelemetry(self.stored_configs, bytes_max, self.turns)
         self.client_quotas = ClientQuotas(catalog)
         self.acls = load_acls(self.config, catalog)
         self.tokens = load_tokens(self.config, catalog)

@@ -34,7 +34,8 @@ async def get_telemetry_subscriptions(
         "client_source_address": host,
         "client_source_port": port,
     }
-    client = telemetry.subscribe(request.client_instance_id, attributes, services.clock.steady_ms())
+    now_ms = services.clock.steady_ms()
+    client = await telemetry.subscribe(request.client_instance_id, attributes, now_ms)
     subscription = client.subscription
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=client.instance_id,

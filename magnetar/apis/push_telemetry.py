@@ -30,15 +30,16 @@ async def push_telemetry(
 ) -> PushTelemetryResponse:
     telemetry = services.telemetry
     assert telemetry is not None, "served only with it"
-    data = bytes(request.metrics)
-    client = telemetry.admit(
+    client = await telemetry.admit(
         request.client_instance_id,
         request.subscription_id,
         request.compression_type,
-        len(data),
+        len(request.metrics),
         services.clock.steady_ms(),
         is_terminating=request.terminating,
     )
+    # Only now: what is not admitted may have a hundred megabytes.
+    data = bytes(request.metrics)
     codec = Compression(request.compression_type)
     try:
         samples, left_out = await PUSHES.run(partial(read_push, data, codec, telemetry.bytes_max))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from magnetar.config.setting import (
     INT32_MAX,
@@ -15,6 +14,8 @@ from magnetar.config.setting import (
     words,
 )
 
+#: The most characters of `metrics`, and of `match`, whose patterns each client is compared with.
+METRICS_CHARACTERS_MAX, MATCH_CHARACTERS_MAX = 10_000, 600
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000
 #: The properties of a client that a pattern may match.
 _MATCHED = (
@@ -49,16 +50,21 @@ def is_interval(text: str) -> bool:
         return False
 
 
-def check_patterns(texts: Mapping[str, str]) -> None:
+def check_size(texts: Mapping[str, str]) -> None:
+    """Raise InvalidValue for a list that is too long."""
+    for name, most in (("metrics", METRICS_CHARACTERS_MAX), ("match", MATCH_CHARACTERS_MAX)):
+        if len(texts.get(name, "")) > most:
+            raise InvalidValue(f"{name} of a subscription has more than {most} characters.")
+
+
+def check_patterns(texts: Mapping[str, str], is_pattern: Callable[[str], bool]) -> None:
     """Raise InvalidValue unless `match`, if it is there, is a list of name=pattern."""
-    for part in split_words(texts.get("match", "")):
-        name, _, pattern = part.partition("=")
-        try:
-            # Kafka reads the pattern with Java's regular expressions. Python's refuse the same
-            # mistakes, nearly. RE2 runs it; what RE2 cannot run matches no client.
-            is_legal = name.strip() in _MATCHED and bool(pattern)
-            re.compile(pattern)
-        except re.error:
-            is_legal = False
-        if not is_legal:
-            raise InvalidValue(f"Illegal client matching pattern: {part}")
+    for name, pattern in patterns_of(split_words(texts.get("match", ""))).items():
+        if name not in _MATCHED or not pattern or not is_pattern(pattern):
+            raise InvalidValue(f"Illegal client matching pattern: {name}={pattern}")
+
+
+def patterns_of(match: Iterable[str]) -> dict[str, str]:
+    """Return the pattern of each property; of two for one property the last, as in Kafka."""
+    parts = [part.partition("=") for part in match]
+    return {name.strip(): pattern for name, _, pattern in parts}

@@ -10,11 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.client_metrics import ClientMetricsConfig, check_patterns, is_interval
+from magnetar.config.client_metrics import (
+    ClientMetricsConfig,
+    check_patterns,
+    check_size,
+    is_interval,
+)
 from magnetar.config.dynamic import find_setting
 from magnetar.config.group import parse_group_configs
 from magnetar.config.setting import ConfigType, InvalidValue
 from magnetar.config.topic import TopicConfig, broker_default, check_topic_configs
+from magnetar.runtime.patterns import is_light_pattern
 from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topic import Topic, no_topic
@@ -125,6 +131,10 @@ class ClientMetricsResource:
         if not self._name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
         self._stored.check_room(ResourceType.CLIENT_METRICS, self._name)
+        try:
+            check_size(texts)
+        except InvalidValue as invalid:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
         for name, text in texts.items():
             setting = ClientMetricsConfig.settings.get(name)
             if setting is None:
@@ -139,7 +149,7 @@ class ClientMetricsResource:
                 code = ErrorCode.INVALID_REQUEST if is_typed else ErrorCode.INVALID_CONFIG
                 raise KafkaError(code, f"{name}={text} {invalid.reason}") from None
         try:
-            check_patterns(texts)
+            check_patterns(texts, is_light_pattern)
         except InvalidValue as invalid:
             raise KafkaError(ErrorCode.INVALID_CONFIG, invalid.reason) from None
 

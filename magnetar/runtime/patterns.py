@@ -23,6 +23,8 @@ from wire.errors import KafkaError
 
 #: The memory of one compiled pattern; a pattern that needs more is refused.
 _MEMORY_BYTES_MAX = 1 << 20
+#: The same of a pattern that the event loop itself matches: so it takes some milliseconds at most.
+LIGHT_BYTES_MAX = 1 << 18
 #: The length of a turn, in which an ordinary pattern matches some thousand texts. A turn ends only
 #: between two texts: one of the worst patterns takes 80 ms for one topic's name.
 _TURN_S = 0.01
@@ -52,14 +54,23 @@ async def matching(pattern: str, texts: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def compile_pattern(pattern: str) -> Any:
+def is_light_pattern(text: str) -> bool:
+    """Return whether the text is a pattern that the event loop may match."""
+    try:
+        compile_pattern(text, LIGHT_BYTES_MAX)
+    except KafkaError:
+        return False
+    return True
+
+
+def compile_pattern(pattern: str, memory_bytes_max: int = _MEMORY_BYTES_MAX) -> Any:
     """Return the `re2` pattern, without groups. Raises INVALID_REGULAR_EXPRESSION."""
     # The import loads a native library, which few brokers ever need.
     import re2  # type: ignore[import-untyped]  # it has no stubs
 
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MEMORY_BYTES_MAX
+    options.max_mem = memory_bytes_max
     # What a group has matched is not asked for, and costs a thousand times as much with many.
     options.never_capture = True
     try:

@@ -3,23 +3,25 @@
 Subscriptions are the configs of type client metrics. A client asks which of its metrics are wanted
 (`subscribe`), and pushes them at the interval that it was given (`admit`, then `keep`). Its last
 samples are kept until it has missed three intervals. The number of clients, and of all samples, is
-bounded; the client that was silent longest is forgotten first. Source: KIP-714, Kafka's
-ClientMetricsManager.
+bounded; the client that was silent longest is forgotten first. There may be many subscriptions with
+slow patterns, so others have their turn while one client is compared with them. Source: KIP-714,
+Kafka's ClientMetricsManager.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from uuid import UUID, uuid4
 
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.client_metrics import ClientMetricsConfig
-from magnetar.runtime.patterns import compile_pattern
+from magnetar.config.client_metrics import ClientMetricsConfig, patterns_of
+from magnetar.runtime.patterns import LIGHT_BYTES_MAX, compile_pattern
 from magnetar.runtime.pushed_metrics import Sample
+from magnetar.runtime.turns import Turns
 from magnetar.storage.stored_configs import StoredConfigs
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -31,6 +33,10 @@ from wire.resource_type import ResourceType
 CLIENTS_MAX, SAMPLES_MAX = 1000, 10_000
 #: The codecs that clients may use, the preferred one first.
 CODECS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
+#: What a client says of itself is cut so: its id may have 32 KB, and each of its samples names it.
+ATTRIBUTE_CHARACTERS_MAX = 255
+#: A client that is asked for more names than these is asked for every metric.
+METRICS_MAX = 1000
 #: Stands for every metric, in a subscription and in the answer to a client.
 ALL = "*"
 _DEFAULT_INTERVAL_MS = 300_000
@@ -63,6 +69,8 @@ class ToldClient:
     instance_id: UUID
     attributes: Mapping[str, str]
     subscription: Subscription
+    #: The version of the stored configs that the subscription follows from.
+    configs_version: int
     asked_at_ms: int = -1
     pushed_at_ms: int = -1
     is_terminating: bool = False
@@ -78,14 +86,15 @@ class ToldClient:
 class ClientTelemetry:
     """The clients that push, by their instance ids, the one that was seen last at the end."""
 
-    def __init__(self, stored: StoredConfigs, bytes_max: int) -> None:
+    def __init__(self, stored: StoredConfigs, bytes_max: int, turns: Turns) -> None:
         self._stored = stored
+        self._turns = turns
         self.bytes_max = bytes_max
         self._clients: OrderedDict[UUID, ToldClient] = OrderedDict()
         #: Samples that had no room: of one client, or of all.
         self.left_out = 0
 
-    def subscribe(
+    async def subscribe(
         self, instance_id: UUID, attributes: Mapping[str, str], now_ms: int
     ) -> ToldClient:
         """Return the client with what it is asked for. A client with the id ZERO_UUID gets one.
@@ -97,19 +106,20 @@ class ClientTelemetry:
             self._check_pace(known, known.seen_at_ms, now_ms)
         if instance_id == ZERO_UUID:
             instance_id = uuid4()
+        attributes = {name: text[:ATTRIBUTE_CHARACTERS_MAX] for name, text in attributes.items()}
+        version = self._stored.version
+        subscription = await self._subscription(instance_id, attributes)
+        client = ToldClient(instance_id, attributes, subscription, version, now_ms)
         # What was told stays: it is true until the next push.
-        samples = () if known is None else known.samples
-        client = ToldClient(
-            instance_id, attributes, self._subscription(instance_id, attributes), now_ms
-        )
-        client.samples = samples
+        known = self._clients.get(instance_id)
+        client.samples = () if known is None else known.samples
         self._clients[instance_id] = client
         self._clients.move_to_end(instance_id)
         if len(self._clients) > CLIENTS_MAX:
             self._clients.popitem(last=False)
         return client
 
-    def admit(
+    async def admit(
         self,
         instance_id: UUID,
         subscription_id: int,
@@ -137,8 +147,7 @@ class ClientTelemetry:
         client.pushed_at_ms = now_ms
         client.is_terminating = is_terminating
         client.must_ask = True
-        current = self._subscription(instance_id, client.attributes)
-        if subscription_id != current.subscription_id:
+        if subscription_id != (await self._current(client)).subscription_id:
             raise KafkaError(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, "the subscription has changed")
         if codec not in (Compression.NONE, *CODECS):
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec}")
@@ -148,7 +157,9 @@ class ClientTelemetry:
                 ErrorCode.TELEMETRY_TOO_LARGE,
                 f"{size_bytes} bytes, above telemetry.max.bytes={self.bytes_max}",
             )
-        self._clients.move_to_end(instance_id)
+        # It may have been forgotten while its subscription was looked for.
+        if instance_id in self._clients:
+            self._clients.move_to_end(instance_id)
         return client
 
     def keep(self, client: ToldClient, samples: Sequence[Sample], left_out: int) -> None:
@@ -178,19 +189,28 @@ class ClientTelemetry:
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, "before the push interval is over"
             )
 
-    def _subscription(self, instance_id: UUID, attributes: Mapping[str, str]) -> Subscription:
+    async def _current(self, client: ToldClient) -> Subscription:
+        """Return what the client would be asked for now."""
+        if client.configs_version == self._stored.version:
+            return client.subscription
+        return await self._subscription(client.instance_id, client.attributes)
+
+    async def _subscription(self, instance_id: UUID, attributes: Mapping[str, str]) -> Subscription:
         """Return what all subscriptions that match the client ask for together."""
+        attributed = {**attributes, "client_instance_id": str(instance_id)}
         metrics: set[str] = set()
         intervals = []
-        for name in self._stored.names(ResourceType.CLIENT_METRICS):
+        async for name in self._turns.each(self._stored.names(ResourceType.CLIENT_METRICS)):
             texts = self._stored.texts(ResourceType.CLIENT_METRICS, name)
             config = ClientMetricsConfig(
                 {key: ClientMetricsConfig.settings[key].parse(text) for key, text in texts.items()}
             )
-            attributed = {**attributes, "client_instance_id": str(instance_id)}
-            if config.metrics and all(_matches(rule, attributed) for rule in config.match):
+            patterns = patterns_of(config.match).items()
+            if config.metrics and await self._is_for(patterns, attributed):
                 metrics.update(config.metrics)
                 intervals.append(config.interval_ms)
+            if len(metrics) > METRICS_MAX:
+                metrics = {ALL}
         wanted = [ALL] if ALL in metrics else sorted(metrics)
         interval_ms = min(intervals, default=_DEFAULT_INTERVAL_MS)
         seed = f"{instance_id} {wanted} {interval_ms}".encode()
@@ -198,13 +218,21 @@ class ClientTelemetry:
         number = zlib.crc32(seed) - (1 << 31)
         return Subscription(number, wanted, interval_ms)
 
+    async def _is_for(
+        self, patterns: Iterable[tuple[str, str]], attributes: Mapping[str, str]
+    ) -> bool:
+        """Return whether the client's properties match their patterns."""
+        async for name, pattern in self._turns.each(patterns):
+            if not _matches(pattern, attributes.get(name, "")):
+                return False
+        return True
 
-def _matches(rule: str, attributes: Mapping[str, str]) -> bool:
-    """Return whether the client's property matches `name=pattern` whole, in linear time."""
-    name, _, pattern = rule.partition("=")
+
+def _matches(pattern: str, text: str) -> bool:
+    """Return whether the text matches whole, in linear time."""
     try:
-        compiled = compile_pattern(pattern)
+        compiled = compile_pattern(pattern, LIGHT_BYTES_MAX)
     except KafkaError:
-        # Java's look-around: no client matches what cannot be matched in linear time.
+        # An older release has stored it: no client matches what is no pattern.
         return False
-    return compiled.fullmatch(attributes.get(name.strip(), "")) is not None
+    return compiled.fullmatch(text) is not None

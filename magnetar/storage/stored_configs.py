@@ -19,10 +19,13 @@ class StoredConfigs:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._texts = catalog.resource_configs()
+        #: Rises with every change.
+        self.version = 0
 
     def reload(self) -> None:
         """Read the catalog again: another node may have changed it."""
         self._texts = self._catalog.resource_configs()
+        self.version += 1
 
     def texts(self, resource_type: int, name: str) -> dict[str, str]:
         """Return the resource's own configs; none for an unknown resource."""
@@ -46,6 +49,7 @@ class StoredConfigs:
         # The catalog first: memory never says what the disk might not have.
         changes = difference(self.texts(resource_type, name), texts)
         self._catalog.set_resource_configs(resource_type, name, changes)
+        self.version += 1
         # A resource without configs does not count towards the limit.
         if texts:
             self._texts[resource_type, name] = dict(texts)

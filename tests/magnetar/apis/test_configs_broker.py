@@ -173,6 +173,12 @@ async def test_a_stored_config_that_nobody_understands_is_left_out(
     assert (again.config.message_max_bytes, again.config.max_connections) == (1048588, 7)
 
 
+@pytest.mark.parametrize("resource_type", [BROKER, LOGGER])
+async def test_a_broker_of_many_digits_is_another_one(client: Any, resource_type: int) -> None:
+    code = await alter(client, resource_type, "1" * 32_000, ("message.max.bytes", SET, "7"))
+    assert code == ErrorCode.INVALID_REQUEST
+
+
 @pytest.mark.parametrize("name", [OWN, EVERY])
 @pytest.mark.parametrize(
     ("changes", "code"),
@@ -314,6 +320,12 @@ async def test_client_metrics_are_stored_listed_and_shown(broker: Broker, client
         ("m", ("nope", SET, "99"), ErrorCode.INVALID_REQUEST),
         ("m", ("match", SET, "colour=red"), ErrorCode.INVALID_CONFIG),
         ("m", ("match", SET, "client_id=["), ErrorCode.INVALID_CONFIG),
+        # Java's look-around: no linear time.
+        ("m", ("match", SET, "client_id=(?!x).*"), ErrorCode.INVALID_CONFIG),
+        # What Python's own expressions fail over, or take long for.
+        ("m", ("match", SET, f"client_id={'(' * 3000}{')' * 3000}"), ErrorCode.INVALID_CONFIG),
+        ("m", ("match", SET, f"client_id={'(a|b)' * 6000}"), ErrorCode.INVALID_CONFIG),
+        ("m", ("metrics", SET, "a" * 10_001), ErrorCode.INVALID_CONFIG),
         ("m", ("metrics", APPEND, "a"), ErrorCode.INVALID_CONFIG),
         ("", ("interval.ms", SET, "1000"), ErrorCode.INVALID_REQUEST),
     ],

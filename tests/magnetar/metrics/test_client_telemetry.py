@@ -13,7 +13,9 @@ from confluent_kafka import Producer
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from magnetar.broker import Broker
+from magnetar.metrics.client_metrics import told_by_clients
 from magnetar.runtime import telemetry as rules
+from magnetar.runtime.patterns import compile_pattern
 from magnetar.runtime.pushed_metrics import (
     METRIC_BYTES_MAX,
     SAMPLES_MAX,
@@ -50,7 +52,7 @@ def pushed(*names: str, **labels: str) -> bytes:
 @pytest.fixture
 async def telemetry(start_broker: StartBroker) -> ClientTelemetry:
     broker = await start_broker({})
-    return ClientTelemetry(broker.stored_configs, bytes_max=10_000)
+    return ClientTelemetry(broker.stored_configs, 10_000, broker.turns)
 
 
 def subscribed(telemetry: ClientTelemetry, name: str = "all", **texts: str) -> None:
@@ -59,60 +61,61 @@ def subscribed(telemetry: ClientTelemetry, name: str = "all", **texts: str) -> N
     stored.replace(ResourceType.CLIENT_METRICS, name, given)
 
 
-def code_of(work: Callable[[], object]) -> ErrorCode:
+async def code_of(work: Callable[[], Awaitable[object]]) -> ErrorCode:
     with pytest.raises(KafkaError) as refused:
-        work()
+        await work()
     return refused.value.code
 
 
 async def test_a_client_is_asked_for_what_its_subscriptions_want(
     telemetry: ClientTelemetry,
 ) -> None:
-    nothing = telemetry.subscribe(ZERO_UUID, ATTRIBUTES, 0)
+    nothing = await telemetry.subscribe(ZERO_UUID, ATTRIBUTES, 0)
     assert nothing.subscription.metrics == []
     assert nothing.instance_id != ZERO_UUID
     subscribed(telemetry, "etl", match="client_id=etl-.*", metrics="org.apache.kafka.producer.")
     subscribed(telemetry, "java", match="client_software_name=apache-kafka-java")
     subscribed(telemetry, "late", match="client_id=etl-1", metrics="b,a", **{"interval.ms": "500"})
-    asked = telemetry.subscribe(uuid4(), ATTRIBUTES, 0).subscription
+    asked = (await telemetry.subscribe(uuid4(), ATTRIBUTES, 0)).subscription
     assert asked.metrics == ["a", "b", "org.apache.kafka.producer."]
     assert asked.interval_ms == 500
     # Look-around cannot be matched in linear time: nothing is.
     subscribed(telemetry, "etl", match="client_id=(?!x).*", metrics="c")
-    assert "c" not in telemetry.subscribe(uuid4(), ATTRIBUTES, 0).subscription.metrics
+    asked = (await telemetry.subscribe(uuid4(), ATTRIBUTES, 0)).subscription
+    assert "c" not in asked.metrics
 
 
 async def test_a_push_before_its_time_or_for_another_subscription_is_refused(
     telemetry: ClientTelemetry,
 ) -> None:
     subscribed(telemetry)
-    client = telemetry.subscribe(ZERO_UUID, ATTRIBUTES, 0)
+    client = await telemetry.subscribe(ZERO_UUID, ATTRIBUTES, 0)
     number = client.subscription.subscription_id
 
     def push(
         at_ms: int, number: int = number, codec: int = 0, size: int = 9, last: bool = False
-    ) -> object:
+    ) -> Awaitable[object]:
         return telemetry.admit(client.instance_id, number, codec, size, at_ms, is_terminating=last)
 
     early = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert code_of(lambda: telemetry.subscribe(client.instance_id, ATTRIBUTES, 999)) is early
-    push(1)
-    assert code_of(lambda: push(1000)) is early
-    push(1001)
-    assert code_of(lambda: push(2100, codec=9)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert code_of(lambda: push(3200, size=10_001)) is ErrorCode.TELEMETRY_TOO_LARGE
+    assert await code_of(lambda: telemetry.subscribe(client.instance_id, ATTRIBUTES, 999)) is early
+    await push(1)
+    assert await code_of(lambda: push(1000)) is early
+    await push(1001)
+    assert await code_of(lambda: push(2100, codec=9)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert await code_of(lambda: push(3200, size=10_001)) is ErrorCode.TELEMETRY_TOO_LARGE
     subscribed(telemetry, metrics="other")
-    assert code_of(lambda: push(4300)) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    assert await code_of(lambda: push(4300)) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     # It may ask at once what has changed.
-    asked = telemetry.subscribe(client.instance_id, ATTRIBUTES, 4301).subscription
+    asked = (await telemetry.subscribe(client.instance_id, ATTRIBUTES, 4301)).subscription
     assert asked.metrics == ["other"]
-    push(4302, asked.subscription_id, last=True)
-    assert code_of(lambda: push(9000, asked.subscription_id)) is ErrorCode.INVALID_REQUEST
+    await push(4302, asked.subscription_id, last=True)
+    assert await code_of(lambda: push(9000, asked.subscription_id)) is ErrorCode.INVALID_REQUEST
     stranger = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     admit = telemetry.admit
-    assert code_of(lambda: admit(uuid4(), 1, 0, 1, 0, is_terminating=False)) is stranger
+    assert await code_of(lambda: admit(uuid4(), 1, 0, 1, 0, is_terminating=False)) is stranger
     invalid = ErrorCode.INVALID_REQUEST
-    assert code_of(lambda: admit(ZERO_UUID, 1, 0, 1, 0, is_terminating=False)) is invalid
+    assert await code_of(lambda: admit(ZERO_UUID, 1, 0, 1, 0, is_terminating=False)) is invalid
 
 
 async def test_clients_and_their_samples_are_bounded_and_forgotten(
@@ -123,7 +126,7 @@ async def test_clients_and_their_samples_are_bounded_and_forgotten(
     monkeypatch.setattr(rules, "SAMPLES_MAX", 3)
     samples, left_out = read_push(pushed("a", "b"), Compression.NONE, 1000)
     for number in range(3):
-        client = telemetry.subscribe(UUID(int=number + 1), ATTRIBUTES, number)
+        client = await telemetry.subscribe(UUID(int=number + 1), ATTRIBUTES, number)
         telemetry.keep(client, samples, left_out)
     assert telemetry.client_count == 2
     # Two of each: the second client has no room.
@@ -155,6 +158,42 @@ def test_what_is_no_push_or_too_much_is_refused_or_cut() -> None:
     assert sample.name == "kafka_client_x_1"
     assert [(name, len(value)) for name, value in sample.labels] == [("ok", 100)]
     assert metric_name("...") == "kafka_client_"
+
+
+async def test_names_of_clients_are_cut_where_their_samples_show_them(
+    telemetry: ClientTelemetry,
+) -> None:
+    subscribed(telemetry)
+    # As long as a client may send them: with 10,000 samples they would fill a gigabyte.
+    attributes = dict.fromkeys(
+        ("client_id", "client_software_name", "client_software_version"), "x" * 32_000
+    )
+    client = await telemetry.subscribe(ZERO_UUID, attributes, 0)
+    samples, _ = read_push(pushed("a"), Compression.NONE, 1000)
+    telemetry.keep(client, samples, 0)
+    (family, *_) = told_by_clients(telemetry, 0)
+    assert max(len(value) for value in family.samples[0].labels.values()) < 300
+
+
+async def test_many_subscriptions_are_compared_in_turns_and_for_a_push_not_again(
+    telemetry: ClientTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        subscribed(telemetry, f"s{number}", match="client_id=etl.*", metrics=f"m{number}")
+    compiled: list[str] = []
+
+    def compile_noted(pattern: str, memory_bytes_max: int) -> object:
+        compiled.append(pattern)
+        return compile_pattern(pattern, memory_bytes_max)
+
+    monkeypatch.setattr(rules, "compile_pattern", compile_noted)
+    client = await telemetry.subscribe(ZERO_UUID, ATTRIBUTES, 0)
+    assert len(compiled) == 3
+    number = client.subscription.subscription_id
+    await telemetry.admit(client.instance_id, number, 0, 9, 1, is_terminating=False)
+    assert len(compiled) == 3
+    monkeypatch.setattr(rules, "METRICS_MAX", 2)
+    assert (await telemetry.subscribe(uuid4(), ATTRIBUTES, 0)).subscription.metrics == ["*"]
 
 
 async def test_librdkafka_pushes_and_prometheus_sees(
