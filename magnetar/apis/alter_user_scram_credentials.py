@@ -19,7 +19,13 @@ from magnetar.apis.request_changes import check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.security.scram import ITERATIONS_MAX, ITERATIONS_MIN, MECHANISM_IDS, credential
+from magnetar.security.scram import (
+    ITERATIONS_MAX,
+    ITERATIONS_MIN,
+    MECHANISM_IDS,
+    SALT_BYTES_MAX,
+    credential,
+)
 from magnetar.storage.scram_credentials import Credentials, ScramCredentials
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -114,6 +120,11 @@ def _changed(users: ScramCredentials, change: Change) -> Credentials:
     # Its keys would be known to all. Kafka's controller fails over it: UNKNOWN_SERVER_ERROR.
     if not change.salted_password:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Salted password must not be empty")
+    if max(len(change.salt), len(change.salted_password)) > SALT_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            f"Salt and salted password have {SALT_BYTES_MAX} bytes at most",
+        )
     credentials[mechanism] = credential(
         mechanism, bytes(change.salt), change.iterations, bytes(change.salted_password)
     )

@@ -18,6 +18,8 @@ OAUTHBEARER = "OAUTHBEARER"
 REFUSAL = '{"status":"invalid_token"}'
 #: A longer token is refused unread. Tokens have one or two kilobytes.
 TOKEN_BYTES_MAX = 1 << 16
+#: A first message has a token, a name and some extensions. It is read before anyone is known.
+MESSAGE_BYTES_MAX = TOKEN_BYTES_MAX + (1 << 15)
 
 # gs2-header, then pairs, each ended by a byte 1. Channel binding may not be asked for.
 _FIRST = re.compile(
@@ -72,6 +74,8 @@ class OAuthBearerExchange:
 
 def parse_first(message: bytes) -> _First:
     """Return the client's first message. Raises AuthenticationFailed."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise _malformed()
     text = message.decode("latin-1")
     first = _FIRST.fullmatch(text)
     if first is None:

@@ -26,11 +26,14 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISM_IDS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 16384
+#: The longest salt, and salted password, of a credential. Kafka's tools make salts of 25 bytes;
+#: every login by SCRAM is answered with a salt as long as some user's.
+SALT_BYTES_MAX = 1024
 _DELEGATED = "tokenauth"
 
 #: A longer message is refused: a connection that has not logged in holds what it has sent, and the
 #: event loop reads it. The longest name of a user fits.
-_MESSAGE_BYTES_MAX = 64 * 1024
+MESSAGE_BYTES_MAX = 64 * 1024
 
 # gs2-header, then the bare message. The authorization id may be given; channel binding may not.
 # Each part is one run of characters that gives none back (`++`), so a long one takes no time. What
@@ -153,7 +156,7 @@ class ScramExchange:
 
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Return server-first or server-final. Raises AuthenticationFailed."""
-        if len(token) > _MESSAGE_BYTES_MAX:
+        if len(token) > MESSAGE_BYTES_MAX:
             raise self._refusal()
         try:
             text = token.decode()

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from magnetar.security.oauthbearer import (
+    MESSAGE_BYTES_MAX,
     OAUTHBEARER,
     REFUSAL,
     OAuthBearerExchange,
@@ -120,6 +121,7 @@ def test_extensions_are_passed_over_and_names_unescaped() -> None:
         b"n,a=b=c,\x01auth=Bearer a\x01\x01",
         b"n,,\x01auth=Bearer a\x01x=\x01\x01",
         b"n,,\x01host=h\x01\x01",
+        b"n,a=" + b"a" * MESSAGE_BYTES_MAX + b",\x01auth=Bearer a\x01\x01",
     ],
 )
 def test_what_is_no_first_message_is_refused_in_the_words_of_every_mechanism(

@@ -13,6 +13,7 @@ import pytest
 from magnetar.security.principal import Principal
 from magnetar.security.sasl import AuthenticationFailed, Identity
 from magnetar.security.scram import (
+    MESSAGE_BYTES_MAX,
     ScramCredential,
     ScramExchange,
     TokenLogin,
@@ -108,6 +109,8 @@ def test_the_salt_of_an_unknown_user_is_always_the_same() -> None:
         b"n,,n=us=er,r=abc",
         b"n,a=other,n=user,r=abc",
         b"n,,n=user,r=",
+        # The end of it would be read in order, for a tenth of a second.
+        b"n,,n=" + b"x" * MESSAGE_BYTES_MAX + b",r=abc",
     ],
 )
 def test_a_first_message_that_cannot_be_read_is_refused(first: bytes) -> None:
