@@ -63,7 +63,9 @@ def _result(parts: Iterable[tuple[str, str | None]]) -> ResponseEntryData:
 async def alter_client_quotas(
     services: Services, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    check_changes(sum(len(entry.ops) or 1 for entry in request.entries))
+    check_changes(len(request.entries))
+    # Parts count too: an entity has two at most, and one may name a hundred thousand.
+    check_changes(sum(max(len(entry.ops), len(entry.entity) - 1, 1) for entry in request.entries))
     both = [
         (make_entity(_parts(entry)), entry) async for entry in services.turns.each(request.entries)
     ]

@@ -15,7 +15,7 @@ from magnetar.config.setting import (
 )
 
 #: The most characters of `metrics`, and of `match`, whose patterns each client is compared with.
-METRICS_CHARACTERS_MAX, MATCH_CHARACTERS_MAX = 10_000, 600
+METRICS_CHARACTERS_MAX, MATCH_CHARACTERS_MAX = 10_000, 300
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 3_600_000
 #: The properties of a client that a pattern may match.
 _MATCHED = (

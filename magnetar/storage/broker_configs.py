@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 #: The code of Kafka's ConfigResource, and the name that stands for every broker.
 RESOURCE_TYPE = 4
 EVERY_BROKER = ""
+#: Most configs that are set at run time for one name. Those of listeners need not exist: without a
+#: bound one client could store so many that to describe them takes seconds.
+CONFIGS_MAX = 256
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _INTEGER_CHARACTERS_MAX = 100
@@ -88,11 +91,17 @@ class BrokerConfigs:
     ) -> None:
         """Raise INVALID_REQUEST unless these settings can be changed, and to these texts.
 
-        `name` is this broker's id, or EVERY_BROKER. `client_host` is the address of the client.
+        POLICY_VIOLATION for too many. `name` is this broker's id, or EVERY_BROKER. `client_host` is
+        the address of the client.
         """
         reason = refusal_of_names(changed, for_every_broker=name == EVERY_BROKER)
         if reason is not None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+        if len(texts) > CONFIGS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"a broker has {CONFIGS_MAX} configs of its own at most, and every broker as many",
+            )
         config = self._config
         try:
             if name == EVERY_BROKER:

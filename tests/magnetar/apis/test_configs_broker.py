@@ -10,7 +10,7 @@ import pytest
 from magnetar import logging
 from magnetar.broker import Broker
 from magnetar.config.changes import Operation
-from magnetar.storage import stored_configs
+from magnetar.storage import broker_configs, stored_configs
 from magnetar.storage.catalog import Catalog
 from wire.error_code import ErrorCode
 from wire.messages import alter_configs
@@ -171,6 +171,18 @@ async def test_a_stored_config_that_nobody_understands_is_left_out(
     catalog.close()
     again = await start_broker(settings)
     assert (again.config.message_max_bytes, again.config.max_connections) == (1048588, 7)
+
+
+async def test_a_broker_has_so_many_configs_of_its_own_and_no_more(
+    broker: Broker, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_configs, "CONFIGS_MAX", 2)
+    codes = [
+        await alter(client, BROKER, OWN, (f"listener.name.x{number}.max.connections", SET, "9"))
+        for number in range(3)
+    ]
+    assert codes == [0, 0, ErrorCode.POLICY_VIOLATION]
+    assert len(broker.config.own_texts) == 2
 
 
 @pytest.mark.parametrize("resource_type", [BROKER, LOGGER])

@@ -131,6 +131,14 @@ def quotas(count: int, *, per_entity: int = 2) -> Message:
     return alter_client_quotas.AlterClientQuotasRequest(entries=entries)
 
 
+def quota_of_parts(count: int) -> Message:
+    """Return a request for one quota, of an entity of so many parts and one."""
+    parts = [alter_client_quotas.EntityData(entity_type=name) for name in names(count + 1)]
+    ops = [alter_client_quotas.OpData(key="producer_byte_rate", value=5.0)]
+    entry = alter_client_quotas.EntryData(entity=parts, ops=ops)
+    return alter_client_quotas.AlterClientQuotasRequest(entries=[entry])
+
+
 def configs(count: int) -> Message:
     changes = [
         incremental_alter_configs.AlterableConfig(name=name, value="1") for name in names(count - 1)
@@ -171,6 +179,7 @@ REQUESTS: list[tuple[Make, int, type[Message], str]] = [
     (removals, 3, delete_acls.DeleteAclsResponse, "filter_results"),
     (users, 0, alter_user_scram_credentials.AlterUserScramCredentialsResponse, "results"),
     (quotas, 1, alter_client_quotas.AlterClientQuotasResponse, "entries"),
+    (quota_of_parts, 1, alter_client_quotas.AlterClientQuotasResponse, "entries"),
     (configs, 1, incremental_alter_configs.IncrementalAlterConfigsResponse, "responses"),
     (all_configs, 2, alter_configs.AlterConfigsResponse, "responses"),
     (deletions, 6, delete_topics.DeleteTopicsResponse, "responses"),
@@ -298,3 +307,19 @@ async def test_many_entities_have_quotas_after_one_request(
         codes = [each.error_code for each in answer.entries]
         assert codes == [0] * (PARTS - 50) + [ErrorCode.POLICY_VIOLATION] * 50
     assert len(broker.catalog.client_quotas()) == PARTS - 50
+
+
+@pytest.mark.parametrize(("salt", "salted"), [(b"s" * 1025, b"p"), (b"s", b"p" * 1025)])
+async def test_a_credential_that_every_login_would_be_slow_by_is_refused(
+    broker: Broker, client: RawClient, salt: bytes, salted: bytes
+) -> None:
+    """The answer to a login has a salt as long as some user's, also for a name that is none."""
+    upsertion = alter_user_scram_credentials.ScramCredentialUpsertion(
+        name="a", mechanism=1, iterations=4096, salt=salt, salted_password=salted
+    )
+    answer = await client.ask(
+        alter_user_scram_credentials.AlterUserScramCredentialsRequest(upsertions=[upsertion]),
+        0,
+        alter_user_scram_credentials.AlterUserScramCredentialsResponse,
+    )
+    assert [each.error_code for each in answer.results] == [ErrorCode.UNACCEPTABLE_CREDENTIAL]
