@@ -26,7 +26,8 @@ TAGGED_FIELDS_MAX = 10_000
 def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
     """Return `decode(buf, pos, elements_max=ELEMENTS_MAX) -> (message, position behind it)`.
 
-    It raises `TooManyElements` for a message of more than `elements_max`.
+    It raises `TooManyElements` for a message of more than `elements_max`. Each KB of a long string
+    counts as one.
     """
     return _DecoderSource(message, version).build()
 
@@ -254,6 +255,11 @@ class _DecoderSource(Source):
             self.depth += 1
         # The left side refuses negative lengths: they would move `pos` back.
         self.emit(f"if not pos <= {end} <= limit: raise short({self.where()}, pos)")
+        if isinstance(kind, types.String):
+            self.emit(f"if {n} >= {types.LONG_STRING_BYTES}:")
+            self.depth += 1
+            self.count(f"{n} // {types.LONG_STRING_BYTES}")
+            self.depth -= 1
         self.emit(f"{target} = {value}")
         self.emit(f"pos = {end}")
         if nullable:

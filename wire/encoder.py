@@ -25,7 +25,8 @@ COPIED_BYTES_MAX = 1024
 def compile_encoder(message: Any, version: int) -> Callable[..., Any]:
     """Return `encode(message, elements_max=no limit) -> parts`.
 
-    It raises `TooManyElements` where arrays of structs and strings have more, all in all.
+    It raises `TooManyElements` where arrays of structs and strings have more, all in all. Each KB
+    of a long string counts as one.
     """
     return _EncoderSource(message, version).build()
 
@@ -231,6 +232,9 @@ class _EncoderSource(Source):
         else:
             self.emit(f"{raw} = {value}.encode()")
             self.emit(f"{n} = len({raw}){plus}")
+        self.emit(f"if {n} >= {types.LONG_STRING_BYTES}:")
+        self.emit(f"    left -= {n} // {types.LONG_STRING_BYTES}")
+        self.emit("    if left < 0: raise crowded(elements_max)")
         self.length(n, "h", flexible, "string_length")
         self.piece(raw)
 

@@ -16,6 +16,9 @@ ZERO_UUID = UUID(int=0)
 
 #: The longest string, in bytes of UTF-8, compact or not (Kafka refuses longer ones in both forms).
 STRING_BYTES_MAX = 0x7FFF
+#: From here on a string is work that counts beside the elements of arrays: it takes as long to read
+#: or write as some elements.
+LONG_STRING_BYTES = 1024
 
 
 def uuid_text(value: UUID) -> str:

@@ -4,8 +4,9 @@ The edge of the broker: every error of a handler ends here. `KafkaError` is an a
 closes the connection, a failing disk or a broken invariant stops the broker, and any other error is
 a bug, which is logged with its traceback and answered UNKNOWN_SERVER_ERROR.
 
-A message of very many elements would hold the event loop while it is decoded or encoded. So the
-loop gives up at `ELEMENTS_AT_ONCE`, and a thread does the work from the beginning.
+A message of very many elements, or of long strings, would hold the event loop while it is decoded
+or encoded. So the loop gives up at `ELEMENTS_AT_ONCE`, and a thread does the work from the
+beginning.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests.wire.message_strategies import CASES, case_id, few, messages
 from wire.decoder import TAGGED_FIELDS_MAX
-from wire.errors import WireError
+from wire.errors import TooManyElements, WireError
 from wire.message import Message
 from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.header import RequestHeader
-from wire.messages.metadata import MetadataRequest
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 #: Lengths and counts that lie: -1, -2, the largest and smallest int32, varints of 31 bits and more.
@@ -130,6 +130,22 @@ def test_elements_are_counted_over_the_whole_message() -> None:
     frame = b"\0\0" + bytes(10) + b"\0\0\0\2" + topic * 2
     with pytest.raises(WireError, match="more than 1048576 elements"):
         AddPartitionsToTxnRequest.decode(frame, 2)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_each_kilobyte_of_a_long_string_counts_as_an_element(version: int) -> None:
+    """The versions have lengths of two bytes, and compact ones."""
+    name = "é" * 16_000
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)] * 2)
+    frame = request.encode(version)
+    decode, counted = MetadataRequest.decoder(version), 2 + 2 * (32_000 // 1024)
+    assert decode(frame, 0, counted)[0] == request
+    with pytest.raises(TooManyElements):
+        decode(frame, 0, counted - 1)
+    encode = MetadataRequest.encoder(version)
+    assert b"".join(encode(request, counted)) == frame
+    with pytest.raises(TooManyElements):
+        encode(request, counted - 1)
 
 
 def test_random_bytes_for_every_message() -> None:
