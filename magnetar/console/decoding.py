@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from magnetar.client.readable import printable
+from magnetar.console.avro_schemas import RECURSIVE_BYTES_MAX, has_free_elements, names_itself
 from magnetar.console.payload import Payload, payload
 from magnetar.console.registry import PROTOBUF, NoSchema, RegisteredSchema, Registry
 
@@ -79,24 +80,36 @@ def _avro(schema: RegisteredSchema, data: bytes) -> str:
     from fastavro.schema import SchemaParseException
 
     try:
-        parsed = _avro_schema(schema.text, tuple(schema.references.values()))
+        parsed, is_recursive = _avro_schema(schema.text, tuple(schema.references.values()))
+        if is_recursive and len(data) > RECURSIVE_BYTES_MAX:
+            raise NotOfSchema(
+                f"it names itself: at most {RECURSIVE_BYTES_MAX} bytes are read by such a schema"
+            )
         value = schemaless_reader(io.BytesIO(data), parsed, None)
+        return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
     except SchemaParseException as error:
         raise NotOfSchema(f"the schema is damaged: {error}") from None
     # fastavro has no error of its own for data that does not match: it raises any of these.
-    except (ArithmeticError, EOFError, LookupError, TypeError, ValueError) as error:
+    except (
+        *(ArithmeticError, EOFError, LookupError, TypeError, ValueError),
+        *(MemoryError, RecursionError),
+    ) as error:
         raise NotOfSchema(f"the data does not match it ({type(error).__name__}: {error})") from None
-    return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
 
 
 @lru_cache(maxsize=_SCHEMAS_PARSED)
-def _avro_schema(text: str, references: Sequence[str]) -> Any:
+def _avro_schema(text: str, references: Sequence[str]) -> tuple[Any, bool]:
+    """Return the schema, and whether a type is within itself. Raises NotOfSchema."""
     from fastavro import parse_schema
 
     named: dict[str, Any] = {}
     for each in references:
         parse_schema(json.loads(each), named_schemas=named)
-    return parse_schema(json.loads(text), named_schemas=named)
+    parsed = parse_schema(json.loads(text), named_schemas=named)
+    parts = [parsed, *named.values()]
+    if any(has_free_elements(each, named) for each in parts):
+        raise NotOfSchema("it has an array of elements that take no bytes")
+    return parsed, any(map(names_itself, parts))
 
 
 def _plain(value: Any) -> str:

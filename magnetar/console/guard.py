@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: A form with a record's key and value.
 BODY_BYTES_MAX = 4 << 20
+_LENGTH_DIGITS_MAX = 20
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _READS = ("GET", "HEAD")
 _POLICY = "; ".join(
@@ -90,11 +91,11 @@ def refused(method: str, headers: Headers, hosts: Collection[str]) -> tuple[int,
     length = headers.get("content-length", "")
     if not length.isascii() or not length.isdigit():
         return 411, "A form has a Content-Length."
-    if int(length) > BODY_BYTES_MAX:
+    # A longer number would be no smaller, and Python reads no more than 4300 digits.
+    if len(length) > _LENGTH_DIGITS_MAX or int(length) > BODY_BYTES_MAX:
         return 413, f"A form has at most {BODY_BYTES_MAX >> 20} MiB."
-    origin = headers.get("origin")
     # Browsers send Origin with every POST; what is no browser sends none, and has no cookie either.
-    if origin is None or urlsplit(origin).netloc.lower() != host.lower():
+    if _place(headers.get("origin", "")) != host.lower():
         return 403, "This form was sent from a page of another site."
     return None
 
@@ -102,6 +103,14 @@ def refused(method: str, headers: Headers, hosts: Collection[str]) -> tuple[int,
 def _name(url: str) -> str | None:
     try:
         return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _place(origin: str) -> str | None:
+    """Return host and port of an origin; None: it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
     except ValueError:
         return None
 

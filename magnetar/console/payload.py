@@ -12,6 +12,9 @@ from magnetar.client.readable import printable
 PREVIEW_CHARACTERS = 180
 SHOWN_CHARACTERS = 200_000
 _DUMPED_BYTES = 4096
+#: JSON that becomes longer than so many times itself in lines, as deep nesting does, is shown as it
+#: came: a value of 200 kB could become 200 MB.
+_GROWTH_MAX = 10
 _LINE_BYTES = 16
 #: A string, a mark, or anything else that stands between them.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
@@ -69,11 +72,19 @@ def is_json(text: str) -> bool:
 
 
 def indented(text: str) -> str:
-    """Return valid JSON in lines. Its numbers, its order and repeated names stay as they are."""
+    """Return valid JSON in lines. Its numbers, its order and repeated names stay as they are.
+
+    JSON that becomes much longer so is returned as it is.
+    """
     pieces: list[str] = []
     depth = 0
+    room = _GROWTH_MAX * len(text) + 2 * PREVIEW_CHARACTERS
     before = ""
     for lexeme in _TOKEN.findall(text):
+        # Each line has its depth twice, and a character before the next one at least.
+        room -= 2 * depth + 1 if lexeme in "}],{[" else 0
+        if room < 0:
+            return text
         if lexeme in "}]":
             depth -= 1
             if before not in "{[":

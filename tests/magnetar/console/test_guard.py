@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from starlette.datastructures import Headers
 
 from magnetar.client import NotLetIn
 from magnetar.client.security import PLAINTEXT
 from magnetar.console.app import CHANGES, DEEDS, PAGES
-from magnetar.console.guard import BODY_BYTES_MAX, allowed_hosts
+from magnetar.console.guard import BODY_BYTES_MAX, allowed_hosts, refused
 from magnetar.console.sessions import Access, Sessions
 from tests.magnetar.console.browser import BASE, SCRAM, Browser
 from tests.magnetar.console.fake_cluster import FakeClient, World
@@ -27,12 +28,21 @@ def test_a_name_that_was_rebound_to_this_address_is_not_answered() -> None:
         assert answer.status_code == 200, host
 
 
+def test_a_length_of_thousands_of_digits_is_too_long() -> None:
+    headers = Headers({"host": "localhost", "content-length": "9" * 5000})
+    refusal = refused("POST", headers, {"localhost"})
+    assert refusal is not None
+    assert refusal[0] == 413
+
+
 def test_a_console_on_every_address_needs_to_be_told_its_names() -> None:
     assert "0.0.0.0" not in allowed_hosts("0.0.0.0")
     assert "console.example" in allowed_hosts("0.0.0.0", ["console.example"])
 
 
-@pytest.mark.parametrize("origin", [None, "null", "http://python.org", "http://127.0.0.1:9999"])
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://python.org", "http://127.0.0.1:9999", "http://[", ""]
+)
 def test_a_form_of_another_site_changes_nothing(origin: str | None) -> None:
     world = world_with_two()
     browser = Browser(world)

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.client import ClientError
-from magnetar.console.decoding import Decoder
+from magnetar.console.decoding import Decoder, NotOfSchema, decoded
 from magnetar.console.payload import SHOWN_CHARACTERS, indented, payload
-from magnetar.console.registry import NoSchema, Registry
+from magnetar.console.registry import NoSchema, RegisteredSchema, Registry
 
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 
@@ -31,6 +31,13 @@ def test_what_the_bytes_are() -> None:
     assert payload(b'{"a": [1]}').text == '{\n  "a": [\n    1\n  ]\n}'
     assert payload(b'{"broken": ').kind == "text"
     assert payload(b"[" * 100_000).kind == "text"
+
+
+def test_json_that_would_grow_a_thousandfold_is_shown_as_it_came() -> None:
+    value = b"[" * 900 + b"1," * 90_000 + b"1" + b"]" * 900
+    assert payload(value).text == value.decode()
+    # What is nested as programs nest it is shown in lines.
+    assert payload(b"[" * 8 + b"1," * 8 + b"1" + b"]" * 8).text.count("\n") > 16
 
 
 def test_numbers_and_repeated_names_of_json_stay_as_they_are() -> None:
@@ -183,3 +190,38 @@ def test_an_address_that_is_none_of_http_is_a_mistake() -> None:
     for address in ("file:///etc/passwd", "registry:8081", ""):
         with pytest.raises(ClientError, match="no address"):
             Registry(address)
+
+
+NODE = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["null", "N"]}]}
+EMPTY = {"type": "record", "name": "E", "fields": []}
+
+
+@pytest.mark.parametrize("depth", [5000, 100_000])
+def test_data_as_deep_as_it_is_long_does_not_end_the_console(depth: int) -> None:
+    """It ended the process, or failed a page: fastavro reads by recursion in C."""
+    schema = RegisteredSchema("AVRO", json.dumps({"type": "array", "items": NODE}), {})
+    with pytest.raises(NotOfSchema, match="names itself"):
+        decoded(schema, b"\x02" + b"\x02" * depth + b"\0\0")
+    assert json.loads(decoded(schema, b"\x02\x02\0\0")) == [{"next": {"next": None}}]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": "null"},
+        {"type": "map", "values": {"type": "array", "items": EMPTY}},
+        {"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}},
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [
+                {"name": "one", "type": EMPTY},
+                {"name": "all", "type": ["null", {"type": "array", "items": "E"}]},
+            ],
+        },
+    ],
+)
+def test_ten_bytes_that_announce_any_number_of_nothing_are_not_read(schema: Any) -> None:
+    data = b"\xff" * 7 + b"\x01\0"
+    with pytest.raises(NotOfSchema, match="take no bytes"):
+        decoded(RegisteredSchema("AVRO", json.dumps(schema), {}), data)
