@@ -82,7 +82,7 @@ async def gather(services: Services, healing: Healing, server: Server) -> list[M
     if jmx_names.NAME in names:
         families += await jmx_names.gather(services, server)
     families.append(plain("magnetar_series_left_out", left_out))
-    families += told_by_clients(services.telemetry, services.clock.steady_ms())
+    families += await told_by_clients(services.telemetry, services.clock.steady_ms())
     return families
 
 

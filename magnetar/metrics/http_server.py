@@ -3,15 +3,17 @@
 A client that connects and sends nothing does not delay the others: a liveness probe that had to
 wait for it would fail, and the process would be killed. Beyond `CONNECTIONS_MAX` the oldest
 connection is dropped. A client that does not send or read for `SILENCE_SECONDS` is dropped too, and
-one that trickles bytes after three times as long.
+one that trickles bytes after three times as long. No client's fault is written to standard error.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 import threading
 from contextlib import suppress
+from io import BufferedIOBase
 from itertools import islice
 from socketserver import ThreadingMixIn
 from time import monotonic
@@ -24,7 +26,29 @@ from magnetar.logging import get_logger
 SILENCE_SECONDS = 5.0
 CONNECTIONS_MAX = 16
 
+#: A version in what a client accepts that is no short number of digits and dots: prometheus-client
+#: would fail over it.
+_ODD_VERSION = re.compile(r"version=(?![0-9]{1,9}(?:\.[0-9]{1,9}){0,3}\s*(?:[;,]|$))")
+
 _log = get_logger("metrics")
+
+
+class _Answer(BufferedIOBase):
+    """Writes an answer to a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            self._connection.sendall(data)
+        except TimeoutError:
+            # `wsgiref` takes this for a client that went away, and other errors for ours.
+            raise ConnectionAbortedError("the client does not read its answer") from None
+        return memoryview(data).nbytes
 
 
 class Handler(WSGIRequestHandler):
@@ -33,6 +57,7 @@ class Handler(WSGIRequestHandler):
     def setup(self) -> None:
         self.request.settimeout(SILENCE_SECONDS)
         super().setup()
+        self.wfile = _Answer(self.connection)
 
     def handle(self) -> None:
         deadline = threading.Timer(3 * SILENCE_SECONDS, _hang_up, (self.connection,))
@@ -42,6 +67,13 @@ class Handler(WSGIRequestHandler):
             super().handle()
         finally:
             deadline.cancel()
+
+    def get_environ(self) -> dict[str, Any]:
+        """Return what is asked, without what the client accepts where that cannot be understood."""
+        environ = super().get_environ()
+        if _ODD_VERSION.search(environ.get("HTTP_ACCEPT", "")):
+            del environ["HTTP_ACCEPT"]
+        return environ
 
     # The base class writes a line for each request to standard error.
     def log_message(self, format: str, *args: Any) -> None:

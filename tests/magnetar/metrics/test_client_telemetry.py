@@ -35,7 +35,11 @@ from wire.records.compression import compress
 from wire.resource_type import ResourceType
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
-ATTRIBUTES = {"client_id": "etl-1", "client_software_name": "librdkafka"}
+ATTRIBUTES = {
+    "client_id": "etl-1",
+    "client_software_name": "librdkafka",
+    "client_software_version": "2",
+}
 
 
 def pushed(*names: str, **labels: str) -> bytes:
@@ -171,8 +175,23 @@ async def test_names_of_clients_are_cut_where_their_samples_show_them(
     client = await telemetry.subscribe(ZERO_UUID, attributes, 0)
     samples, _ = read_push(pushed("a"), Compression.NONE, 1000)
     telemetry.keep(client, samples, 0)
-    (family, *_) = told_by_clients(telemetry, 0)
+    (family, *_) = await told_by_clients(telemetry, 0)
     assert max(len(value) for value in family.samples[0].labels.values()) < 300
+
+
+async def test_the_samples_of_many_clients_leave_the_loop_to_others(
+    telemetry: ClientTelemetry,
+) -> None:
+    samples, _ = read_push(pushed("a"), Compression.NONE, 1000)
+    for _ in range(3):
+        telemetry.keep(await telemetry.subscribe(ZERO_UUID, ATTRIBUTES, 0), samples, 0)
+    shown = asyncio.ensure_future(told_by_clients(telemetry, 0))
+    turns = 0
+    while not shown.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 3
+    assert len((await shown)[0].samples) == 3
 
 
 async def test_many_subscriptions_are_compared_in_turns_and_for_a_push_not_again(

@@ -301,6 +301,57 @@ async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
     await served.stop()
 
 
+async def test_a_client_that_does_not_read_is_dropped_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(http_server, "SILENCE_SECONDS", 0.3)
+    # More than the buffers of both sides hold.
+    large = Metric("large", "x" * 20_000_000, "unknown")
+
+    async def gather() -> list[Metric]:
+        return [large]
+
+    served = MetricsEndpoint("127.0.0.1", 0)
+    served.start(gather)
+    with socket.socket() as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await asyncio.to_thread(unread.connect, ("127.0.0.1", served.port))
+        unread.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        # It is heard when the client is dropped.
+        await asyncio.to_thread(_until_closed_for_writing, unread)
+    await served.stop()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def _until_closed_for_writing(client: socket.socket) -> None:
+    deadline_s = time.monotonic() + 30
+    with suppress(OSError):
+        while time.monotonic() < deadline_s:
+            client.sendall(b"x")
+            time.sleep(0.05)
+        raise AssertionError("never dropped")
+
+
+@pytest.mark.parametrize("version", ["x.y", "1.x", "", "9" * 5000, "1.0.0;escaping=values"])
+@pytest.mark.parametrize("kind", ["application/openmetrics-text", "text/plain"])
+async def test_a_version_that_is_none_gets_the_usual_metrics(
+    broker: Broker, kind: str, version: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    served = MetricsEndpoint("127.0.0.1", 0)
+    served.start(broker.gather_metrics)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{served.port}/metrics", headers={"Accept": f"{kind};version={version}"}
+    )
+
+    def ask() -> bytes:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return bytes(answer.read())
+
+    assert b"magnetar_connections" in await asyncio.to_thread(ask)
+    await served.stop()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 async def test_clients_that_say_nothing_keep_no_probe_waiting(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
