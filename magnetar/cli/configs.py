@@ -143,6 +143,7 @@ def get_command(
     Exit code 1: there is no setting of that name.
     """
     from magnetar.client.configs import describe_configs
+    from magnetar.client.readable import printable
 
     with connect() as client:
         ((_, entries),) = describe_configs(client, [resource], names)
@@ -155,7 +156,7 @@ def get_command(
         return print_json(by_name[name].to_json(resource) for name in names)
     for name in names:
         # A line for each name, also without a value, so that lines and names can be paired.
-        print(by_name[name].value or "")
+        print(printable(by_name[name].value or ""))
 
 
 @configs.command("set")

@@ -270,6 +270,7 @@ def _retry_unreachable(session: _Session, read: Callable[[], bool]) -> None:
     With --exit only for --timeout: without a leader the end of the topic is not known.
     """
     from magnetar.client import Unreachable
+    from magnetar.client.readable import printable
 
     begun_s, printed = time.monotonic(), 0
     while True:
@@ -281,7 +282,8 @@ def _retry_unreachable(session: _Session, read: Callable[[], bool]) -> None:
                 begun_s, printed = time.monotonic(), session.printed
             if session.at_end and time.monotonic() - begun_s > session.client.timeout_s:
                 raise
-            print(f"magnetar: warning: {sentence(failure)} Trying again.", file=sys.stderr)
+            told = printable(f"magnetar: warning: {sentence(failure)} Trying again.")
+            print(told, file=sys.stderr)
             time.sleep(_RETRY_S)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import os
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.cli import consume
 from magnetar.cli.commands import unescape
 from magnetar.cli.record_text import LineFormat, compile_format, json_line, lines, read_records
 from magnetar.cli.where import parse_begin
-from magnetar.client import ClientError
+from magnetar.client import ClientError, Unreachable
 from magnetar.client.batching import ProducerRecord
 from magnetar.client.consumer import Begin, Fetched
 from wire.records import Record
@@ -154,3 +156,19 @@ def test_where_to_begin(text: str, begin: Begin) -> None:
 def test_where_not_to_begin(text: str) -> None:
     with pytest.raises(ValueError, match="no offset|neither"):
         parse_begin(text)
+
+
+def test_a_warning_of_a_hostile_broker_is_printed_in_escapes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume, "_RETRY_S", 0)
+    answers = iter([Unreachable("\x1b[31m:9092 does not answer")])
+
+    def read() -> bool:
+        for failure in answers:
+            raise failure
+        return True
+
+    session: Any = SimpleNamespace(printed=0, at_end=False)
+    consume._retry_unreachable(session, read)
+    assert "\\x1b[31m:9092 does not answer" in capsys.readouterr().err

@@ -59,3 +59,12 @@ def test_a_mistake_in_the_variable_names_the_variable(monkeypatch: pytest.Monkey
     listed = CliRunner().invoke(main, ["topics", "list"])
     assert listed.exit_code == 1
     assert listed.stderr.startswith("magnetar: error: MAGNETAR_BOOTSTRAP: zzz is not host:port ")
+
+
+def test_a_value_that_a_terminal_would_obey_is_printed_in_escapes(broker: BrokerProcess) -> None:
+    name, value = "ssl.provider", "/\x1b]0;title\x07"
+    at = ["--broker", "1", "-b", broker.bootstrap_servers]
+    changed = CliRunner().invoke(main, ["configs", "set", f"{name}={value}", *at])
+    assert changed.exit_code == 0, changed.stderr
+    got = CliRunner().invoke(main, ["configs", "get", name, *at])
+    assert (got.exit_code, got.stdout) == (0, "/\\x1b]0;title\\x07\n")
