@@ -51,9 +51,8 @@ class HeldResponse:
 
     def end(self) -> None:
         """Give back all of it: the client's connection has the response."""
-        self.resize(0)
-        self._memory.held_bytes -= self._partitions_bytes
-        self._partitions_bytes = 0
+        self._memory.held_bytes -= self.size_bytes + self._partitions_bytes
+        self.size_bytes = self._partitions_bytes = 0
 
     def room_bytes(self, others_bytes: int) -> int:
         """Return the bytes that may be read besides `others_bytes` of this same response.
