@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -19,19 +21,13 @@ NOT_YET = {
 }
 #: And while a transaction ends, which Kafka tells the producer before.
 _NOT_YET_STABLE = {*NOT_YET, KafkaError.UNSTABLE_OFFSET_COMMIT}
+_ASKED_EVERY_S = 0.05
+_T = TypeVar("_T")
 
 
 def commit(member: Consumer, *offsets: TopicPartition) -> None:
     """Commit for the group of a consumer, once its coordinator is there."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        try:
-            member.commit(offsets=list(offsets), asynchronous=False)
-            return
-        except KafkaException as error:
-            if error.args[0].code() not in NOT_YET or time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
+    _asked_until(lambda: member.commit(offsets=list(offsets), asynchronous=False), NOT_YET)
 
 
 def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
@@ -47,21 +43,36 @@ def committed_offsets(
     reader = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_committed"}
     )
-    deadline = time.monotonic() + TIMEOUT_S
     try:
-        while True:
-            try:
-                found = reader.committed(list(partitions), TIMEOUT_S)
-                for each in found:
-                    if each.error is not None:
-                        raise KafkaException(each.error)
-                return [each.offset for each in found]
-            except KafkaException as error:
-                if error.args[0].code() not in _NOT_YET_STABLE or time.monotonic() > deadline:
-                    raise
-            time.sleep(0.05)
+        found = _asked_until(
+            lambda: _committed(reader, list(partitions), TIMEOUT_S), _NOT_YET_STABLE
+        )
     finally:
         reader.close()
+    return [each.offset for each in found]
+
+
+def _asked_until(ask: Callable[[], _T], not_yet: AbstractSet[int]) -> _T:
+    """Return the answer, the first that is none of these codes. Raises KafkaException."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in not_yet or time.monotonic() > deadline:
+                raise
+        time.sleep(_ASKED_EVERY_S)
+
+
+def _committed(
+    reader: Consumer, partitions: list[TopicPartition], timeout_s: float
+) -> list[TopicPartition]:
+    """Return what is committed. Raises KafkaException, also where one partition is refused."""
+    found = reader.committed(partitions, timeout_s)
+    for each in found:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return found
 
 
 def positions(
@@ -72,10 +83,8 @@ def positions(
     Offsets only. librdkafka that looks for a beginning may go there after a `seek` (see
     docs/clients.md). Raises KafkaException, also where one partition alone is refused.
     """
-    found = reader.committed(partitions, timeout_s) if partitions else []
+    found = _committed(reader, partitions, timeout_s) if partitions else []
     for position in found:
-        if position.error is not None:
-            raise KafkaException(position.error)
         position.offset = max(position.offset, 0)
     return found
 

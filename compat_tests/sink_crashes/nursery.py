@@ -116,7 +116,7 @@ def _work(connection: Connection, roles: Any) -> None:
     try:
         role, arguments = connection.recv()
     except EOFError:
-        return  # Somebody asked whether we listen.
+        return  # `_is_listening` has connected.
     connection.send(os.getpid())
     try:
         outcome = ("ok", getattr(roles, role)(*arguments))

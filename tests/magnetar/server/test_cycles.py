@@ -60,9 +60,9 @@ async def create(client: RawClient, name: str) -> None:
 
 
 async def ask_and_go(broker: Broker, connect: Connect, request: Message, version: int) -> None:
-    """Have ten clients go while the broker waits to answer them; return once it has let them go.
+    """Connect ten clients; each sends the request, and closes its connection before the answer.
 
-    One client stays.
+    Returns once the broker has closed its side of all ten. The caller's own connection stays.
     """
     for _ in range(10):
         other = await connect(broker)
