@@ -10,15 +10,19 @@ from __future__ import annotations
 from logstore.remote.commit_store import LEASE_MS
 
 _LEASE = f"lease_until = now() + interval '{LEASE_MS} ms'"
-_FENCE = f"""
+_FENCED = f"""
 WITH fence AS (
     UPDATE nodes SET commit_seq = $3::bigint, {_LEASE}
     WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint{{basis}}
     RETURNING 1
-), chunks_written AS (
+)"""
+_FENCE = (
+    _FENCED
+    + """, chunks_written AS (
     INSERT INTO chunks
     SELECT u.* FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::bigint[], $9::bytea[]) u, fence
 )"""
+)
 #: Every commit that this one rests on is there: node, incarnation and number of each.
 _BASIS = """ AND NOT EXISTS (
         SELECT FROM unnest($10::int[], $11::bigint[], $12::bigint[]) basis(n, i, c)
@@ -28,8 +32,26 @@ _BASIS = """ AND NOT EXISTS (
         )
     )"""
 
-#: What almost all commits are.
 COMMIT_CHUNKS = _FENCE.format(basis="") + " SELECT 1 FROM fence"
+#: With more chunks, arrays cost no more than rows (docs/decisions/0081-cost-of-a-commit.md).
+FEW_CHUNKS = 8
+_CHUNK_TYPES = ("uuid", "int", "bigint", "bigint", "bytea")
+
+
+def commit_few_chunks(count: int) -> str:
+    """Return COMMIT_CHUNKS for so many chunks, each with parameters of its own.
+
+    That is what almost all commits are.
+    """
+    numbers = iter(range(5, 5 + count * len(_CHUNK_TYPES)))
+    rows = (", ".join(f"${next(numbers)}::{kind}" for kind in _CHUNK_TYPES) for _ in range(count))
+    values = ", ".join(f"({row})" for row in rows)
+    return (
+        _FENCED.format(basis="")
+        + f" INSERT INTO chunks SELECT v.* FROM (VALUES {values}) v, fence RETURNING 1"
+    )
+
+
 #: The same where it rests on commits of other nodes.
 COMMIT_CHUNKS_ON_BASIS = _FENCE.format(basis=_BASIS) + " SELECT 1 FROM fence"
 

@@ -93,6 +93,8 @@ class PostgresStore:
         self._node = (0, 0)
         self._connection: asyncpg.Connection[Any] | None = None
         self._commit_chunks: Any = None
+        #: By the number of chunks; each is prepared at its first use.
+        self._commit_few_chunks: dict[int, Any] = {}
         #: Prepared at its first use, which never comes without a standby.
         self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
@@ -122,6 +124,7 @@ class PostgresStore:
                 await connection.execute(sql.DO_NOT_WAIT, timeout=CONNECT_S)
             self._commit_chunks = await connection.prepare(sql.COMMIT_CHUNKS, timeout=CONNECT_S)
             self._commit_all = await connection.prepare(sql.COMMIT_ALL, timeout=CONNECT_S)
+            self._commit_few_chunks = {}
             self._commit_chunks_on_basis = None
             self._cancelled_waits = cancelled_waits(connection)
             await self._readers.end_lost(connection)
@@ -161,9 +164,7 @@ class PostgresStore:
             elif rests_on:
                 done = await self._commit_on_basis(fence, changes, rests_on, limit_s)
             else:
-                done = await self._commit_chunks.fetchval(
-                    *fence, *_chunk_columns(changes.chunks), timeout=limit_s
-                )
+                done = await self._commit_plain(connection, fence, changes.chunks, limit_s)
         except TROUBLE as error:
             self._end(connection)
             raise OutcomeUnknown(f"commit {number}: {reason_of(error)}") from error
@@ -180,6 +181,26 @@ class PostgresStore:
     @property
     def _own(self) -> str:
         return f"incarnation {self._node[1]} of node {self._node[0]}"
+
+    async def _commit_plain(
+        self,
+        connection: asyncpg.Connection[Any],
+        fence: tuple[int, ...],
+        chunks: Sequence[Chunk],
+        limit_s: float,
+    ) -> Any:
+        if not 0 < (count := len(chunks)) <= sql.FEW_CHUNKS:
+            return await self._commit_chunks.fetchval(
+                *fence, *_chunk_columns(chunks), timeout=limit_s
+            )
+        statement = self._commit_few_chunks.get(count)
+        if statement is None:
+            statement = await connection.prepare(sql.commit_few_chunks(count), timeout=CONNECT_S)
+            self._commit_few_chunks[count] = statement
+        rows: list[Any] = []
+        for key, base_offset, end_offset, data in chunks:
+            rows += (*key, base_offset, end_offset, data)
+        return await statement.fetchval(*fence, *rows, timeout=limit_s)
 
     async def _commit_on_basis(
         self, fence: tuple[int, ...], changes: Changes, rests_on: Sequence[Basis], limit_s: float

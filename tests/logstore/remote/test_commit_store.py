@@ -131,6 +131,20 @@ async def test_a_commit_is_there_whole(store: CommitStore) -> None:
     assert dict(second.attachments) == {"b": b""} and second.first_offset == 9
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 8, 9, 20])
+async def test_a_commit_of_any_number_of_chunks_is_there_whole(
+    store: CommitStore, count: int
+) -> None:
+    chunks = [chunk(4 * at, bytes([at]) * 4, KEY if at % 3 else OTHER) for at in range(count)]
+    await store.commit(Commit(1, 0, Changes(chunks)))
+    assert await store.last_commit() == 1
+    with pytest.raises(Fenced):
+        await store.commit(Commit(1, 0, Changes([chunk(1_000)] * count)))
+    first, second = await store.load([Wanted(KEY, 0), Wanted(OTHER, 0)])
+    assert [*first.chunks] == [one for one in chunks if one.key == KEY]
+    assert [*second.chunks] == [one for one in chunks if one.key == OTHER]
+
+
 @pytest.mark.parametrize(
     "changes",
     [Changes([chunk(0)]), Changes(attachments=[AttachmentChange(KEY, "a", b"x")])],
