@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-#: Bytes of durable batches in memory, over all logs of a node.
+#: Memory of durable batches, over all logs of a node.
 TAIL_BYTES = 64 << 20
 
 
@@ -25,14 +25,14 @@ class MemoryTail:
 
     def __init__(self, bytes_max: int = TAIL_BYTES) -> None:
         self._bytes_max = bytes_max
-        self._size_bytes = 0
+        self._memory_bytes = 0
         self._parts: deque[tuple[Evictable, int, int]] = deque()
 
-    def add(self, log: Evictable, end_offset: int, size_bytes: int) -> None:
+    def add(self, log: Evictable, end_offset: int, memory_bytes: int) -> None:
         """Account for a log's batches below `end_offset` that were not counted before."""
-        self._parts.append((log, end_offset, size_bytes))
-        self._size_bytes += size_bytes
-        while self._size_bytes > self._bytes_max:
+        self._parts.append((log, end_offset, memory_bytes))
+        self._memory_bytes += memory_bytes
+        while self._memory_bytes > self._bytes_max:
             oldest, below, freed_bytes = self._parts.popleft()
-            self._size_bytes -= freed_bytes
+            self._memory_bytes -= freed_bytes
             oldest.evict_below(below)

@@ -27,7 +27,7 @@ from logstore.remote.commit_store import (
     StoredSegment,
     Swap,
 )
-from logstore.remote.hot_batches import HotBatches, batches_of
+from logstore.remote.hot_batches import BATCH_BYTES, HotBatches, batches_of
 from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.remote_attachments import RemoteAttachments
 from logstore.remote.remote_batches import RemoteBatches
@@ -75,12 +75,15 @@ class RemoteSync(Sync):
         changes: Changes,
         swap: _PendingSwap | None = None,
         move: _PendingMove | None = None,
+        *,
+        memory_bytes: int = 0,
     ) -> None:
+        """`memory_bytes`: how much memory the batches of `changes` take."""
         super().__init__(end_offset)
         self.changes = changes
         self.pending_swap = swap
         self.pending_move = move
-        self.size_bytes = sum(len(chunk.data) for chunk in changes.chunks)
+        self.memory_bytes = memory_bytes
 
 
 class RemoteLedger(CommittedLedger):
@@ -127,6 +130,7 @@ class RemoteLedger(CommittedLedger):
         self._batches_bytes = 0
         self._batches_offset = 0  # where they begin
         self._pending_bytes = 0  # of all of these, and of `_chunks`
+        self._pending_memory_bytes = 0
         self._has_atomic = False
         self._chunks: list[Chunk] = []
         self._sealed: list[StoredSegment] = []
@@ -182,9 +186,8 @@ class RemoteLedger(CommittedLedger):
     def opened(self) -> None:
         if self._is_wholly_loaded:
             self._hot.pin()
-        loaded_bytes = self._hot.bytes_between(0, self.end_offset)
-        if loaded_bytes:
-            self._tail.add(self, self.end_offset, loaded_bytes)
+        if memory_bytes := self._hot.memory_bytes:
+            self._tail.add(self, self.end_offset, memory_bytes)
 
     def securing(self) -> Procedure[None]:
         # The directory waits for the node's next commit, which makes everything durable.
@@ -232,6 +235,7 @@ class RemoteLedger(CommittedLedger):
         self._batches.append(data)
         self._batches_bytes += size_bytes
         self._pending_bytes += size_bytes
+        self._pending_memory_bytes += size_bytes + BATCH_BYTES
         if is_atomic:
             self._has_atomic = True
         known.add(header)
@@ -305,8 +309,9 @@ class RemoteLedger(CommittedLedger):
             () if move is None else (move.move,),
         )
         self._chunks, self._sealed, self._start = [], [], None
+        memory_bytes, self._pending_memory_bytes = self._pending_memory_bytes, 0
         self._pending_bytes, self._has_atomic = 0, False
-        return RemoteSync(self.end_offset, changes, swap, move)
+        return RemoteSync(self.end_offset, changes, swap, move, memory_bytes=memory_bytes)
 
     def complete_sync(self, sync: Sync) -> None:
         assert isinstance(sync, RemoteSync)
@@ -317,8 +322,8 @@ class RemoteLedger(CommittedLedger):
         if sync.pending_move is not None:
             self._moving = None
             sync.pending_move.done.set_result(True)
-        if sync.size_bytes:
-            self._tail.add(self, sync.end_offset, sync.size_bytes)
+        if sync.memory_bytes:
+            self._tail.add(self, sync.end_offset, sync.memory_bytes)
 
     def evict_below(self, offset: int) -> None:
         """Forget the batches below `offset`, which are durable."""
