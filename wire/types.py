@@ -7,7 +7,7 @@ protocol guide, "Protocol Primitive Types".
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -114,6 +114,7 @@ Buffer = bytes | bytearray | memoryview
 Records = Annotated[bytes | bytearray | memoryview, RECORDS]
 
 #: Record batches that go out: one buffer, or several that follow each other, none of them copied.
+#: Or what only says how many bytes it stands for, as a part of a file: it is passed on as it is.
 RecordBuffers = Annotated[
-    bytes | bytearray | memoryview | Sequence[bytes | bytearray | memoryview], RECORDS
+    bytes | bytearray | memoryview | Sequence[bytes | bytearray | memoryview] | Sized, RECORDS
 ]

@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TypeAlias
 
-from logstore.disk.linux import uncleared
+from logstore.disk.file_range import RANGE_BYTES_MIN, RANGES_MAX, FileRange
+from logstore.disk.linux import find_residence, uncleared
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -39,6 +40,9 @@ class Descriptors:
 
     def __init__(self, open_max: int, sync_all: Callable[[], None] | None) -> None:
         self.sync_all = sync_all
+        self.is_resident = find_residence()
+        #: An entry for each `FileRange` that lives.
+        self.lent: list[None] = []
         self._open_max = max(open_max, _OPEN_MIN)
         self._lock = Lock()
         self._clock: deque[DiskFile] = deque()
@@ -290,6 +294,22 @@ class DiskFile:
             return buffer
         # Short because the file ends here, or because the next page is not in memory.
         return memoryview(buffer)[:have] if position + have >= self.size() else None
+
+    def range_now(self, size: int, position: int) -> FileRange | None:
+        descriptors = self._descriptors
+        is_resident = descriptors.is_resident
+        if size < RANGE_BYTES_MIN or is_resident is None or len(descriptors.lent) >= RANGES_MAX:
+            return None
+        descriptor = self._use()
+        try:
+            is_whole = position + size <= os.fstat(descriptor).st_size
+            if is_whole and is_resident(descriptor, position, size):
+                return FileRange(descriptor, position, size, descriptors.lent)
+        except OSError:
+            return None  # No descriptor is left: a read goes without.
+        finally:
+            self._users.pop()
+        return None
 
     def truncate(self, size: int) -> None:
         descriptor = self._use()

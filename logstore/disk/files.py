@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 from logstore.disk.descriptors import Buffer as Buffer
 from logstore.disk.descriptors import Descriptors, DiskFile
+from logstore.disk.file_range import FileRange
 from logstore.disk.linux import find_syncfs
 from logstore.disk.sync_all import obstacle
 
@@ -52,6 +53,9 @@ class File(Protocol):
 
     def read_now(self, size: int, position: int) -> Buffer | None:
         """Read as `read` does, but return None where the read would wait for the disk."""
+
+    def range_now(self, size: int, position: int) -> FileRange | None:
+        """Return bytes of the file to be sent without a copy. None: read them. Reads nothing."""
 
     def truncate(self, size: int) -> None:
         """Cut, or extend with zeros, to `size` bytes."""

@@ -1,5 +1,5 @@
-"""What the log store asks of Linux that Python's `os` does not offer: syncfs, and native AIO. And
-of Python's own C interface: buffers that are not cleared.
+"""What the log store asks of Linux that Python's `os` does not offer: syncfs, mincore and native
+AIO. And of Python's own C interface: buffers that are not cleared.
 
 Every call by ctypes is in this file. Each one is looked for when it is first wanted, and its caller
 has another way where a kernel, a sandbox or another system lacks it.
@@ -7,6 +7,7 @@ has another way where a kernel, a sandbox or another system lacks it.
 - `find_syncfs`: syncfs(2), all dirty pages of one file system at once. Since 5.8 it reports
   write-back errors that happened after its descriptor was opened; before, it reported none.
 - `file_system_type`: the number by which fstatfs(2) names the type of a file system.
+- `find_residence`: mincore(2), whether a part of a file is in memory.
 - `KernelSync`: fdatasync by the kernel's own workers, announced by an eventfd
   (`IOCB_CMD_FDSYNC`, since 4.18 on any file system). A thread of ours that syncs takes the
   interpreter's lock from the event loop and gives it back, three times for each sync, which costs
@@ -24,6 +25,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from mmap import MAP_SHARED, PAGESIZE, PROT_READ
 
 #: The system calls' numbers by machine: io_setup, io_destroy, io_submit, io_getevents.
 _NUMBERS = {
@@ -35,6 +37,9 @@ _FDSYNC = 3
 _FLAG_RESFD = 1
 #: What a kernel or a sandbox without native AIO answers to a request.
 _UNAVAILABLE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EACCES, errno.EAGAIN})
+
+#: What mmap returns where it has failed, as an unsigned number.
+_MAP_FAILED = ctypes.c_void_p(-1).value
 
 #: Smaller buffers are cleared: that costs less than the call.
 _UNCLEARED_BYTES_MIN = 32 * 1024
@@ -71,6 +76,42 @@ def find_syncfs() -> Callable[[int], None] | None:
             raise _last_error("syncfs")
 
     return syncfs
+
+
+def find_residence() -> Callable[[int, int, int], bool] | None:
+    """Return what tells whether all bytes of a part of a file are in memory: of a descriptor, from
+    a position on, so many, at least one. None: there is no such call here, or no sendfile.
+
+    "No" is also the answer where it is not known.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    # Without giving up the interpreter's lock: that would cost more than the calls.
+    library = ctypes.PyDLL(None)
+    map_file, is_in_core, unmap = library.mmap, library.mincore, library.munmap
+    map_file.restype = ctypes.c_void_p
+    map_file.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        *[ctypes.c_int] * 3,
+        ctypes.c_long,
+    ]
+    is_in_core.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+    def is_resident(descriptor: int, position: int, size: int) -> bool:
+        skipped = position % PAGESIZE
+        size += skipped
+        address = map_file(None, size, PROT_READ, MAP_SHARED, descriptor, position - skipped)
+        if address == _MAP_FAILED:
+            return False
+        pages = -(-size // PAGESIZE)
+        found = ctypes.create_string_buffer(pages)
+        failed = is_in_core(address, size, found)
+        unmap(address, size)
+        return not failed and found.raw.count(1) == pages
+
+    return is_resident
 
 
 def file_system_type(descriptor: int) -> int:

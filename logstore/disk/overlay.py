@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from logstore.disk.file_range import FileRange
 from logstore.disk.files import Buffer, Facts, File, FileSystem
 
 
@@ -69,6 +70,9 @@ class _OverlayFile:
 
     def read(self, size: int, position: int) -> bytes:
         return self._content.read(self._below, size, position)
+
+    def range_now(self, size: int, position: int) -> FileRange | None:
+        return None  # No kernel has it.
 
     def read_now(self, size: int, position: int) -> Buffer | None:
         return self.read(size, position)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
 
+from logstore.disk.file_range import FileRange
 from logstore.partition.state import PartitionState
 from logstore.segments.aborted_index import AbortedTransaction
 from logstore.segments.ledger import Ledger, TimestampOffset
@@ -76,6 +77,8 @@ class Slice(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     aborted: list[AbortedTransaction] | None
+    in_file: FileRange | None = None
+    """Stands in the place of `records`, which is empty then: the same batches, not read yet."""
 
     def bound(self, isolation: Isolation) -> int:
         """Return the offset that a reader of that isolation could not reach at the read."""
@@ -189,17 +192,27 @@ class LogReader:
     # Batches and records.
 
     def read(
-        self, offset: int, max_bytes: int, isolation: Isolation, *, at_least_one: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: Isolation,
+        *,
+        at_least_one: bool = True,
+        in_file: bool = False,
     ) -> Slice | None:
         """Return whole batches from the one containing `offset` on, below the isolation's bound.
 
-        None: the read would wait for the disk; use `read_cold`. Raises OFFSET_OUT_OF_RANGE below
-        the log's start and above its end.
+        None: the read would wait for the disk; use `read_cold`. `in_file`: many bytes may stay in
+        their file. Raises OFFSET_OUT_OF_RANGE below the log's start and above its end.
         """
         bound = self._bound_of_read(offset, isolation)
-        records: memoryview | None = _EMPTY
+        records: memoryview | FileRange | None = _EMPTY
         if offset < bound:
             records = self._batches.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        if isinstance(records, FileRange):
+            if in_file and not self._may_be_cut(offset, isolation):
+                return self._slice(offset, _EMPTY, isolation)._replace(in_file=records)
+            records = memoryview(bytes(records))
         return None if records is None else self._slice(offset, records, isolation)
 
     async def read_cold(
@@ -250,7 +263,7 @@ class LogReader:
         aborted: list[AbortedTransaction] | None = None
         if isolation is Isolation.READ_COMMITTED:
             index, aborted = self._state.transactions.aborted, []
-            if records and index.any_from(offset):
+            if records and self._may_be_cut(offset, isolation):
                 # A reader gets the rest with its next fetch.
                 stop_offset = index.end_of_markers(offset, _ABORTED_MAX)
                 size_bytes, end_offset = self._whole_batches(offset, records, stop_offset)
@@ -263,6 +276,11 @@ class LogReader:
             self._ledger.start_offset,
             aborted,
         )
+
+    def _may_be_cut(self, offset: int, isolation: Isolation) -> bool:
+        """Whether a slice may end early, since aborted transactions have to be listed."""
+        index = self._state.transactions.aborted
+        return isolation is Isolation.READ_COMMITTED and index.any_from(offset)
 
     def _whole_batches(self, offset: int, records: memoryview, stop_offset: int) -> tuple[int, int]:
         try:

@@ -28,6 +28,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.disk.barriers import Procedure
+from logstore.disk.file_range import FileRange
 from logstore.disk.files import Buffer, StorageFailure
 from logstore.sync.group_commit import Waiter
 from wire.error_code import ErrorCode
@@ -157,14 +158,14 @@ class Batches(Protocol):
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
-    ) -> memoryview | None:
+    ) -> memoryview | FileRange | None:
         """Return whole batches from the one containing `offset` on, none that ends past
         `end_offset`.
 
         At most `max_bytes`, but with `at_least_one` the first batch whole, however large. Empty
         when nothing fits or nothing is there. None: the read would wait for the disk, use
         `read_cold`. May return less than is there (a read ends with a segment). Expects `offset`
-        between the ledger's start and end, both inclusive.
+        between the ledger's start and end, both inclusive. Many bytes of a file are not read.
         """
 
     async def read_cold(

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from logstore.disk.files import Buffer
+from logstore.disk.file_range import RANGE_BYTES_MIN, FileRange
+from logstore.disk.files import Buffer, File
 from logstore.segments.offset_index import OffsetIndex
 from wire.records import BATCH_OVERHEAD, BatchHeader
 from wire.records.header import (
@@ -48,6 +49,25 @@ def whole(data: Buffer, place: tuple[int, int], offset: int, bounds: tuple[int, 
     if data:
         _check_batch(data, 0, offset, bounds)
     return memoryview(data)
+
+
+def read_exactly(
+    file: File, place: tuple[int, int], offset: int, bounds: tuple[int, int]
+) -> memoryview | FileRange | None:
+    """Return [place[0], place[1]) of a file, which begins with the batch that contains `offset`.
+
+    None: the read would wait for the disk. Raises DamagedBatch.
+    """
+    start, size = place[0], place[1] - place[0]
+    if not size:
+        return ABSENT
+    if size >= RANGE_BYTES_MIN:
+        head, found = file.read_now(SPAN_BYTES, start), file.range_now(size, start)
+        if head is not None and found is not None:
+            _check_batch(head, 0, offset, bounds)
+            return found
+    data = file.read_now(size, start)
+    return None if data is None else whole(data, place, offset, bounds)
 
 
 def _check_batch(data: Buffer, at: int, offset: int, bounds: tuple[int, int]) -> None:
@@ -160,6 +180,29 @@ def perform(
     boundary = plan.boundary - plan.position - skipped
     stop = boundary if at + size < boundary <= at + plan.max_bytes else at + size
     return memoryview(data)[at : _extend(data, stop, at + plan.max_bytes, plan.end_offset)]
+
+
+def read_planned(plan: ReadPlan, file: File, slack_bytes: int) -> memoryview | FileRange | None:
+    """Return what `perform` does, without a wait for the disk, or many bytes as a part of the file.
+
+    Such a part may end before the last batch that fits. Raises DamagedBatch.
+    """
+    part = _part_of(plan, file, slack_bytes)
+    return perform(plan, file.read_now, slack_bytes) if part is None else part
+
+
+def _part_of(plan: ReadPlan, file: File, slack_bytes: int) -> FileRange | None:
+    if plan.boundary - plan.position < RANGE_BYTES_MIN:
+        return None
+    head = file.read_now(min(plan.size, max(slack_bytes, BATCH_OVERHEAD)), plan.position)
+    if head is None:
+        return None
+    at, place = _find(head, plan.offset)
+    boundary = plan.boundary - plan.position
+    if place is None or not at + place[1] <= boundary <= at + plan.max_bytes:
+        return None
+    _check_batch(head, at, plan.offset, plan.bounds)
+    return file.range_now(boundary - at, plan.position + at)
 
 
 def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:

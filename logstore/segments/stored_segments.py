@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from logstore.disk.file_range import FileRange
 from logstore.disk.files import File, FileSystem, StorageFailure
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.segments.closed_segments import ClosedSegments
@@ -38,6 +39,8 @@ from logstore.segments.segment_reads import (
     ReadPlan,
     perform,
     plan_read,
+    read_exactly,
+    read_planned,
     scan,
     scan_checked,
     whole,
@@ -159,7 +162,7 @@ class StoredSegments:
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
-    ) -> memoryview | None:
+    ) -> memoryview | FileRange | None:
         try:
             for segment in self.since(offset):
                 exact = segment.recent_range(
@@ -167,15 +170,13 @@ class StoredSegments:
                 )
                 if exact is not None:
                     # Positions in memory: a read of the latest batches needs no index.
-                    start, stop = exact
-                    data = segment.file.read_now(stop - start, start) if stop > start else _NOTHING
-                    return None if data is None else whole(data, exact, offset, segment.bounds)
+                    return read_exactly(segment.file, exact, offset, segment.bounds)
                 if segment.offset_index is None:
                     return None
                 if segment is not self.active:
                     self._cold_indexes.use(segment)
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
-                found = perform(plan, segment.file.read_now, self.limits.index_interval_bytes)
+                found = read_planned(plan, segment.file, self.limits.index_interval_bytes)
                 if found is not ABSENT:
                     return found
         except OSError as error:

@@ -311,7 +311,7 @@ def _partition_data(partition: int, read: PartitionRead, version: int) -> Partit
         last_stable_offset=result.last_stable_offset,
         log_start_offset=result.log_start_offset,
         aborted_transactions=aborted,
-        records=result.records,
+        records=result.records if result.in_file is None else result.in_file,
         diverging_epoch=_NO_DIVERGENCE,
         current_leader=_NO_LEADER,
         snapshot_id=_NO_SNAPSHOT,

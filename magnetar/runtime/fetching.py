@@ -30,6 +30,9 @@ from wire.records import whole_batches
 
 #: No fetch waits longer, whatever it asks for: a response without records is valid at any time.
 WAIT_MS_MAX = 300_000
+#: So many bytes of a response may stay in files until it is sent: what a socket takes at once. It
+#: is a step of the event loop that reads into memory what the socket does not take.
+IN_FILES_BYTES_MAX = 4 << 20
 
 
 class PartitionRead:
@@ -65,10 +68,13 @@ class PartitionRead:
         read.refuse(error)
         return read
 
-    def read_now(self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool) -> bool:
+    def read_now(
+        self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool, in_file: bool = False
+    ) -> bool:
         """Read whole batches from the fetch offset; return False if that would wait for the disk.
 
-        At most `limit_bytes`, but with `at_least_one` the first batch whole.
+        At most `limit_bytes`, but with `at_least_one` the first batch whole. `in_file`: they may
+        stay in their file until they are sent.
         """
         log = self.log
         if log is None or self.error is not None:
@@ -76,7 +82,9 @@ class PartitionRead:
         # Nothing is read where the logs have diverged: the reader has records that are not here.
         offset = self.fetch_offset if self.diverging is None else log.reader.high_watermark
         try:
-            result = log.reader.read(offset, limit_bytes, isolation, at_least_one=at_least_one)
+            result = log.reader.read(
+                offset, limit_bytes, isolation, at_least_one=at_least_one, in_file=in_file
+            )
         except KafkaError as refusal:
             self.refuse(refusal)
             return True
@@ -106,7 +114,7 @@ class PartitionRead:
         self, result: Slice, offset: int, isolation: Isolation, *, at_least_one: bool
     ) -> None:
         self.result = result
-        self.size_bytes = len(result.records)
+        self.size_bytes = len(result.records if result.in_file is None else result.in_file)
         is_left_out = not at_least_one and not self.size_bytes
         self.is_kept_out = is_left_out and offset < result.bound(isolation)
 
@@ -123,8 +131,9 @@ class PartitionRead:
         result = self.result
         if result is None or not self.size_bytes:
             return self.is_kept_out
+        records = result.records if result.in_file is None else bytes(result.in_file)
         try:
-            _, end_offset = whole_batches(result.records)
+            _, end_offset = whole_batches(records)
         except WireError:
             return True  # Damaged on the disk: the client finds out, and must not wait.
         return end_offset < result.bound(isolation)
@@ -279,7 +288,10 @@ class Fetch:
             at_least_one = others_bytes == 0
             # A hot read is a plain call: a coroutine for each of a thousand partitions would cost
             # more than the read.
-            if not read.read_now(isolation, limit_bytes, at_least_one=at_least_one):
+            in_file = others_bytes + limit_bytes <= IN_FILES_BYTES_MAX
+            if not read.read_now(
+                isolation, limit_bytes, at_least_one=at_least_one, in_file=in_file
+            ):
                 # Many may wait for the disk at once: account for what each of them may bring.
                 held.resize(others_bytes + limit_bytes)
                 await read.read_cold(isolation, limit_bytes, at_least_one=at_least_one)

@@ -30,7 +30,7 @@ from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.turns import Turns
 from magnetar.security.names import MappingRule
 from magnetar.security.session import Session
-from magnetar.server.dispatch import API_VERSIONS, Answer, Dispatcher, Exchange, UnsupportedVersion
+from magnetar.server.dispatch import API_VERSIONS, Dispatcher, Exchange, UnsupportedVersion
 from magnetar.server.first_step import Rest
 from magnetar.server.frames import Frame, FrameReader, SharedBuffer, is_long
 from magnetar.server.idling import Idling
@@ -40,7 +40,7 @@ from magnetar.server.pausing import Mute, Pause
 from magnetar.server.route import OVERLAPPING
 from magnetar.server.tls import principal_of
 from magnetar.server.unread import UnreadAnswers
-from magnetar.server.writing import write
+from magnetar.server.writing import Answer, write
 from wire.errors import WireError
 
 #: The host of a client that has reset its connection before its socket was asked where it is.
@@ -337,12 +337,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._waits_for_turn = False
         self._pump(has_turn=True)
 
-    def _send(self, buffers: Answer) -> None:
-        if (transport := self._transport) is not None and len(buffers) == 1:  # As small ones are.
-            transport.write(buffers[0])
-            self.sent_bytes += len(buffers[0])
-        elif transport is not None and buffers:
-            self.sent_bytes += write(transport, buffers)
+    def _send(self, answer: Answer) -> None:
+        if (transport := self._transport) is not None and len(answer) == 1:  # As small ones are.
+            transport.write(answer[0])  # type: ignore[arg-type]  # no file's part: it has a head
+            self.sent_bytes += len(answer[0])
+        elif transport is not None and answer:
+            try:
+                self.sent_bytes += write(transport, answer)
+            except OSError as error:
+                self.cut_off(f"records that it has asked for cannot be sent: {error}")
         if self._pause & Pause.UNREAD_ANSWERS:
             self.pause_writing()  # To count what came after the pause, which waits, too.
 
@@ -448,10 +451,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._pause & Pause.CLOSING:
             if not self._exchanges and self._transport is not None:
                 self._transport.close()
-        elif self._pause & Pause.UNANSWERED:
-            unanswered = len(self._exchanges) + len(self._backlog)
-            if unanswered < self._in_flight_max:
-                self._resume_reading(Pause.UNANSWERED)
+        elif len(self._exchanges) + len(self._backlog) < self._in_flight_max:
+            self._resume_reading(Pause.UNANSWERED)
 
     # Refusals and pressure.
 

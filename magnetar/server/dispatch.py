@@ -40,9 +40,10 @@ from magnetar.server.latency import SUM_NS, no_durations
 from magnetar.server.memory import RequestMemory
 from magnetar.server.releasing import release
 from magnetar.server.route import Route
+from magnetar.server.writing import Answer
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, TooManyElements, WireError
-from wire.message import Buffer, Message
+from wire.message import Message
 from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.header import RequestHeader
 from wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -69,10 +70,6 @@ _HEADER_BYTES = _HEADER.size
 _JOIN_BYTES_MAX = 16 * 1024
 
 _log = get_logger("server")
-
-
-#: The buffers of an answer; empty where none is to be sent.
-Answer = list[Buffer]
 
 
 class UnsupportedVersion(WireError):

@@ -1,27 +1,103 @@
-"""Answers onto the transport of a connection, in few and large writes."""
+"""Answers onto the transport of a connection, in few and large writes; records that lie in files
+without a copy.
+
+What the socket takes of such records at once, some megabytes, goes from the file into the socket.
+What it does not take, and all that an encrypted connection sends, is read into memory, and waits in
+the transport.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from typing import TypeAlias
 
+from logstore.disk.file_range import FileRange
+from magnetar.server.pacing import PacedTransport
 from wire.message import Buffer
+
+#: The parts of an answer, in their order; empty where none is to be sent.
+Answer: TypeAlias = list[Buffer | FileRange]
 
 #: Shorter answers are joined: a copy costs less than a system call's second buffer.
 JOINED_BYTES_MAX = 16 * 1024
 
 
-def write(transport: asyncio.Transport, buffers: list[Buffer]) -> int:
-    """Write buffers, of which there are at least two, in order; return their bytes.
+class FileCut(OSError):
+    """A file has lost bytes that were there a moment ago: another program has cut it."""
 
-    The caller uses the list no more.
+
+def write(transport: asyncio.Transport, answer: Answer) -> int:
+    """Write the parts of an answer, of which there are at least two; return their bytes.
+
+    The caller uses the list no more. Raises OSError where a file cannot be read; then the rest of
+    the answer does not exist, and the transport has to be aborted.
     """
-    size_bytes = sum(map(len, buffers))
+    size_bytes = sum(map(len, answer))
+    buffers = [part for part in answer if not isinstance(part, FileRange)]
     if size_bytes <= JOINED_BYTES_MAX:
         transport.write(b"".join(buffers))
         return size_bytes
-    # The last one by itself: `writelines` of asyncio in Python 3.12.0 to 3.13.1 does not say that
-    # the client does not read (CVE-2024-12254).
-    last = buffers.pop()
-    transport.writelines(buffers)
-    transport.write(last)
+    if len(buffers) < len(answer):
+        buffers = _rest_after_sending(transport, answer)
+    if buffers:
+        # The last one by itself: `writelines` of asyncio in Python 3.12.0 to 3.13.1 does not say
+        # that the client does not read (CVE-2024-12254).
+        last = buffers.pop()
+        transport.writelines(buffers)
+        transport.write(last)
     return size_bytes
+
+
+def _rest_after_sending(transport: asyncio.Transport, answer: Answer) -> list[Buffer]:
+    """Hand to the socket what it takes now; return the rest, in memory."""
+    if isinstance(transport, PacedTransport) or transport.get_write_buffer_size():
+        return _in_memory(answer)
+    if transport.is_closing():
+        return []
+    # The event loop lends its socket's descriptor alone. A copy is this object's to close.
+    descriptor = os.dup(transport.get_extra_info("socket").fileno())
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor) as sock:
+        for number, part in enumerate(answer):
+            is_last = number == len(answer) - 1
+            try:
+                sent_bytes = _send(sock, part, is_last=is_last)
+            except (ConnectionError, TimeoutError):
+                transport.abort()
+                return []
+            if sent_bytes < len(part):
+                return _in_memory(answer[number:], sent_bytes)
+    return []
+
+
+def _send(sock: socket.socket, part: Buffer | FileRange, *, is_last: bool) -> int:
+    """Return how many bytes of `part` the socket has taken."""
+    sent_bytes = 0
+    try:
+        while sent_bytes < len(part):
+            if not isinstance(part, FileRange):
+                rest = memoryview(part)[sent_bytes:]
+                sent_bytes += sock.send(rest, 0 if is_last else socket.MSG_MORE)
+            elif count := part.send(sock.fileno(), sent_bytes):
+                sent_bytes += count
+            else:
+                raise FileCut("a file has become shorter")
+    except BlockingIOError:
+        pass  # It takes no more now.
+    return sent_bytes
+
+
+def _in_memory(answer: Answer, start: int = 0) -> list[Buffer]:
+    """Return the parts of an answer from byte `start` of the first one on, in memory."""
+    found: list[Buffer] = []
+    for part in answer:
+        if not isinstance(part, FileRange):
+            found.append(memoryview(part)[start:])
+        else:
+            data = part.read(start)
+            if len(data) < len(part) - start:
+                raise FileCut("a file has become shorter")
+            found.append(data)
+        start = 0
+    return found

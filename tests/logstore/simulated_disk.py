@@ -28,6 +28,7 @@ from functools import lru_cache
 from random import Random
 from typing import TypeAlias
 
+from logstore.disk.file_range import FileRange
 from logstore.disk.files import Buffer, Facts, File
 from tests.logstore.file_content import FileContent, Synced, Truncate, Write, clock
 from tests.logstore.media import Media, Rot
@@ -121,6 +122,9 @@ class SimulatedFile:
         self._check()
         self._disk.before_read(self._path, position, size)
         return bytes(self._content.seen[position : position + size])
+
+    def range_now(self, size: int, position: int) -> FileRange | None:
+        return None  # No kernel has it.
 
     def read_now(self, size: int, position: int) -> Buffer | None:
         return None if self._disk.is_cold else self.read(size, position)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from logstore.disk import descriptors
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation, Slice
 from logstore.partition.transaction_buffer import TransactionMarker
+from logstore.segments import segment_reads
 from logstore.segments.segment import Segment
 from tests.logstore.cleaner.test_cleaning_beside_reads import in_thread
 from tests.logstore.directory.test_deletion_beside_reads import Pause
@@ -143,4 +145,25 @@ async def test_a_read_tells_of_few_aborted_transactions_and_the_next_one_goes_on
     assert told == [[1, 2], [3, 4], [5]]
     uncommitted = await log.reader.read_cold(0, 1 << 20, Isolation.READ_UNCOMMITTED)
     assert whole == uncommitted.records
+    await opened.stop()
+
+
+async def test_many_bytes_stay_in_their_file_unless_aborted_ones_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (descriptors, segment_reads):
+        monkeypatch.setattr(module, "RANGE_BYTES_MIN", 1)
+    opened = Opened(tmp_path)
+    reader = (await filled(opened)).reader
+    await reader.read_cold(0, 1, Isolation.READ_UNCOMMITTED)  # So that indexes are in memory.
+    read = reader.read(0, 1 << 20, Isolation.READ_UNCOMMITTED)
+    left = reader.read(0, 1 << 20, Isolation.READ_UNCOMMITTED, in_file=True)
+    assert read is not None and left is not None and left.in_file is not None
+    assert bytes(left.in_file) == read.records and not left.records
+    committed = reader.read(0, 1 << 20, Isolation.READ_COMMITTED, in_file=True)
+    assert committed is not None and committed.in_file is None
+    assert committed.aborted == [(1, 0)] and ABORTED in bytes(committed.records)
+    # Behind the aborted ones there is nothing to tell.
+    end = reader.read(reader.high_watermark - 1, 1 << 20, Isolation.READ_COMMITTED, in_file=True)
+    assert end is not None and end.in_file is not None and end.aborted == []
     await opened.stop()

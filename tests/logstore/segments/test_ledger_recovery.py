@@ -186,7 +186,7 @@ def test_gaps_below_the_recovery_point_are_compactions(disk: Disk) -> None:
     found = ledger.batches.batch_at(7)
     assert found is not None and BatchHeader.parse(found).base_offset == 10, "the next one"
     hot = ledger.batches.read(7, 1, 1000)
-    assert hot is not None and BatchHeader.parse(hot).base_offset == 10
+    assert hot is not None and BatchHeader.parse(bytes(hot)).base_offset == 10
     assert contents(disk.open(recovery_point=96, clean=True)) == batches
 
 

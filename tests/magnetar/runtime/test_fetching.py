@@ -60,9 +60,11 @@ class CountedReads(PartitionRead):
 
     count = 0
 
-    def read_now(self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool) -> bool:
+    def read_now(
+        self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool, in_file: bool = False
+    ) -> bool:
         self.count += 1
-        return super().read_now(isolation, limit_bytes, at_least_one=at_least_one)
+        return super().read_now(isolation, limit_bytes, at_least_one=at_least_one, in_file=in_file)
 
 
 @pytest.mark.parametrize("isolation", Isolation)
