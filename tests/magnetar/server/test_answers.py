@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from logstore.disk.file_range import FileRange
 from magnetar.broker import Broker
 from magnetar.runtime.response_memory import (
     PARTITION_BYTES,
@@ -24,6 +25,7 @@ from wire.records import iterate_batches
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 LIMIT_BYTES = 4 << 20
+SEND = FileRange.send
 BATCH_BYTES = 100_000
 BATCHES = 80
 VERSION = 11
@@ -62,12 +64,13 @@ def test_without_a_limit_there_is_always_room() -> None:
     assert HeldResponse(memory).room_bytes(0) == 2**31 - 1
 
 
-async def filled(start_broker: StartBroker) -> Broker:
+async def filled(start_broker: StartBroker, durability: str = "memory") -> Broker:
     """A broker with 8 MB in one partition, and room for 4 MB of answers."""
     # The operating system takes little off the broker's hands.
     settings = {
         "queued.max.request.bytes": str(LIMIT_BYTES),
         "socket.send.buffer.bytes": "100000",
+        "durability": durability,
     }
     broker = await start_broker(settings)
     log = broker.topics.create("a", 1).local[0]
@@ -165,3 +168,38 @@ async def test_a_fetch_that_waits_for_more_holds_what_it_has_read(
             await client.receive()
         while memory.held_bytes:
             await asyncio.sleep(0.001)
+
+
+async def test_large_records_leave_from_their_file(
+    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await filled(start_broker, "page-cache")
+    sent: list[int] = []
+
+    def send(part: FileRange, to: int, start: int = 0) -> int:
+        sent.append(SEND(part, to, start))
+        return sent[-1]
+
+    monkeypatch.setattr(FileRange, "send", send)
+    assert await batches(await connect(broker), request(0, 10 * BATCH_BYTES)) == 9
+    assert sum(sent) > 0
+    assert broker.response_memory.held_bytes == 0
+
+
+async def test_who_asked_for_records_that_are_cut_off_is_cut_off_alone(
+    start_broker: StartBroker,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broker = await filled(start_broker, "page-cache")
+    other = await connect(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr(FileRange, "send", lambda *_: 0)
+        client = await connect(broker)
+        client.send(request(0, 10 * BATCH_BYTES), VERSION)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await asyncio.wait_for(client.receive(), 10)
+    assert "cannot be sent: a file has become shorter" in capsys.readouterr().err
+    assert await batches(other, request(0, 10 * BATCH_BYTES)) == 9
+    assert broker.response_memory.held_bytes == 0
