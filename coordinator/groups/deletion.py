@@ -7,6 +7,7 @@ KIP-211, KIP-496.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from coordinator.decision import Decision
 from coordinator.groups.classic.group import GroupState
@@ -17,6 +18,9 @@ from coordinator.groups.records import GroupRecord, ShardRecord
 from coordinator.groups.shard import GroupShard
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+#: How many offsets of a topic expire in one step: some milliseconds.
+EXPIRED_AT_ONCE = 256
 
 #: The answer has a code for each partition, in order.
 OffsetDeletion = Decision[OffsetRecord, list[ErrorCode]]
@@ -67,11 +71,13 @@ def decide_offset_deletion(
 
 
 def decide_expiry(
-    shard: GroupShard, group_id: str, now_ms: int, retention_ms: int
+    shard: GroupShard, group_id: str, topic: str, now_ms: int, retention_ms: int
 ) -> list[ShardRecord]:
-    """Return the deletions of offsets that were unused for `retention_ms`, and of their group.
+    """Return the deletions of a topic's offsets that were unused for `retention_ms`.
 
-    Only of a group without members; one whose last offset goes is deleted as a whole.
+    Only in a group without members; one whose last offset goes is deleted as a whole, and so is one
+    without any offset, whatever the topic. At most EXPIRED_AT_ONCE offsets: where so many or more
+    records are returned, there may be more to do once they are applied.
     """
     consumer_group = shard.consumer_groups.get(group_id)
     if consumer_group is not None and consumer_group.members:
@@ -81,10 +87,11 @@ def decide_expiry(
     if group is not None and (group.state is not GroupState.EMPTY or group.pending_members):
         return []
     unused_since_ms = -1 if group is None else group.state_changed_ms
-    expired: list[ShardRecord] = list(
-        shard.offsets.deletion_of_expired(group_id, now_ms, retention_ms, unused_since_ms)
+    found = shard.offsets.deletion_of_expired(
+        group_id, topic, now_ms, retention_ms, unused_since_ms
     )
-    left = sum(1 for _ in shard.offsets.of_group(group_id)) - len(expired)
+    expired: list[ShardRecord] = list(islice(found, EXPIRED_AT_ONCE))
+    left = shard.offsets.count_of(group_id) - len(expired)
     is_known = group is not None or consumer_group is not None
     # A pending ack may yet be committed: the group stays for it.
     if is_known and not left and not shard.offsets.pending.holds_any(group_id):

@@ -8,7 +8,6 @@ that has returned.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -25,7 +24,7 @@ from coordinator.groups.committing import (
     decide_commit_in_transaction,
     keep_alive,
 )
-from coordinator.groups.deletion import decide_expiry, decide_offset_deletion
+from coordinator.groups.deletion import EXPIRED_AT_ONCE, decide_expiry, decide_offset_deletion
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
 from coordinator.groups.offsets.store import LookedUp
 from logstore.partition.log import PartitionLog
@@ -352,9 +351,10 @@ class OffsetsRetention:
     """Deletes unused offsets, every `offsets.retention.check.interval.ms`."""
 
     def __init__(
-        self, shards: GroupShards, clock: Clock, config: BrokerConfig, tasks: Tasks
+        self, shards: GroupShards, clock: Clock, config: BrokerConfig, tasks: Tasks, turns: Turns
     ) -> None:
         self._shards = shards
+        self._turns = turns
         self._clock = clock
         self._config = config
         self._tasks = tasks
@@ -387,19 +387,24 @@ class OffsetsRetention:
         self._check_later(self._clock.steady_ms())
 
     async def expire_unused(self) -> None:
-        """Delete the offsets that were unused for offsets.retention.minutes, group by group."""
+        """Delete the offsets that were unused for offsets.retention.minutes, topic by topic."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
         # Commits carry the wall clock's time, which outlives the process. A correction of the wall
         # clock can make them look old, so they also have to be old by the steady clock.
         now_ms = min(self._clock.now_ms(), self._clock.steady_ms())
         for shard in self._shards:
             for group_id in shard.state.group_ids():
-                if shard.log.is_gone:
-                    break
-                expired = decide_expiry(shard.state, group_id, now_ms, retention_ms)
-                shard.append_in_parts(expired, self._clock.now_ms())
-                # Requests have their turn between two groups.
-                await asyncio.sleep(0)
+                # A group without offsets is looked at once: it may be due too.
+                for topic in shard.state.offsets.topics_of(group_id) or ("",):
+                    is_any_left = True
+                    while is_any_left:
+                        # Most steps take some microseconds: a turn of the loop has many of them.
+                        await self._turns.begin()
+                        if shard.log.is_gone:
+                            break
+                        expired = decide_expiry(shard.state, group_id, topic, now_ms, retention_ms)
+                        shard.append_in_parts(expired, self._clock.now_ms())
+                        is_any_left = len(expired) >= EXPIRED_AT_ONCE
 
 
 def _of_commit(refusal: KafkaError) -> KafkaError:

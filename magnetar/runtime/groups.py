@@ -74,7 +74,7 @@ class Groups:
         self.shards = GroupShards(
             topics, clock, config, limits, self._on_replayed, self._on_unloaded
         )
-        self.retention = OffsetsRetention(self.shards, clock, config, self.tasks)
+        self.retention = OffsetsRetention(self.shards, clock, config, self.tasks, turns)
         self.offsets = GroupOffsets(
             self.shards, self.timers, topics, clock, config, self.tasks, turns
         )

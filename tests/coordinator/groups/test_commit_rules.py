@@ -15,7 +15,7 @@ from coordinator.groups.committing import (
     decide_commit_in_transaction,
     keep_alive,
 )
-from coordinator.groups.deletion import decide_deletion, decide_expiry
+from coordinator.groups.deletion import EXPIRED_AT_ONCE, decide_deletion, decide_expiry
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord
 from coordinator.groups.shard import GroupShard
@@ -200,11 +200,26 @@ def test_a_group_goes_with_its_last_expired_offset(driver: Any) -> None:
     shard = GroupShard(driver.limits, groups={"group": driver.group})
     key = OffsetKey("group", "topic", 0)
     shard.apply(OffsetRecord(key, CommittedOffset(1, committed_ms=0)), 0)
-    assert decide_expiry(shard, "group", 10**9, 1_000) == []
+    assert decide_expiry(shard, "group", "topic", 10**9, 1_000) == []
     driver.leave(member_id)
-    assert decide_expiry(shard, "group", driver.now_ms + 999, 1_000) == []
-    expired = decide_expiry(shard, "group", driver.now_ms + 1_000, 1_000)
+    assert decide_expiry(shard, "group", "topic", driver.now_ms + 999, 1_000) == []
+    expired = decide_expiry(shard, "group", "topic", driver.now_ms + 1_000, 1_000)
     assert expired == [OffsetRecord(key, None), GroupRecord("group", None)]
     for position, record in enumerate(expired):
         shard.apply(record, position + 1)
+    assert not shard.exists("group")
+
+
+def test_few_offsets_of_a_group_expire_in_one_step(driver: Any) -> None:
+    shard = GroupShard(driver.limits)
+    count = 2 * EXPIRED_AT_ONCE + 1
+    for partition in range(count):
+        key = OffsetKey("group", "topic", partition)
+        shard.apply(OffsetRecord(key, CommittedOffset(1, committed_ms=0)), partition)
+    steps = []
+    while expired := decide_expiry(shard, "group", "topic", 10**9, 1_000):
+        steps.append(len(expired))
+        for record in expired:
+            shard.apply(record, count)
+    assert steps == [EXPIRED_AT_ONCE, EXPIRED_AT_ONCE, 1]
     assert not shard.exists("group")

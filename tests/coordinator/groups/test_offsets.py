@@ -244,19 +244,20 @@ def test_offsets_expire_when_nobody_used_them_for_long(
 ) -> None:
     shard = GroupShard(GroupLimits())
     shard.apply(OffsetRecord(KEY, committed), 0)
-    found = shard.offsets.deletion_of_expired("group", 1_000, 1_000, unused_since_ms)
+    found = shard.offsets.deletion_of_expired("group", "topic", 1_000, 1_000, unused_since_ms)
     assert [record.key for record in found] == ([KEY] if expired else [])
 
 
 def test_an_offset_with_a_pending_ack_does_not_expire(journal: Journal) -> None:
     journal.commit(1)
     journal.stage(5)
-    assert journal.live.offsets.deletion_of_expired("group", 10**12, 1, -1) == []
+    assert not list(journal.live.offsets.deletion_of_expired("group", "topic", 10**12, 1, -1))
 
 
 def test_a_record_of_progress_never_expires(journal: Journal) -> None:
     journal.commit(1, OffsetKey("group", PROGRESS_TOPIC, 0))
-    assert journal.live.offsets.deletion_of_expired("group", 10**15, 1, -1) == []
+    offsets = journal.live.offsets
+    assert not list(offsets.deletion_of_expired("group", PROGRESS_TOPIC, 10**15, 1, -1))
 
 
 def test_a_commit_is_one_record_for_each_partition() -> None:
