@@ -60,7 +60,8 @@ class Flushing:
     async def flush(self) -> int:
         """Flush every log whose time has come; return their number."""
         count = 0
-        logs = [log for topic in self._topics.all() for log in topic.local]
+        # One by one: a list of a hundred thousand logs is the work of many turns.
+        logs = (log for topic in self._topics.all() for log in topic.local)
         for number, log in enumerate(logs, 1):
             now_ms = self._clock.steady_ms()
             since_ms = now_ms - self._flushed_ms.get(log, self._began_ms)

@@ -13,7 +13,7 @@ offsets of all partitions of a round durable, before any segment goes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -75,21 +75,26 @@ class Retention:
 
     async def check(self) -> None:
         """Delete everything that is due in any partition."""
-        logs = [log for topic in self._topics.all() if not topic.is_internal for log in topic.local]
-        while logs:
+        topics = self._topics.all()
+        # One by one: a list of a hundred thousand logs is the work of many turns.
+        logs: Iterable[PartitionLog] = (
+            log for topic in topics if not topic.is_internal for log in topic.local
+        )
+        while True:
             expiring = await self._look_at(logs)
             # A topic deleted meanwhile: a new one of its name must not get its start offset.
             expiring = [each for each in expiring if not each.log.is_gone]
-            if expiring:
-                await self._logs.persist_start_offsets(
-                    [(each.log, each.start_offset) for each in expiring]
-                )
+            if not expiring:
+                return
+            await self._logs.persist_start_offsets(
+                [(each.log, each.start_offset) for each in expiring]
+            )
             for each in expiring:
                 await self._expire(each)
             # One that had more segments than a round takes may have more to give.
             logs = [each.log for each in expiring if each.segment_count > _SEGMENTS]
 
-    async def _look_at(self, logs: list[PartitionLog]) -> list[_Expiring]:
+    async def _look_at(self, logs: Iterable[PartitionLog]) -> list[_Expiring]:
         expiring = []
         for number, log in enumerate(logs, 1):
             try:

@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
+from magnetar.runtime import flushing
+from magnetar.storage.topic import Topic
 from tests.magnetar.clocks import HandClock
 from wire.records import SimpleRecord, build_batch
 
@@ -57,3 +60,21 @@ async def test_the_scheduler_flushes_where_acknowledgements_do_not_mean_disk(
                 await asyncio.sleep(0.005)
     else:
         assert not broker.flushing.is_running
+
+
+async def test_partitions_are_gathered_as_they_are_looked_at(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flushing, "_PARTITIONS", 2)
+    topics = [broker.topics.create(f"topic{number}", 1) for number in range(5)]
+    looked_at: list[Topic] = []
+
+    def local(topic: Topic) -> list[PartitionLog]:
+        looked_at.append(topic)
+        return [log for log in topic.partitions if isinstance(log, PartitionLog)]
+
+    monkeypatch.setattr(Topic, "local", property(local))
+    working = broker.flushing.flush()
+    working.send(None)
+    assert looked_at == topics[:2]
+    working.close()

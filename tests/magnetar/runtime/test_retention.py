@@ -11,6 +11,7 @@ import pytest
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime import retention
+from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.clocks import HandClock
 from tests.magnetar.conftest import crash
@@ -192,3 +193,21 @@ async def test_checks_come_by_themselves(start_broker: StartBroker, clock: HandC
         async with asyncio.timeout(30):
             while log.log_start_offset < end_offset:
                 await asyncio.sleep(0.005)
+
+
+async def test_partitions_are_gathered_as_they_are_looked_at(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_PARTITIONS", 2)
+    topics = [broker.topics.create(f"topic{number}", 1) for number in range(5)]
+    looked_at: list[Topic] = []
+
+    def local(topic: Topic) -> list[PartitionLog]:
+        looked_at.append(topic)
+        return [log for log in topic.partitions if isinstance(log, PartitionLog)]
+
+    monkeypatch.setattr(Topic, "local", property(local))
+    working = broker.retention.check()
+    working.send(None)
+    assert looked_at == topics[:2]
+    working.close()
