@@ -42,12 +42,7 @@ from magnetar.storage.topic_counts import (
     counts_of_new,
     internal_configs,
 )
-from magnetar.storage.topic_names import (
-    CLUSTER_METADATA,
-    INTERNAL,
-    TakenNames,
-    check_name,
-)
+from magnetar.storage.topic_names import CLUSTER_METADATA, INTERNAL, TakenNames, check_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -80,6 +75,7 @@ class Topics:
         self._logs = logs
         self._config = config
         self._by_name: dict[str, Topic] = {}
+        self._in_order: Sequence[Topic] | None = None  # None: topics have come or gone since.
         #: Returns the topic of a name, None if there is none. The dictionary's own method, since
         #: every batch asks.
         self.by_name = self._by_name.get
@@ -119,9 +115,11 @@ class Topics:
         """Return the topic of that id, if there is one."""
         return self._by_id.get(topic_id)
 
-    def all(self) -> list[Topic]:
-        """Return every topic, in the order of names."""
-        return [self._by_name[name] for name in sorted(self._by_name)]
+    def all(self) -> Sequence[Topic]:
+        """Return every topic at this moment, in the order of names."""
+        if self._in_order is None:
+            self._in_order = [self._by_name[name] for name in sorted(self._by_name)]
+        return self._in_order
 
     def is_internal(self, name: str) -> bool:
         """Whether a topic of that name is written by the coordinators alone."""
@@ -450,6 +448,7 @@ class Topics:
         """Let go of topics that the catalog has no more, and delete their logs."""
         # No await from here to the end of the loop: the topics go in one step.
         for topic in found:
+            self._in_order = None
             del self._by_name[topic.name]
             self._taken.discard(topic.name)
             del self._by_id[topic.id]
@@ -488,6 +487,7 @@ class Topics:
         return found
 
     def _enter(self, topic: Topic) -> Topic:
+        self._in_order = None
         self._by_name[topic.name] = topic
         self._taken.add(topic.name)
         self._by_id[topic.id] = topic

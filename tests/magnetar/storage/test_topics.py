@@ -471,3 +471,13 @@ async def test_a_client_that_goes_leaves_no_half_a_topic(start_broker: StartBrok
     again = await start_broker({"durability": "page-cache"})
     assert again.topics.by_name("a") is None
     assert again.topics.create("a").id != topic.id
+
+
+async def test_topics_are_sorted_again_only_where_some_have_come_or_gone(broker: Broker) -> None:
+    second = broker.topics.create("b", 1)
+    found = broker.topics.all()
+    assert broker.topics.all() is found
+    first = broker.topics.create("a", 1)
+    assert (found, broker.topics.all()) == ([second], [first, second])
+    await broker.topics.delete([second])
+    assert broker.topics.all() == [first]
