@@ -33,6 +33,17 @@ CONNECT_S = 2.0
 _READ_S = 30.0
 #: How many connections can be lent at the same time.
 _READERS = 4
+#: Every statement names its logs by their keys. Without statistics of a table that has grown, or
+#: with a few large logs in it, the planner would rather go through all rows of all logs. Without
+#: that choice one plan is enough: planning the longest statement takes twice its execution. And no
+#: plan is worth compiling, whatever cost the planner sees in it.
+BY_KEY = {
+    "jit": "off",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 #: Switches off the limits that the database or the role may set, since each call has its own limit.
 #: Not all versions of PostgreSQL know all of these.
 _UNLIMITED = """

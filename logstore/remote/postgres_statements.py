@@ -184,6 +184,8 @@ RECLAIM = "VACUUM (SKIP_LOCKED, TRUNCATE FALSE) chunks"
 
 INCARNATIONS = "SELECT incarnation FROM nodes"
 
+#: What a transaction says first that reads most rows of most logs.
+WHOLE_TABLES = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on"
 #: Reads all rows of these logs, but of each only the first bytes.
 REFERENCES = """
 SELECT data FROM chunks

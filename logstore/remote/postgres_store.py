@@ -40,6 +40,7 @@ from logstore.remote.commit_store import (
 from logstore.remote.postgres_endings import PostgresEndings
 from logstore.remote.postgres_provers import PostgresProvers
 from logstore.remote.postgres_readers import (
+    BY_KEY,
     CONNECT_S,
     TROUBLE,
     PostgresReaders,
@@ -88,6 +89,7 @@ class PostgresStore:
         self._settings = {
             "search_path": schema,
             "application_name": "magnetar",
+            **BY_KEY,
             **KEPT_ALIVE,
         }
         self._node = (0, 0)
@@ -349,6 +351,7 @@ class PostgresStore:
 
     async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
         async with self._lend() as reader, snapshot(reader):
+            await reader.execute(sql.WHOLE_TABLES)
             arguments = (*_key_columns([*logs]), REFERENCE)
             cursor = await reader.cursor(sql.REFERENCES, *arguments, timeout=_WHOLE_TABLE_S)
             while rows := await cursor.fetch(_REFERENCES_AT_ONCE, timeout=_WHOLE_TABLE_S):
