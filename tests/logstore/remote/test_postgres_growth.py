@@ -46,7 +46,7 @@ async def _counted(store: PostgresStore, admin: asyncpg.Connection, count: str) 
     await store._connection.execute("SELECT pg_stat_force_next_flush()")
     async with store._lend() as reader:
         await reader.execute("SELECT pg_stat_force_next_flush()")
-    return await admin.fetchval(count)
+    return int(await admin.fetchval(count))
 
 
 async def test_a_call_reads_no_rows_of_other_logs(postgres_url: str) -> None:
