@@ -9,7 +9,6 @@ the transport.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from typing import TypeAlias
 
@@ -56,18 +55,20 @@ def _rest_after_sending(transport: asyncio.Transport, answer: Answer) -> list[Bu
         return _in_memory(answer)
     if transport.is_closing():
         return []
-    # The event loop lends its socket's descriptor alone. A copy is this object's to close.
-    descriptor = os.dup(transport.get_extra_info("socket").fileno())
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor) as sock:
+    # The event loop lends its socket's descriptor alone, which stays the event loop's to close. No
+    # copy: there may be no descriptor left.
+    descriptor = transport.get_extra_info("socket").fileno()
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
         for number, part in enumerate(answer):
             is_last = number == len(answer) - 1
-            try:
-                sent_bytes = _send(sock, part, is_last=is_last)
-            except (ConnectionError, TimeoutError):
-                transport.abort()
-                return []
+            sent_bytes = _send(sock, part, is_last=is_last)
             if sent_bytes < len(part):
                 return _in_memory(answer[number:], sent_bytes)
+    except (ConnectionError, TimeoutError):
+        transport.abort()
+    finally:
+        sock.detach()
     return []
 
 

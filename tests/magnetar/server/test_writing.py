@@ -98,6 +98,16 @@ def test_all_that_the_socket_takes_goes_at_once(peer: Peer, path: Path) -> None:
     assert peer.received() == whole
 
 
+def test_no_descriptor_has_to_be_left(
+    peer: Peer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, whole = answer_of(path)
+    left: list[int] = []
+    monkeypatch.setattr(os, "dup", lambda _: left.pop())
+    assert write(SocketTransport(peer.ours), answer) == len(whole)
+    assert peer.received() == whole
+
+
 def test_the_rest_waits_in_the_transport(peer: Peer, path: Path) -> None:
     answer, whole = answer_of(path)
     transport = SocketTransport(peer.ours)
