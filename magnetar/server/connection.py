@@ -299,8 +299,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         ready: Answer = []
         while True:
             if exchanges and exchanges[0].answer is not None:
-                ready += self._take_ready()
-                if len(ready) >= GATHER_MAX:
+                ready += (taken := self._take_ready())
+                if len(ready) >= GATHER_MAX or len(taken) > 1:  # One alone has one if it is small.
                     # Now, not at the end: it may turn out that the client does not read.
                     self._send(ready)
                     ready = []

@@ -17,7 +17,9 @@ from magnetar.runtime.response_memory import (
     HeldResponse,
     ResponseMemory,
 )
+from magnetar.server import connection
 from magnetar.server.listening import WRITE_BUFFER_BYTES
+from magnetar.server.writing import Answer, write
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -203,3 +205,22 @@ async def test_who_asked_for_records_that_are_cut_off_is_cut_off_alone(
     assert "cannot be sent: a file has become shorter" in capsys.readouterr().err
     assert await batches(other, request(0, 10 * BATCH_BYTES)) == 9
     assert broker.response_memory.held_bytes == 0
+
+
+async def test_answers_from_files_to_one_client_are_not_gathered(
+    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await filled(start_broker, "page-cache")
+    counts: list[int] = []
+
+    def counted(transport: asyncio.Transport, answer: Answer) -> int:
+        counts.append(sum(isinstance(part, FileRange) for part in answer))
+        return write(transport, answer)
+
+    monkeypatch.setattr(connection, "write", counted)
+    client = await connect(broker)
+    for offset in range(8):
+        client.send(request(offset, 3 * BATCH_BYTES), VERSION)
+    for _ in range(8):
+        await client.receive()
+    assert counts == [1] * 8
