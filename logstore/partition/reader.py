@@ -80,6 +80,12 @@ class Slice(NamedTuple):
     in_file: FileRange | None = None
     """Stands in the place of `records`, which is empty then: the same batches, not read yet."""
 
+    def in_memory(self) -> Slice:
+        """Return the same with what is in a file read. Raises OSError."""
+        if self.in_file is None:
+            return self
+        return self._replace(records=memoryview(bytes(self.in_file)), in_file=None)
+
     def bound(self, isolation: Isolation) -> int:
         """Return the offset that a reader of that isolation could not reach at the read."""
         if isolation is Isolation.READ_COMMITTED:

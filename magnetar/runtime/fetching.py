@@ -127,13 +127,16 @@ class PartitionRead:
         self.size_bytes = 0
 
     def is_cut_short(self, isolation: Isolation) -> bool:
-        """Whether what was read ends before the bound: the limits let no more through."""
-        result = self.result
-        if result is None or not self.size_bytes:
+        """Whether what was read ends before the bound: the limits let no more through.
+
+        It is in memory from then on. The fetch may wait for minutes, in which pages leave the page
+        cache, and with which it would hold one of few descriptors.
+        """
+        if self.result is None or not self.size_bytes:
             return self.is_kept_out
-        records = result.records if result.in_file is None else bytes(result.in_file)
+        result = self.result = self.result.in_memory()
         try:
-            _, end_offset = whole_batches(records)
+            _, end_offset = whole_batches(result.records)
         except WireError:
             return True  # Damaged on the disk: the client finds out, and must not wait.
         return end_offset < result.bound(isolation)

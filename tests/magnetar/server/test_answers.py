@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -27,7 +27,7 @@ from wire.records import iterate_batches
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 LIMIT_BYTES = 4 << 20
-SEND = FileRange.send
+INIT, SEND = FileRange.__init__, FileRange.send
 BATCH_BYTES = 100_000
 BATCHES = 80
 VERSION = 11
@@ -224,3 +224,23 @@ async def test_answers_from_files_to_one_client_are_not_gathered(
     for _ in range(8):
         await client.receive()
     assert counts == [1] * 8
+
+
+async def test_a_fetch_that_waits_for_more_holds_no_part_of_a_file(
+    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await filled(start_broker, "page-cache")
+    lent: list[list[None]] = []
+
+    def noted(part: FileRange, *arguments: Any) -> None:
+        INIT(part, *arguments)
+        lent.append(arguments[-1])
+
+    monkeypatch.setattr(FileRange, "__init__", noted)
+    client = await connect(broker)
+    client.send(request(BATCHES - 10, 3 << 20, 3 << 20, 60_000), VERSION)
+    async with asyncio.timeout(30):
+        while not broker.response_memory.held_bytes:
+            await asyncio.sleep(0.001)
+    assert lent == [[]]
+    client.close()
