@@ -182,27 +182,44 @@ def perform(
     return memoryview(data)[at : _extend(data, stop, at + plan.max_bytes, plan.end_offset)]
 
 
-def read_planned(plan: ReadPlan, file: File, slack_bytes: int) -> memoryview | FileRange | None:
+def read_planned(
+    plan: ReadPlan, file: File, slack_bytes: int, index: OffsetIndex
+) -> memoryview | FileRange | None:
     """Return what `perform` does, without a wait for the disk, or many bytes as a part of the file.
 
-    Such a part may end before the last batch that fits. Raises DamagedBatch.
+    Such a part may end before the last batch that fits. `index` is what the plan was made from.
+    Raises DamagedBatch.
     """
-    part = _part_of(plan, file, slack_bytes)
+    part = _part_of(plan, file, slack_bytes, index)
     return perform(plan, file.read_now, slack_bytes) if part is None else part
 
 
-def _part_of(plan: ReadPlan, file: File, slack_bytes: int) -> FileRange | None:
-    if plan.boundary - plan.position < RANGE_BYTES_MIN:
+def _part_of(plan: ReadPlan, file: File, slack_bytes: int, index: OffsetIndex) -> FileRange | None:
+    if plan.size < RANGE_BYTES_MIN or plan.max_bytes < RANGE_BYTES_MIN:
         return None
-    head = file.read_now(min(plan.size, max(slack_bytes, BATCH_OVERHEAD)), plan.position)
-    if head is None:
+    skipped = 0  # Bytes of batches that end before `plan.offset`.
+    # Twice, not as far as it takes: one large batch may be between the entry and the one wanted.
+    for _ in range(2):
+        wanted = min(plan.size - skipped, max(slack_bytes, BATCH_OVERHEAD))
+        head = file.read_now(wanted, plan.position + skipped)
+        if head is None:
+            return None
+        at, place = _find(head, plan.offset)
+        skipped += at
+        if place is not None:
+            break
+        if skipped >= plan.size:
+            return None
+    else:
         return None
-    at, place = _find(head, plan.offset)
-    boundary = plan.boundary - plan.position
-    if place is None or not at + place[1] <= boundary <= at + plan.max_bytes:
+    next_offset, size = place
+    is_there = next_offset <= plan.end_offset and size <= plan.size - skipped
+    if not is_there or size > plan.max_bytes:
         return None
     _check_batch(head, at, plan.offset, plan.bounds)
-    return file.range_now(boundary - at, plan.position + at)
+    start = plan.position + skipped
+    boundary = index.boundary(start + plan.max_bytes, plan.end_offset)
+    return file.range_now(max(boundary - start, size), start)
 
 
 def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:

@@ -168,15 +168,15 @@ class StoredSegments:
                 exact = segment.recent_range(
                     offset, max_bytes, end_offset, at_least_one=at_least_one
                 )
-                if exact is not None:
-                    # Positions in memory: a read of the latest batches needs no index.
+                if exact is not None:  # A read of the latest batches needs no index.
                     return read_exactly(segment.file, exact, offset, segment.bounds)
                 if segment.offset_index is None:
                     return None
                 if segment is not self.active:
                     self._cold_indexes.use(segment)
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
-                found = read_planned(plan, segment.file, self.limits.index_interval_bytes)
+                interval_bytes, index = self.limits.index_interval_bytes, segment.offset_index
+                found = read_planned(plan, segment.file, interval_bytes, index)
                 if found is not ABSENT:
                     return found
         except OSError as error:

@@ -16,6 +16,7 @@ from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Unreadable
 from tests.logstore import ledgers
 from tests.logstore.ledgers import close_cleanly
+from wire.records import BatchHeader, SimpleRecord, build_batch
 from wire.records.header import LENGTH_OVERHEAD, read_span
 
 LIMITS = LogConfig(segment_bytes=3000, index_interval_bytes=300)
@@ -60,6 +61,26 @@ async def test_they_bring_whole_batches_from_the_one_that_was_asked_for(
             assert data == expected or by_index or offset < active_base
             assert offsets_of(data)[0] == offset
     assert bool(in_place) == (max_bytes >= 700 or not by_index)
+
+
+@pytest.mark.parametrize("max_bytes", [700, 2000, 10**6])
+async def test_batches_that_are_longer_than_what_is_read_of_the_one_before_them(
+    ledger: FileLedger, max_bytes: int
+) -> None:
+    first, count = ledger.end_offset, 30
+    for number in range(count):
+        records = [SimpleRecord(None, bytes(100), 0)] * 5
+        batch = build_batch(records, base_offset=first + 5 * number)
+        assert len(batch) > 500 > LIMITS.index_interval_bytes
+        ledger.append(batch, BatchHeader.parse(batch))
+    _forget_recent(ledger)
+    for offset in range(first, first + 5 * count):
+        expected = bytes(await ledger.batches.read_cold(offset, max_bytes, ALL))
+        found = ledger.batches.read(offset, max_bytes, ALL)
+        assert isinstance(found, FileRange)
+        assert bytes(found) and expected.startswith(bytes(found))
+        base_offset = first + (offset - first) // 5 * 5
+        assert offsets_of(bytes(found))[0] == base_offset
 
 
 def offsets_of(data: bytes) -> list[int]:
