@@ -73,7 +73,10 @@ def _rest_after_sending(transport: asyncio.Transport, answer: Answer) -> list[Bu
 
 
 def _send(sock: socket.socket, part: Buffer | FileRange, *, is_last: bool) -> int:
-    """Return how many bytes of `part` the socket has taken."""
+    """Return how many bytes of `part` the socket has taken.
+
+    Raises ConnectionError and TimeoutError where the client has gone, and FileCut.
+    """
     sent_bytes = 0
     try:
         while sent_bytes < len(part):
@@ -84,8 +87,10 @@ def _send(sock: socket.socket, part: Buffer | FileRange, *, is_last: bool) -> in
                 sent_bytes += count
             else:
                 raise FileCut("a file has become shorter")
-    except BlockingIOError:
-        pass  # It takes no more now.
+    except (ConnectionError, TimeoutError, FileCut):
+        raise
+    except OSError:
+        pass  # It takes no more now, or nothing of this file system. The rest is read.
     return sent_bytes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -147,6 +148,19 @@ def test_a_closing_transport_gets_nothing(peer: Peer, path: Path) -> None:
     transport.close()
     write(transport, answer)
     assert peer.received() == b""
+
+
+def test_where_files_cannot_be_sent_they_are_read(
+    peer: Peer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> int:
+        raise OSError(errno.EINVAL, "This file system has no such operation")
+
+    answer, whole = answer_of(path)
+    transport = SocketTransport(peer.ours)
+    monkeypatch.setattr(os, "sendfile", refuse)
+    assert write(transport, answer) == len(whole)
+    assert peer.received() + b"".join(transport.written) == whole
 
 
 @pytest.mark.parametrize("waits", [False, True])
