@@ -57,6 +57,11 @@ class Descriptors:
         """How many descriptors are in use."""
         return self._open_count
 
+    def may_lend(self) -> bool:
+        """Whether one more `FileRange` may have a descriptor, within the bound of all files."""
+        lent_count = len(self.lent)
+        return lent_count < RANGES_MAX and self._open_count + lent_count < self._open_max
+
     def open(self, path: str, *, create: bool) -> DiskFile:
         """Open a file for reading and writing."""
         with self._lock:
@@ -152,7 +157,7 @@ class Descriptors:
     def _make_room(self) -> None:
         # Twice round: the first time may find every file used since the hand last came by.
         for _ in range(2 * len(self._clock)):
-            if self._open_count < self._open_max:
+            if self._open_count + len(self.lent) < self._open_max:
                 return
             file = self._clock.popleft()
             if file.descriptor < 0:
@@ -298,7 +303,7 @@ class DiskFile:
     def range_now(self, size: int, position: int) -> FileRange | None:
         descriptors = self._descriptors
         is_resident = descriptors.is_resident
-        if size < RANGE_BYTES_MIN or is_resident is None or len(descriptors.lent) >= RANGES_MAX:
+        if size < RANGE_BYTES_MIN or is_resident is None or not descriptors.may_lend():
             return None
         descriptor = self._use()
         try:

@@ -93,6 +93,22 @@ def test_parts_are_bounded_and_give_their_descriptors_back(
     file.close()
 
 
+def test_parts_and_files_have_one_bound_together(tmp_path: Path) -> None:
+    disk = DiskFiles(str(tmp_path), open_max=descriptors._OPEN_MIN)
+    before = len(os.listdir("/proc/self/fd"))
+    files = [disk.open(str(tmp_path / str(number)), create=True) for number in range(12)]
+    for file in files:
+        file.write([DATA], 0)
+        file.sync()
+    parts = [files[0].range_now(len(DATA), 0) for _ in range(6)]
+    assert [part is None for part in parts] == [False] * 4 + [True] * 2
+    files += [disk.open(str(tmp_path / f"more {number}"), create=True) for number in range(12)]
+    assert len(os.listdir("/proc/self/fd")) == before + descriptors._OPEN_MIN
+    for file in files:
+        file.close()
+    disk.close()
+
+
 def test_without_a_descriptor_there_is_no_part(
     file: DiskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
