@@ -58,7 +58,9 @@ def _rest_after_sending(transport: asyncio.Transport, answer: Answer) -> list[Bu
     # The event loop lends its socket's descriptor alone, which stays the event loop's to close. No
     # copy: there may be no descriptor left.
     descriptor = transport.get_extra_info("socket").fileno()
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    # By its kind it does not wait, whatever `socket.setdefaulttimeout` says.
+    kind = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
+    sock = socket.socket(socket.AF_INET, kind, 0, fileno=descriptor)
     try:
         for number, part in enumerate(answer):
             is_last = number == len(answer) - 1

@@ -118,6 +118,21 @@ def test_the_rest_waits_in_the_transport(peer: Peer, path: Path) -> None:
     assert sent and waiting and sent + waiting == whole
 
 
+def test_a_default_timeout_of_sockets_changes_nothing(
+    peer: Peer, path: Path, request: pytest.FixtureRequest
+) -> None:
+    answer, whole = answer_of(path)
+    transport = SocketTransport(peer.ours)
+    peer.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
+    request.addfinalizer(lambda: socket.setdefaulttimeout(None))
+    socket.setdefaulttimeout(0.001)
+    # The head fills the socket by itself: what a timeout is for.
+    answer[0] = head = bytes(1 << 20)
+    assert write(transport, answer) == len(whole) - len(b"head") + len(head)
+    assert transport.ends == []
+    assert peer.received() + b"".join(transport.written) == head + whole[len(b"head") :]
+
+
 def test_nothing_overtakes_what_waits_already(peer: Peer, path: Path) -> None:
     answer, whole = answer_of(path)
     transport = SocketTransport(peer.ours)
