@@ -360,7 +360,10 @@ class PostgresStore:
         async with self._lend() as reader:
             parts = await reader.fetchval(sql.REMOVED_PARTS)
             self._kept_parts = min(self._kept_parts, parts)
-            if (parts - self._kept_parts) * _PART_BYTES >= bytes_min:
+            removed = parts - self._kept_parts
+            # A vacuum goes through all that is kept once more. While a dump goes on, each further
+            # one has half as much again to free.
+            if removed * _PART_BYTES >= bytes_min and 2 * removed >= self._kept_parts:
                 await reader.execute(sql.RECLAIM, timeout=_WHOLE_TABLE_S)
                 self._kept_parts = await reader.fetchval(sql.REMOVED_PARTS)
 

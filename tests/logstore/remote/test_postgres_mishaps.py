@@ -130,14 +130,16 @@ async def test_nothing_acknowledged_is_lost(postgres_url: str) -> None:
     await admin.close()
 
 
-async def _until_counted(store: PostgresStore, admin: asyncpg.Connection) -> None:
-    """Return when the server's own count tells of two megabytes that were removed."""
+async def _until_counted(
+    store: PostgresStore, admin: asyncpg.Connection, parts: int = 1_000
+) -> None:
+    """Return when the server's own count tells of so many parts of 2 KB that were removed."""
     assert store._connection is not None
     # A server's process tells the others after some seconds without this.
     await store._connection.execute("SELECT pg_stat_force_next_flush()")
     counted = sql.REMOVED_PARTS.replace("'chunks'", "'magnetar.chunks'")
     async with asyncio.timeout(30):
-        while await admin.fetchval(counted) < 1_000:
+        while await admin.fetchval(counted) < parts:
             await asyncio.sleep(0.1)
 
 
@@ -249,6 +251,15 @@ async def test_what_another_transaction_still_reads_is_vacuumed_once(
             await admin.fetchval("SELECT pg_stat_get_vacuum_count('magnetar.chunks'::regclass)")
         )
     assert vacuums == [1, 1, 1]
+    for number in range(3, 25, 2):
+        chunks = [Chunk(key, n, n + 1, bytes(100_000)) for n in range(20)]
+        await store.commit(Commit(number, number - 1, Changes(chunks)))
+        moves = [Move(key, 0, 20, [])]
+        await store.commit(Commit(number + 1, number, Changes(moves=moves)))
+        await _until_counted(store, admin, 500 * (number + 1))
+        await store.reclaim(1_000_000)
+    # Each one goes through all that the dump keeps.
+    assert await admin.fetchval("SELECT pg_stat_get_vacuum_count('magnetar.chunks'::regclass)") <= 7
     await dump.rollback()
     for connection in (reader, admin):
         await connection.close()
