@@ -360,7 +360,7 @@ class RemoteLedger(CommittedLedger):
         if pending is None:
             return None
         segment = pending.swap.segment
-        covered = self._covered_by(segment)
+        covered = self._known.covered_by(segment)
         if not covered or covered[0] != segment.base_offset or self._hot.is_pinned:
             # Retention has removed the segments, or the log is about to be replayed.
             pending.done.set_result(False)
@@ -380,7 +380,7 @@ class RemoteLedger(CommittedLedger):
         self._swapping = None
         self.replacements += 1
         segment = pending.swap.segment
-        is_there = bool(self._covered_by(segment))
+        is_there = bool(self._known.covered_by(segment))
         if is_there:
             self._known.replace(segment)
             # The batches that were replaced may still be in memory.
@@ -437,11 +437,3 @@ class RemoteLedger(CommittedLedger):
         self._note_moved_to(pending.move.end_offset)
         self._moving = pending
         return pending
-
-    def _covered_by(self, segment: StoredSegment) -> list[int]:
-        """Return the base offsets of the sealed segments in the bounds of this one."""
-        return [
-            base_offset
-            for base_offset in self._known.base_offsets[:-1]
-            if segment.base_offset <= base_offset < segment.end_offset
-        ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from logstore.remote.commit_store import LogKey, StoredSegment
 from logstore.segments.ledger import SegmentFacts, SegmentLimits
@@ -30,7 +31,8 @@ class SegmentList:
         self._max_timestamp = NO_TIMESTAMP
         self._first_timestamp: int | None = None
         # Of all:
-        self._sealed_bytes = 0
+        #: The bytes of the sealed segments before each of them, and at the end those of all.
+        self._bytes_before = [0]
         #: The base offsets of all segments, ascending. A new tuple after each change.
         self.base_offsets: tuple[int, ...] = (0,)
 
@@ -41,13 +43,13 @@ class SegmentList:
         self._count()
 
     def _count(self) -> None:
-        self._sealed_bytes = sum(one.size_bytes for one in self._sealed)
+        self._bytes_before = [*accumulate((one.size_bytes for one in self._sealed), initial=0)]
         self.base_offsets = (*(one.base_offset for one in self._sealed), self._base_offset)
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        return self._sealed_bytes + self._active_bytes
+        return self._bytes_before[-1] + self._active_bytes
 
     @property
     def active_bytes(self) -> int:
@@ -95,7 +97,7 @@ class SegmentList:
 
     def trim(self, start_offset: int) -> int:
         """Forget the sealed segments that lie wholly below; return where the first kept begins."""
-        gone = bisect_right([one.end_offset for one in self._sealed], start_offset)
+        gone = self._ended_at(start_offset)
         del self._sealed[:gone]
         self._count()
         return self.base_offsets[0]
@@ -125,12 +127,22 @@ class SegmentList:
     def bytes_since(self, offset: int) -> int:
         """Return the bytes of all segments from the one that holds `offset` on."""
         first = max(bisect_right(self.base_offsets, offset) - 1, 0)
-        return sum(one.size_bytes for one in self._sealed[first:]) + self._active_bytes
+        return self._bytes_before[-1] - self._bytes_before[first] + self._active_bytes
 
     def bytes_touching(self, offset: int, end_offset: int) -> int:
         """Return the bytes of all segments that touch [offset, end_offset)."""
-        return sum(
-            facts.size_bytes
-            for facts in self.facts()
-            if facts.base_offset < end_offset and facts.end_offset > offset
-        )
+        first = self._ended_at(offset)
+        end = bisect_left(self.base_offsets, end_offset, 0, len(self._sealed))
+        sealed_bytes = self._bytes_before[end] - self._bytes_before[first] if first < end else 0
+        is_active_touched = self._base_offset < end_offset and self._end_offset > offset
+        return sealed_bytes + (self._active_bytes if is_active_touched else 0)
+
+    def covered_by(self, segment: StoredSegment) -> list[int]:
+        """Return the base offsets of the sealed segments in the bounds of this one."""
+        first = bisect_left(self.base_offsets, segment.base_offset)
+        end = bisect_left(self.base_offsets, segment.end_offset, 0, len(self._sealed))
+        return [*self.base_offsets[first:end]]
+
+    def _ended_at(self, offset: int) -> int:
+        """Return how many sealed segments end at `offset` or below."""
+        return bisect_right(self._sealed, offset, key=lambda one: one.end_offset)
