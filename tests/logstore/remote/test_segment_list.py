@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -28,7 +29,7 @@ def _steps(call: Callable[[], object]) -> int:
     """Return how many lines Python runs in a call."""
     steps = 0
 
-    def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+    def count(frame: FrameType, event: str, argument: object) -> Any:
         nonlocal steps
         steps += event == "line"
         return count
