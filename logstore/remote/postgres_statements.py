@@ -3,10 +3,6 @@
 A commit is one statement: the update of the node's row is the fence, and everything else is joined
 with what the update returns. `now()` is when the statement began on the server. The node sent it
 before that, and counts its lease from there: so its own copy never ends after the one in the row.
-
-Each commit leaves an old version of the node's row, and none goes while an older snapshot is open:
-a dump may take hours. A search by key goes through all of them, a million after some minutes. So a
-commit names the place of the version that the commit before it has written, and returns its own.
 """
 
 from __future__ import annotations
@@ -17,26 +13,26 @@ _LEASE = f"lease_until = now() + interval '{LEASE_MS} ms'"
 _FENCED = f"""
 WITH fence AS (
     UPDATE nodes SET commit_seq = $3::bigint, {_LEASE}
-    WHERE ctid = $5::tid AND node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint{{basis}}
-    RETURNING ctid AS place
+    WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $4::bigint{{basis}}
+    RETURNING 1
 )"""
 _FENCE = (
     _FENCED
     + """, chunks_written AS (
     INSERT INTO chunks
-    SELECT u.* FROM unnest($6::uuid[], $7::int[], $8::bigint[], $9::bigint[], $10::bytea[]) u, fence
+    SELECT u.* FROM unnest($5::uuid[], $6::int[], $7::bigint[], $8::bigint[], $9::bytea[]) u, fence
 )"""
 )
 #: Every commit that this one rests on is there: node, incarnation and number of each.
 _BASIS = """ AND NOT EXISTS (
-        SELECT FROM unnest($11::int[], $12::bigint[], $13::bigint[]) basis(n, i, c)
+        SELECT FROM unnest($10::int[], $11::bigint[], $12::bigint[]) basis(n, i, c)
         WHERE NOT EXISTS (
             SELECT FROM nodes other WHERE other.node_id = n AND other.incarnation = i
             AND other.commit_seq >= c
         )
     )"""
 
-COMMIT_CHUNKS = _FENCE.format(basis="") + " SELECT place FROM fence"
+COMMIT_CHUNKS = _FENCE.format(basis="") + " SELECT 1 FROM fence"
 #: With more chunks, arrays cost no more than rows (docs/decisions/0081-cost-of-a-commit.md).
 FEW_CHUNKS = 8
 _CHUNK_TYPES = ("uuid", "int", "bigint", "bigint", "bytea")
@@ -47,27 +43,27 @@ def commit_few_chunks(count: int) -> str:
 
     That is what almost all commits are.
     """
-    numbers = iter(range(6, 6 + count * len(_CHUNK_TYPES)))
+    numbers = iter(range(5, 5 + count * len(_CHUNK_TYPES)))
     rows = (", ".join(f"${next(numbers)}::{kind}" for kind in _CHUNK_TYPES) for _ in range(count))
     values = ", ".join(f"({row})" for row in rows)
     return (
-        _FENCED.format(basis="") + f" INSERT INTO chunks SELECT v.* FROM (VALUES {values}) v, fence"
-        " RETURNING (SELECT place FROM fence)"
+        _FENCED.format(basis="")
+        + f" INSERT INTO chunks SELECT v.* FROM (VALUES {values}) v, fence RETURNING 1"
     )
 
 
 #: The same where it rests on commits of other nodes.
-COMMIT_CHUNKS_ON_BASIS = _FENCE.format(basis=_BASIS) + " SELECT place FROM fence"
+COMMIT_CHUNKS_ON_BASIS = _FENCE.format(basis=_BASIS) + " SELECT 1 FROM fence"
 
 COMMIT_ALL = (
     _FENCE.format(basis=_BASIS)
     + """, segments_written AS (
     INSERT INTO segments
     SELECT u.* FROM
-        unnest($14::uuid[], $15::int[], $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[])
+        unnest($13::uuid[], $14::int[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[])
         u, fence
 ), starts(topic_id, partition, start_offset, kept_from) AS (
-    SELECT u.* FROM unnest($20::uuid[], $21::int[], $22::bigint[], $23::bigint[]) u, fence
+    SELECT u.* FROM unnest($19::uuid[], $20::int[], $21::bigint[], $22::bigint[]) u, fence
 ), starts_written AS (
     INSERT INTO logs AS stored SELECT topic_id, partition, start_offset FROM starts
     ON CONFLICT (topic_id, partition)
@@ -82,28 +78,26 @@ COMMIT_ALL = (
     AND base_offset < s.kept_from AND end_offset <= s.kept_from
 ), replaced AS (
     INSERT INTO attachments
-    SELECT u.* FROM unnest($24::uuid[], $25::int[], $26::text[], $27::bytea[]) u, fence
+    SELECT u.* FROM unnest($23::uuid[], $24::int[], $25::text[], $26::bytea[]) u, fence
     ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = excluded.data
 ), appended AS (
     INSERT INTO attachments AS stored
-    SELECT u.* FROM unnest($28::uuid[], $29::int[], $30::text[], $31::bytea[]) u, fence
+    SELECT u.* FROM unnest($27::uuid[], $28::int[], $29::text[], $30::bytea[]) u, fence
     ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = stored.data || excluded.data
 ), deleted AS (
     DELETE FROM attachments USING
-        (SELECT u.* FROM unnest($32::uuid[], $33::int[], $34::text[]) u, fence) d(t, p, n)
+        (SELECT u.* FROM unnest($31::uuid[], $32::int[], $33::text[]) u, fence) d(t, p, n)
     WHERE topic_id = d.t AND partition = d.p AND name = d.n
 )
-SELECT place FROM fence"""
+SELECT 1 FROM fence"""
 )
 
 RENEW = f"UPDATE nodes SET {_LEASE} WHERE node_id = $1 AND incarnation = $2 RETURNING 1"
 
-#: Where the node's row is now: its `ctid`.
-FIND_NODE = """
-SELECT ctid FROM nodes WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $3"""
 #: The first statement of a commit with swaps or moves: it waits for other transactions that hold
 #: the node's row, and no later statement does.
-LOCK_NODE = FIND_NODE + " FOR UPDATE"
+LOCK_NODE = """
+SELECT 1 FROM nodes WHERE node_id = $1 AND incarnation = $2 AND commit_seq = $3 FOR UPDATE"""
 REMOVE_CHUNKS = """
 DELETE FROM chunks WHERE topic_id = $1 AND partition = $2
 AND base_offset >= $3 AND base_offset < $4"""

@@ -20,6 +20,7 @@ import asyncpg
 
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import (
+    AttachmentChange,
     Basis,
     Changes,
     Chunk,
@@ -35,12 +36,6 @@ from logstore.remote.commit_store import (
     Swap,
     Wanted,
     all_are_there,
-)
-from logstore.remote.postgres_columns import (
-    all_columns,
-    basis_columns,
-    chunk_columns,
-    key_columns,
 )
 from logstore.remote.postgres_endings import PostgresEndings
 from logstore.remote.postgres_provers import PostgresProvers
@@ -105,8 +100,6 @@ class PostgresStore:
         #: Prepared at its first use, which never comes without a standby.
         self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
-        #: Where the last commit has put the node's row; None: not known.
-        self._place: Any = None
         self._endings = PostgresEndings()
         self._readers = PostgresReaders(self._url, self._settings, self._endings)
         self._lend = self._readers.lend
@@ -121,7 +114,6 @@ class PostgresStore:
 
     def begin_as(self, node_id: int, incarnation: int) -> None:
         self._node = (node_id, incarnation)
-        self._place = None
         self.proven = 0
 
     async def connect(self) -> None:
@@ -159,18 +151,26 @@ class PostgresStore:
         connection = self._connection
         if connection is None:
             raise OutcomeUnknown("there is no connection")
-        number, changes = commit.number, commit.changes
+        number, previous, changes, rests_on = commit
+        fence = (*self._node, number, previous)
         limit_s = _COMMIT_S + _size_bytes(changes) / _BYTES_A_SECOND
         try:
             if changes.swaps or changes.moves:
                 async with asyncio.timeout(limit_s):
-                    self._place = await self._commit_swaps(connection, commit)
+                    await self._commit_swaps(connection, fence, changes, rests_on)
+                done = True
+            elif changes.segments or changes.starts or changes.attachments:
+                done = await self._commit_all.fetchval(
+                    *fence, *_all_columns(changes, rests_on), timeout=limit_s
+                )
+            elif rests_on:
+                done = await self._commit_on_basis(fence, changes, rests_on, limit_s)
             else:
-                self._place = await self._commit_rows(connection, commit, limit_s)
+                done = await self._commit_plain(connection, fence, changes.chunks, limit_s)
         except TROUBLE as error:
             self._end(connection)
             raise OutcomeUnknown(f"commit {number}: {reason_of(error)}") from error
-        if self._place is None:
+        if done is None:
             raise self._fenced(number)
         if self._cancelled_waits:
             raise OutcomeUnknown(f"commit {number}: {self._cancelled_waits[-1]}")
@@ -184,45 +184,16 @@ class PostgresStore:
     def _own(self) -> str:
         return f"incarnation {self._node[1]} of node {self._node[0]}"
 
-    async def _commit_rows(
-        self, connection: asyncpg.Connection[Any], commit: Commit, limit_s: float
-    ) -> Any:
-        """Commit in one statement; return the new place of the node's row, None: no effect."""
-        place = self._place
-        if place is not None:
-            place = await self._commit_at(connection, place, commit, limit_s)
-        if place is None:
-            # The catalog may have changed the row, or an administrator have rewritten the table.
-            place = await connection.fetchval(
-                sql.FIND_NODE, *self._node, commit.previous, timeout=CONNECT_S
-            )
-            if place is not None:
-                place = await self._commit_at(connection, place, commit, limit_s)
-        return place
-
-    async def _commit_at(
-        self, connection: asyncpg.Connection[Any], place: Any, commit: Commit, limit_s: float
-    ) -> Any:
-        number, previous, changes, rests_on = commit
-        fence = (*self._node, number, previous, place)
-        if changes.segments or changes.starts or changes.attachments:
-            return await self._commit_all.fetchval(
-                *fence, *all_columns(changes, rests_on), timeout=limit_s
-            )
-        if rests_on:
-            return await self._commit_on_basis(fence, changes, rests_on, limit_s)
-        return await self._commit_plain(connection, fence, changes.chunks, limit_s)
-
     async def _commit_plain(
         self,
         connection: asyncpg.Connection[Any],
-        fence: tuple[Any, ...],
+        fence: tuple[int, ...],
         chunks: Sequence[Chunk],
         limit_s: float,
     ) -> Any:
         if not 0 < (count := len(chunks)) <= sql.FEW_CHUNKS:
             return await self._commit_chunks.fetchval(
-                *fence, *chunk_columns(chunks), timeout=limit_s
+                *fence, *_chunk_columns(chunks), timeout=limit_s
             )
         statement = self._commit_few_chunks.get(count)
         if statement is None:
@@ -234,39 +205,44 @@ class PostgresStore:
         return await statement.fetchval(*fence, *rows, timeout=limit_s)
 
     async def _commit_on_basis(
-        self, fence: tuple[Any, ...], changes: Changes, rests_on: Sequence[Basis], limit_s: float
+        self, fence: tuple[int, ...], changes: Changes, rests_on: Sequence[Basis], limit_s: float
     ) -> Any:
         if self._commit_chunks_on_basis is None:
             assert self._connection is not None
             self._commit_chunks_on_basis = await self._connection.prepare(
                 sql.COMMIT_CHUNKS_ON_BASIS, timeout=CONNECT_S
             )
-        columns = (*chunk_columns(changes.chunks), *basis_columns(rests_on))
+        columns = (*_chunk_columns(changes.chunks), *_basis_columns(rests_on))
         return await self._commit_chunks_on_basis.fetchval(*fence, *columns, timeout=limit_s)
 
     async def prove(self, number: int) -> None:
         await self._provers.prove(self._node, number, _COMMIT_S)
         self.proven = max(self.proven, number)
 
-    async def _commit_swaps(self, connection: asyncpg.Connection[Any], commit: Commit) -> Any:
+    async def _commit_swaps(
+        self,
+        connection: asyncpg.Connection[Any],
+        fence: tuple[int, ...],
+        changes: Changes,
+        rests_on: Sequence[Basis],
+    ) -> None:
         """Commit in several statements: one statement cannot remove a row and write it again.
 
-        Return the new place of the node's row. Raises Fenced, and nothing has happened.
+        Raises Fenced, and nothing has happened.
         """
-        number, previous, changes, rests_on = commit
+        node_id, incarnation, number, previous = fence
         transaction = connection.transaction()
         await transaction.start()
         try:
-            place = await connection.fetchval(sql.LOCK_NODE, *self._node, previous)
-            if place is None:
+            held = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
+            if held is None:
                 raise self._fenced(number)
             for swap in changes.swaps:
                 await self._swap(connection, swap)
             for move in changes.moves:
                 await self._replace(connection, move)
-            fence = (*self._node, number, previous, place)
-            place = await self._commit_all.fetchval(*fence, *all_columns(changes, rests_on))
-            if place is None:
+            columns = _all_columns(changes, rests_on)
+            if await self._commit_all.fetchval(*fence, *columns) is None:
                 raise self._fenced(number)
         except Fenced:
             await transaction.rollback()
@@ -274,7 +250,6 @@ class PostgresStore:
         # Whatever else goes wrong ends the connection. A rollback, when the time is up, would wait
         # without end for a server that has vanished.
         await transaction.commit()
-        return place
 
     async def _swap(self, connection: asyncpg.Connection[Any], swap: Swap) -> None:
         segment = swap.segment
@@ -320,7 +295,7 @@ class PostgresStore:
             raise StoreUnavailable(reason_of(error)) from error
 
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
-        keys = key_columns([one.key for one in wanted])
+        keys = _key_columns([one.key for one in wanted])
         async with self._lend() as reader, snapshot(reader):
             rows = {row[0]: row for row in await reader.fetch(sql.LOAD_LOGS, *keys)}
             logs = [rows[number] for number in range(1, len(wanted) + 1)]
@@ -354,7 +329,7 @@ class PostgresStore:
             for key in keys:
                 await _delete_chunks(reader, key)
             for statement in sql.DELETE:
-                await reader.execute(statement, *key_columns(keys))
+                await reader.execute(statement, *_key_columns(keys))
 
     async def reclaim(self, bytes_min: int) -> None:
         async with self._lend() as reader:
@@ -380,7 +355,7 @@ class PostgresStore:
     async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
         async with self._lend() as reader, snapshot(reader):
             await reader.execute(sql.WHOLE_TABLES)
-            arguments = (*key_columns([*logs]), REFERENCE)
+            arguments = (*_key_columns([*logs]), REFERENCE)
             cursor = await reader.cursor(sql.REFERENCES, *arguments, timeout=_WHOLE_TABLE_S)
             while rows := await cursor.fetch(_REFERENCES_AT_ONCE, timeout=_WHOLE_TABLE_S):
                 yield [data for (data,) in rows]
@@ -456,6 +431,57 @@ def _size_bytes(changes: Changes) -> int:
     chunks = [*changes.chunks, *(chunk for swap in changes.swaps for chunk in swap.chunks)]
     attached = sum(len(one.data) for one in changes.attachments if one.data is not None)
     return attached + sum(len(chunk.data) for chunk in chunks)
+
+
+def _key_columns(keys: Sequence[LogKey]) -> tuple[list[Any], list[Any]]:
+    return [key.topic_id for key in keys], [key.partition for key in keys]
+
+
+def _chunk_columns(chunks: Sequence[Chunk]) -> tuple[list[Any], ...]:
+    return (
+        *_key_columns([chunk.key for chunk in chunks]),
+        [chunk.base_offset for chunk in chunks],
+        [chunk.end_offset for chunk in chunks],
+        [chunk.data for chunk in chunks],
+    )
+
+
+def _basis_columns(bases: Sequence[Basis]) -> tuple[list[Any], ...]:
+    return (
+        [basis.node_id for basis in bases],
+        [basis.incarnation for basis in bases],
+        [basis.number for basis in bases],
+    )
+
+
+def _all_columns(changes: Changes, rests_on: Sequence[Basis]) -> tuple[list[Any], ...]:
+    segments, starts = changes.segments, changes.starts
+    replaced = [one for one in changes.attachments if one.data is not None and not one.is_append]
+    appended = [one for one in changes.attachments if one.data is not None and one.is_append]
+    deleted = [one for one in changes.attachments if one.data is None]
+    return (
+        *_chunk_columns(changes.chunks),
+        *_basis_columns(rests_on),
+        *_key_columns([one.key for one in segments]),
+        [one.base_offset for one in segments],
+        [one.end_offset for one in segments],
+        [one.size_bytes for one in segments],
+        [one.max_timestamp_ms for one in segments],
+        *_key_columns([one.key for one in starts]),
+        [one.start_offset for one in starts],
+        [one.kept_from for one in starts],
+        *_attachment_columns(replaced),
+        *_attachment_columns(appended),
+        *_attachment_columns(deleted)[:3],
+    )
+
+
+def _attachment_columns(changes: Sequence[AttachmentChange]) -> tuple[list[Any], ...]:
+    return (
+        *_key_columns([one.key for one in changes]),
+        [one.name for one in changes],
+        [one.data for one in changes],
+    )
 
 
 def _grouped(rows: Sequence[Any]) -> dict[int, list[tuple[Any, ...]]]:

@@ -1,4 +1,4 @@
-"""What one call costs in a PostgreSQL that holds much, or whose old versions cannot go."""
+"""What one call costs in a PostgreSQL that holds much."""
 
 from __future__ import annotations
 
@@ -76,46 +76,5 @@ async def test_a_call_reads_no_rows_of_other_logs(postgres_url: str) -> None:
         assert len(await store.read(KEY, number, 1_000, number + 1)) == 1
     read = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'chunks'"
     assert await _counted(store, admin, read) == 0
-    await store.close()
-    await admin.close()
-
-
-async def test_a_commit_costs_the_same_while_old_versions_of_its_row_stay(
-    postgres_url: str,
-) -> None:
-    store = await _store_of(postgres_url)
-    admin = await asyncpg.connect(postgres_url)
-    old = await asyncpg.connect(postgres_url)
-    transaction = old.transaction(isolation="repeatable_read")
-    await transaction.start()
-    await old.fetchval("SELECT count(*) FROM magnetar.nodes")
-    blocks = (
-        "SELECT heap_blks_hit + heap_blks_read FROM pg_statio_user_tables WHERE relname = 'nodes'"
-    )
-    counts = [await _counted(store, admin, blocks)]
-    for number in range(1, 1_001):
-        await _commit(store, number)
-        if number in (50, 950, 1_000):
-            counts.append(await _counted(store, admin, blocks))
-    assert counts[3] - counts[2] <= 1.5 * (counts[1] - counts[0]), counts
-    await transaction.rollback()
-    for connection in (old, admin):
-        await connection.close()
-    await store.close()
-
-
-async def test_a_row_that_something_else_has_moved_is_found(postgres_url: str) -> None:
-    store = await _store_of(postgres_url)
-    admin = await asyncpg.connect(postgres_url)
-    await _commit(store, 1)
-    for number, moving in enumerate(
-        ("UPDATE magnetar.nodes SET lease_until = now()", "VACUUM FULL magnetar.nodes"), 2
-    ):
-        await admin.execute(moving)
-        await _commit(store, number)
-    await store.renew()
-    await _commit(store, 4)
-    assert await store.last_commit() == 4
-    assert len(await store.read(KEY, 1, 10_000, 5)) == 4
     await store.close()
     await admin.close()
