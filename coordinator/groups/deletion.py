@@ -91,10 +91,10 @@ def decide_expiry(
         group_id, topic, now_ms, retention_ms, unused_since_ms
     )
     expired: list[ShardRecord] = list(islice(found, EXPIRED_AT_ONCE))
-    left = shard.offsets.count_of(group_id) - len(expired)
+    is_all = shard.offsets.is_all(group_id, len(expired))
     is_known = group is not None or consumer_group is not None
     # A pending ack may yet be committed: the group stays for it.
-    if is_known and not left and not shard.offsets.pending.holds_any(group_id):
+    if is_known and is_all and not shard.offsets.pending.holds_any(group_id):
         expired += group_deletion(shard, group_id)
     return expired
 

@@ -32,8 +32,10 @@ _BASIS = """ AND NOT EXISTS (
         )
     )"""
 
+#: A commit of chunks alone, whatever their number.
 COMMIT_CHUNKS = _FENCE.format(basis="") + " SELECT 1 FROM fence"
-#: With more chunks, arrays cost no more than rows (docs/decisions/0081-cost-of-a-commit.md).
+#: Up to so many chunks there is a statement for each number: it costs less than arrays do
+#: (docs/decisions/0081-cost-of-a-commit.md).
 FEW_CHUNKS = 8
 _CHUNK_TYPES = ("uuid", "int", "bigint", "bigint", "bytea")
 
@@ -52,7 +54,7 @@ def commit_few_chunks(count: int) -> str:
     )
 
 
-#: The same where it rests on commits of other nodes.
+#: COMMIT_CHUNKS where it rests on commits of other nodes.
 COMMIT_CHUNKS_ON_BASIS = _FENCE.format(basis=_BASIS) + " SELECT 1 FROM fence"
 
 COMMIT_ALL = (

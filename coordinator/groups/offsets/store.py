@@ -185,9 +185,11 @@ class GroupOffsets:
         held = self.pending.partitions_held(group_id, topic)
         return committed | held if held else committed
 
-    def count_of(self, group_id: str) -> int:
-        """Return how many offsets the group has committed."""
-        return sum(map(len, self._committed.get(group_id, {}).values()))
+    def is_all(self, group_id: str, count: int) -> bool:
+        """Whether `count` offsets of one topic are all that the group has committed."""
+        topics = self._committed.get(group_id, {})
+        # Not the sum over all topics: an expiry asks for each of them.
+        return len(topics) <= 1 and sum(map(len, topics.values())) <= count
 
     @property
     def group_count(self) -> int:

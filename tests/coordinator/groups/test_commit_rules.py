@@ -210,6 +210,24 @@ def test_a_group_goes_with_its_last_expired_offset(driver: Any) -> None:
     assert not shard.exists("group")
 
 
+class UnwalkedTopics(dict[str, Any]):
+    """The topics of a group, of which each is looked up by its name."""
+
+    def values(self) -> Any:
+        raise AssertionError("all topics of the group are gone through")
+
+    items = __iter__ = values
+
+
+def test_an_expiry_looks_at_its_topic_alone(driver: Any) -> None:
+    shard = GroupShard(driver.limits)
+    for topic in ("one", "other"):
+        shard.apply(OffsetRecord(OffsetKey("group", topic, 0), CommittedOffset(1)), 0)
+    committed = shard.offsets._committed
+    committed["group"] = UnwalkedTopics(committed["group"])
+    assert len(decide_expiry(shard, "group", "one", 10**15, 1_000)) == 1
+
+
 def test_few_offsets_of_a_group_expire_in_one_step(driver: Any) -> None:
     shard = GroupShard(driver.limits)
     count = 2 * EXPIRED_AT_ONCE + 1
