@@ -61,7 +61,7 @@ def _asked_until(ask: Callable[[], _T], not_yet: AbstractSet[int]) -> _T:
         except KafkaException as error:
             if error.args[0].code() not in not_yet or time.monotonic() > deadline:
                 raise
-        time.sleep(_ASKED_EVERY_S)
+        time.sleep(_ASKED_EVERY_S)  # Only another question tells that it is ready.
 
 
 def _committed(
