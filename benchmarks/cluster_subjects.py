@@ -20,9 +20,9 @@ from benchmarks.distance import distant
 from benchmarks.subjects import cpu_seconds
 from compat_tests import brokers
 from compat_tests.brokers import Broker, KafkaBroker, MagnetarBroker
+from tools.ports import free_port
 from tools.postgresql import PostgresServer, enterable_directory
 from tools.reference_kafka import ReferenceKafka
-from tools.reference_kafka.broker import free_port
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -26,7 +26,7 @@ from benchmarks.frames import Frames, framed
 from benchmarks.subjects import resident_bytes
 from compat_tests import brokers
 from compat_tests.brokers import MagnetarBroker
-from tools.reference_kafka.broker import free_port
+from tools.ports import free_port
 from wire.message import Message
 from wire.messages.api_versions import ApiVersionsRequest
 

@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient
 from compat_tests import buckets, class_archive, tool_box
 from compat_tests.confluent_client import ConfluentClient
 from compat_tests.databases import database_of
+from tools.ports import free_port
 from tools.reference_kafka import ReferenceKafka
-from tools.reference_kafka.broker import free_port
 from tools.reference_kafka.process import answers, end
 
 START_TIMEOUT_S = 60.0

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from compat_tests.brokers import MAGNETAR, SETTINGS, START_TIMEOUT_S, STOP_TIMEOUT_S
+from tools.ports import free_port
 from tools.postgresql import PostgresServer
-from tools.reference_kafka.broker import free_port
 
 
 class Node:

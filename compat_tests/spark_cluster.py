@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 
 from compat_tests.waiting import eventually
-from tools.reference_kafka.broker import free_port
+from tools.ports import free_port
 from tools.reference_kafka.process import answers, end
 
 #: One machine by two names: Spark runs two attempts at a task on different ones only.

@@ -26,8 +26,8 @@ from compat_tests.clusters import Cluster, Node
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.test_cluster import leaders, make_topics, read_all
 from compat_tests.waiting import eventually
+from tools.ports import free_port
 from tools.postgresql import PostgresServer, enterable_directory
-from tools.reference_kafka.broker import free_port
 from tools.tcp_proxy import TcpProxy
 
 pytestmark = [pytest.mark.magnetar_only(reason="Kafka's nodes have disks of their own")]

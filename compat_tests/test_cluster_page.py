@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests import documents
 from compat_tests.brokers import MAGNETAR
-from tools.reference_kafka.broker import free_port
+from tools.ports import free_port
 from tools.reference_kafka.process import answers
 
 pytestmark = [pytest.mark.magnetar_only(reason="the document is magnetar's")]

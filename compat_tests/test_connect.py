@@ -25,8 +25,8 @@ from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
 from compat_tests.java import fast_start
+from tools.ports import free_port
 from tools.reference_kafka import java_command
-from tools.reference_kafka.broker import free_port
 
 LINES = "lines"
 #: A worker ends within 12 s, on a busy machine too. Twice in a few hundred runs one took more than

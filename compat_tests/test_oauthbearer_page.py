@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from compat_tests.brokers import MAGNETAR
 from magnetar.testing.certificates import COMMON_NAME, make, named
 from magnetar.testing.tokens import TokenIssuer
-from tools.reference_kafka.broker import free_port
+from tools.ports import free_port
 from tools.reference_kafka.process import end
 
 _PAGE = Path(__file__).parents[1] / "docs" / "oauthbearer.md"

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from compat_tests.brokers import MAGNETAR
 from compat_tests.client import TIMEOUT_S
 from magnetar.testing.certificates import COMMON_NAME, make, named
-from tools.reference_kafka.broker import free_port
+from tools.ports import free_port
 from tools.reference_kafka.process import end
 
 _PAGE = Path(__file__).parents[1] / "docs" / "security.md"

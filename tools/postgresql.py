@@ -10,7 +10,6 @@ import argparse
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from tools.ports import free_port
 
 #: A server that runs as root refuses to start: it becomes this user then.
 _NOBODY = 65534
@@ -54,7 +55,7 @@ class PostgresServer:
     def __init__(self, directory: Path, port: int = 0, **settings: str) -> None:
         """`port` 0 takes a free one. `settings` are those of postgresql.conf."""
         self._directory = directory
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self._settings = {**_SETTINGS, **settings, "port": str(self.port)}
         self._process: subprocess.Popen[bytes] | None = None
         self._copied: Path | None = None
@@ -208,12 +209,6 @@ def _as_nobody() -> dict[str, Any]:
 
 def _others_reach(path: Path) -> bool:
     return all(each.stat().st_mode & 0o001 for each in (path, *path.parents))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def main() -> int:

@@ -5,15 +5,14 @@ directory of its own.
 from __future__ import annotations
 
 import base64
-import random
 import signal
-import socket
 import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tools.ports import free_port
 from tools.reference_kafka.jars import ReferenceUnavailable, java_command
 from tools.reference_kafka.process import answers, end
 
@@ -28,10 +27,7 @@ SERVER_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 START_TIMEOUT_S = 120.0
-#: Below the ports that Linux gives to clients (ip_local_port_range).
-_PORTS = range(10_000, 20_000)
 _STOP_TIMEOUT_S = 60.0
-_given: set[int] = set()
 _LOGGING = """\
 rootLogger.level=warn
 rootLogger.appenderRef.console.ref=console
@@ -41,25 +37,6 @@ appender.console.name=console
 
 #: Runs kafka-storage with the arguments; returns its status and what it said.
 StorageTool = Callable[..., tuple[int, str]]
-
-
-def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that was free a moment ago, another one each time.
-
-    The kernel gives none of these to a client's end of a connection, so it stays free while its
-    broker is away, although clients ask for it all the time.
-    """
-    while True:
-        port = random.choice(_PORTS)
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _given.add(port)
-        return port
 
 
 class ReferenceKafka:
