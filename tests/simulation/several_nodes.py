@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, Protocol
 
@@ -53,6 +53,8 @@ INTERNAL = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
+#: How often a supervisor looks whether its node still runs.
+_SUPERVISED_S = 0.5
 #: What a client is told while another node does not answer, or this one knows less than another.
 NODES_AGAIN = AGAIN | {
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -217,11 +219,12 @@ class SeveralNodes(ABC):
         self.calmed()
         for client in clients:
             client.is_ending = True
-        await asyncio.wait(tasks)
+        await self._supervised(asyncio.wait(tasks))
         for task in tasks:
             task.result()
         # The last timeout, the last delayed request and its own; calls to peers that hang; a sweep.
-        await asyncio.sleep((2 * TIMEOUT_MS + 2 * HEALING_INTERVAL_MS) / 1000 + 14)
+        calm_s = (2 * TIMEOUT_MS + 2 * HEALING_INTERVAL_MS) / 1000 + 14
+        await self._supervised(asyncio.sleep(calm_s))
         for nemesis in self.nemeses:
             if nemesis.random.random() < 0.3:
                 await nemesis.restart()
@@ -238,6 +241,16 @@ class SeveralNodes(ABC):
             for machine in self.machines.values()
         ):
             await asyncio.sleep(0.1)
+
+    async def _supervised(self, work: Awaitable[object]) -> None:
+        """Return when `work` is done. A node that ends meanwhile, by what went wrong before, is
+        started again.
+        """
+        working = asyncio.ensure_future(work)
+        while not working.done():
+            await self._all(nemesis.revive() for nemesis in self.nemeses)
+            await asyncio.sleep(_SUPERVISED_S)
+        await working
 
     async def _all(self, works: Iterator[Any]) -> None:
         await asyncio.gather(*works)

@@ -53,7 +53,7 @@ class Reader:
                 await asyncio.sleep(self._random.choice((0.01, 0.1, 0.5)))
 
     async def read_to_the_end(self) -> None:
-        """Read until every partition's stable end. Raises Gone."""
+        """Read until every partition's stable end, or a batch that is damaged. Raises Gone."""
         while not await self.poll(0, small=False):
             pass
 
@@ -92,7 +92,7 @@ class Reader:
     async def _take(
         self, partition: TopicPartition, data: fetch.PartitionData, asked_s: float
     ) -> bool:
-        """Note what the answer says of one partition; return whether it is read to its end."""
+        """Note what the answer says of one partition; return whether no more of it can be read."""
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._reset(partition)
             return False
@@ -111,7 +111,7 @@ class Reader:
             )
         except Unreadable as unreadable:
             self._witness(f"{partition}: unreadable: {unreadable}")
-            return False
+            return True
         self._seen.fetched.append(
             Fetched(
                 self.name,
