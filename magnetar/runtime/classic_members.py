@@ -40,12 +40,19 @@ class ClassicMembers:
 
     async def join(self, step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
         """Return the member's generation. Refuses as `decide_join`."""
+        answer = self._join(step, group, request)
+        # MEMBER_ID_REQUIRED: nothing has changed yet.
+        if answer.error_code is ErrorCode.NONE:
+            await step.all_durable()
+        return answer
+
+    def _join(self, step: Step, group: ConsumerGroup, request: JoinRequest) -> JoinAnswer:
+        """Carry out a join. The draft, a copy of the group, ends before the wait for a sync."""
         consumer = self._consumer
         limits = consumer.settings.of(group.group_id)
         draft, epoch_before = Draft(group), group.epoch
         decision = decide_join(draft, step.soft, request, self._topics, limits, step.now_ms)
         answer = decision.answer
-        # MEMBER_ID_REQUIRED: nothing has changed yet.
         if answer.error_code is not ErrorCode.NONE:
             return answer
         consumer.check_growth(step, draft.group, ErrorCode.POLICY_VIOLATION)
@@ -56,7 +63,6 @@ class ClassicMembers:
         # The last consumer member may just have come back as a classic one.
         is_as_before = group.epoch == epoch_before == group.assignment_epoch
         consumer.downgrade_if_due(step, group, (), must_rebalance=not is_as_before)
-        await step.all_durable()
         return answer
 
     async def sync(self, step: Step, group: ConsumerGroup, request: SyncRequest) -> SyncAnswer:

@@ -132,6 +132,18 @@ class ConsumerGroups:
         if request.topic_regex:
             # The last await before the decision: from here on the group cannot change under it.
             request = await self._with_resolved_regex(request, request.topic_regex, may_describe)
+        answer, shard, rests_on = self._beat(request, may_describe)
+        # Not until the log's end: a heartbeat that writes nothing need not wait for other groups.
+        await shard.durable(rests_on)
+        return answer
+
+    def _beat(
+        self, request: HeartbeatRequest, may_describe: Callable[[str], bool]
+    ) -> tuple[HeartbeatAnswer, RunningGroupShard, int]:
+        """Return the answer of a heartbeat, and the shard and the offset that it rests on.
+
+        The draft, a copy of the group, ends here: all members may wait for one sync at once.
+        """
         step = self._shards.step(request.group_id)
         now_ms = step.now_ms
         limits = self.settings.of(step.group_id)
@@ -146,9 +158,7 @@ class ConsumerGroups:
         if soft.begin_matching(group, self._topics.version, now_ms):
             # Not awaited: a slow pattern must delay no heartbeat. Later ones bring what it matches.
             self._tasks.spawn(self._match_again(step.shard, group.group_id, soft, may_describe))
-        # Not until the log's end: a heartbeat that writes nothing need not wait for other groups.
-        await step.shard.durable(soft.rests_on)
-        return answer
+        return answer, step.shard, soft.rests_on
 
     async def _leave(self, request: HeartbeatRequest) -> HeartbeatAnswer:
         step = self._shards.step(request.group_id)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
+from coordinator.groups.consumer.group import ConsumerGroup
 from magnetar.broker import Broker
 from magnetar.runtime import consumer_groups
 from magnetar.runtime.consumer_groups import ConsumerGroups
+from magnetar.runtime.shard import RunningShard
 from magnetar.runtime.turns import Turns
 from tests.magnetar.clocks import MovedClock
-from tests.magnetar.group_members import GROUP, beat
+from tests.magnetar.group_members import GROUP, ORDERS, beat
 from wire.error_code import ErrorCode
 from wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 from wire.messages.consumer_group_heartbeat import TopicPartitions
+from wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 
 MEMBERS = 7
 
@@ -85,3 +93,46 @@ async def test_others_have_their_turn_while_a_member_says_that_it_owns_very_much
     answer = await beat(client, "member", joined.member_epoch, topic_partitions=named)
     assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, joined.member_epoch)
     assert len(given_up) >= 3
+
+
+@pytest.fixture
+def drafts_at_waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Note at each wait for the disk how many drafts of groups were made so far, and are left."""
+    made: list[None] = []
+    living: WeakSet[ConsumerGroup] = WeakSet()
+    waits: list[tuple[int, int]] = []
+    draft, durable = ConsumerGroup.draft, RunningShard.durable
+
+    def drafted(self: ConsumerGroup) -> ConsumerGroup:
+        made.append(None)
+        copy = draft(self)
+        living.add(copy)
+        return copy
+
+    def waited(self: RunningShard[Any, Any], end_offset: int) -> Any:
+        waits.append((len(made), len(living)))
+        return durable(self, end_offset)
+
+    monkeypatch.setattr(ConsumerGroup, "draft", drafted)
+    monkeypatch.setattr(RunningShard, "durable", waited)
+    return waits
+
+
+async def test_members_that_wait_for_the_disk_hold_no_copies_of_their_group(
+    broker: Broker, client: Any, drafts_at_waits: list[tuple[int, int]]
+) -> None:
+    """1,000 members that waited for one sync held 1,000 copies of their group: 100 MB."""
+    await join(client)
+    request = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=20_000,
+        member_id="classic",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=ORDERS)],
+    )
+    answer = await client.ask(request, 3, JoinGroupResponse)
+    assert answer.error_code == ErrorCode.NONE
+    made, _ = drafts_at_waits[-1]
+    assert made == MEMBERS, "one for each member but the first"
+    assert all(left == 0 for _, left in drafts_at_waits)
