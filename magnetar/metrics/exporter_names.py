@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
+from typing import TypeAlias
 
 from prometheus_client.core import Metric
 
@@ -20,6 +21,9 @@ from magnetar.metrics.samples import Samples, labelled
 from magnetar.runtime.services import Services
 from magnetar.storage.leaders import Placement
 from magnetar.storage.topic import Topic
+
+#: A family's name, and its samples.
+_Named: TypeAlias = tuple[str, Samples]
 
 NAME = "kafka_exporter"
 _PLACE = ("topic", "partition")
@@ -104,15 +108,18 @@ async def gather(
     # By one node, so that a sum over all of them is right too.
     brokers = [((), len(nodes.ids))] if is_controller else []
     told = islice(topics, SERIES_MAX if is_controller else 0)
-    families = [
-        _family("kafka_brokers", brokers),
-        _family(
-            "kafka_topic_partitions", [((topic.name,), len(topic.partitions)) for topic in told]
-        ),
-        *await _of_partitions(topics, services.topics.placement),
-        _family("kafka_consumergroup_members", members),
-        *_of_groups(found[:SERIES_MAX]),
-    ]
+    families = await _in_turns(
+        (
+            ("kafka_brokers", brokers),
+            (
+                "kafka_topic_partitions",
+                [((topic.name,), len(topic.partitions)) for topic in told],
+            ),
+            *await _of_partitions(topics, services.topics.placement),
+            ("kafka_consumergroup_members", members),
+        )
+    )
+    families += await _in_turns(_of_groups(found[:SERIES_MAX]))
     return families, left_out
 
 
@@ -127,19 +134,14 @@ _OF_PARTITION = (
 )
 
 
-async def _of_partitions(topics: Iterable[Topic], placement: Placement) -> list[Metric]:
+async def _of_partitions(topics: Iterable[Topic], placement: Placement) -> list[_Named]:
     samples: list[list[tuple[tuple[str, ...], float]]] = [[] for _ in _OF_PARTITION]
     for number, (labels, values) in enumerate(islice(_places(topics, placement), SERIES_MAX), 1):
         for each, value in zip(samples, values, strict=True):
             each.append((labels, value))
         if not number % _SLICE:
             await asyncio.sleep(0)
-    families = []
-    for name, each in zip(_OF_PARTITION, samples, strict=True):
-        families.append(_family(name, each))
-        # To make ten thousand samples takes some milliseconds.
-        await asyncio.sleep(0)
-    return families
+    return list(zip(_OF_PARTITION, samples, strict=True))
 
 
 def _places(
@@ -153,23 +155,31 @@ def _places(
             yield labels, (*offsets, placement.own_id, replicas, in_sync, in_sync < replicas)
 
 
-def _of_groups(found: Positions) -> Iterator[Metric]:
+def _of_groups(found: Positions) -> Iterator[_Named]:
+    yield (
+        "kafka_consumergroup_current_offset",
+        ((_labels(each), each.committed) for each in found),
+    )
+    yield "kafka_consumergroup_lag", ((_labels(each), each.lag) for each in found)
     committed, lags = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for each in found:
         committed[each.group_id, each.topic] += each.committed
         lags[each.group_id, each.topic] += each.lag
-    yield _family(
-        "kafka_consumergroup_current_offset",
-        ((_labels(each), each.committed) for each in found),
-    )
-    yield _family("kafka_consumergroup_lag", ((_labels(each), each.lag) for each in found))
-    yield _family("kafka_consumergroup_current_offset_sum", committed.items())
-    yield _family("kafka_consumergroup_lag_sum", lags.items())
+    yield "kafka_consumergroup_current_offset_sum", committed.items()
+    yield "kafka_consumergroup_lag_sum", lags.items()
 
 
 def _labels(each: Position) -> tuple[str, str, str]:
     return each.group_id, each.topic, str(each.partition)
 
 
-def _family(name: str, samples: Samples) -> Metric:
-    return labelled(name, samples, FAMILIES)
+async def _in_turns(named: Iterable[_Named]) -> list[Metric]:
+    """Return families with these names and samples.
+
+    Each has a turn of its own: to make ten thousand samples takes some milliseconds.
+    """
+    families = []
+    for name, samples in named:
+        await asyncio.sleep(0)
+        families.append(labelled(name, samples, FAMILIES))
+    return families

@@ -29,8 +29,12 @@ Positions = list[Position]
 async def positions(groups: Groups, topics: Topics) -> Positions:
     """Return every committed offset of a partition that exists, by group, topic and partition."""
     found: Positions = []
+    seen = 0
     for group_id, offsets in groups.committed():
         for key, committed in offsets:
+            seen += 1
+            if not seen % _SLICE:
+                await asyncio.sleep(0)
             topic = topics.by_name(key.topic)
             if topic is None or not committed.is_of(topic.id):
                 continue
@@ -41,6 +45,4 @@ async def positions(groups: Groups, topics: Topics) -> Positions:
                 end = log.high_watermark
                 lag = max(end - committed.offset, 0)
                 found.append(Position(group_id, *key[1:], committed.offset, lag))
-                if not len(found) % _SLICE:
-                    await asyncio.sleep(0)
     return found
