@@ -209,14 +209,14 @@ class Groups:
         """Return when all that the groups' shards hold at the moment of the call is durable."""
         await self.shards.durable(group_ids)
 
-    async def delete(self, group_id: str) -> None:
-        """Return when the group and all its offsets are gone, durably.
+    def delete(self, group_id: str) -> tuple[RunningGroupShard, int]:
+        """Delete the group and all its offsets; return its shard, and the end offset to await.
 
         Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
         """
         shard = self.shards.of(group_id)
         records = decide_deletion(shard.state, group_id)
-        await shard.durable(shard.append_in_parts(records, self._clock.now_ms()))
+        return shard, shard.append_in_parts(records, self._clock.now_ms())
 
     # --- for transactions
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,13 @@ from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from coordinator.groups.shard import GroupShard
 from magnetar.broker import Broker
+from magnetar.runtime.shard import RunningShard
 from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.group_members import beat
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -67,7 +70,7 @@ async def test_offsets_of_a_group_beyond_the_limit_are_refused(small: Broker) ->
     for group_id in ("a", "b", "a"):
         assert await commit(small, group_id) is ErrorCode.NONE
     assert await commit(small, "c") is ErrorCode.POLICY_VIOLATION
-    await small.groups.delete("a")
+    small.groups.delete("a")
     assert await commit(small, "c") is ErrorCode.NONE
 
 
@@ -89,6 +92,30 @@ async def test_one_client_makes_no_more_than_that_either(
     assert len([*broker.groups.all()]) == 1_000
 
 
+async def test_groups_that_are_deleted_together_wait_for_the_disk_together(
+    start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waited for a sync of its own: 20,000 groups took 47 s."""
+    broker = await start_broker()
+    names = [f"group-{number}" for number in range(5)]
+    for group_id in names:
+        assert await commit(broker, group_id) is ErrorCode.NONE
+    left_at_waits = []
+    durable = RunningShard.durable
+
+    def waited(self: RunningShard[Any, Any], end_offset: int) -> Any:
+        left_at_waits.append(len([*broker.groups.all()]))
+        return durable(self, end_offset)
+
+    monkeypatch.setattr(RunningShard, "durable", waited)
+    client = await connect(broker)
+    request = DeleteGroupsRequest(groups_names=[*names, "unknown"])
+    answer = await client.ask(request, 2, DeleteGroupsResponse)
+    codes = [each.error_code for each in answer.results]
+    assert codes == [ErrorCode.NONE] * 5 + [ErrorCode.GROUP_ID_NOT_FOUND]
+    assert left_at_waits == [0] * 5
+
+
 async def test_groups_are_listed_in_turns_those_left_out_that_go_meanwhile(
     start_broker: StartBroker,
 ) -> None:
@@ -99,7 +126,7 @@ async def test_groups_are_listed_in_turns_those_left_out_that_go_meanwhile(
         assert await commit(broker, group_id) is ErrorCode.NONE
     listed = iter(broker.groups.all())
     assert next(listed).group_id == "a"
-    await broker.groups.delete("c")
+    broker.groups.delete("c")
     assert [group.group_id for group in listed] == ["e"]
 
 
