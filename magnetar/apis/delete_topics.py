@@ -54,7 +54,7 @@ async def delete_topics(
     twice = _named_by_both(services, named)
     ids_of_twice: dict[str | None, UUID] = {name: topic_id for topic_id, name in twice.items()}
     results = []
-    going: dict[UUID, tuple[Topic, DeletableTopicResult]] = {}
+    going: dict[UUID, DeletableTopicResult] = {}
     async for name, topic_id in services.turns.each(named):
         if topic_id in twice:
             # The name is refused below: as in Kafka one refusal stands for both.
@@ -77,13 +77,12 @@ async def delete_topics(
                 context, len(topic.partitions), is_strict=context.version >= _STRICT_SINCE
             )
             # Collected, not deleted yet: all of them leave the catalog by one transaction.
-            going[topic.id] = topic, result
+            going[topic.id] = result
         results.append(result)
+    # Looked up once more: what this request held would be freed in one step, when it is answered.
     # Another request may have deleted one of them while this one waited for its turn.
-    gone = {
-        topic.id for topic in await services.topics.delete(topic for topic, _ in going.values())
-    }
-    for topic_id, (_, result) in going.items():
+    gone = {*await services.topics.delete(filter(None, map(services.topics.by_id, going)))}
+    for topic_id, result in going.items():
         if topic_id not in gone:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             result.error_message = "There is no such topic."

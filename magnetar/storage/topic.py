@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from logstore.partition.log import PartitionLog
 from magnetar.config.topic import TopicConfig, read_topic_configs, resolve
 from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Partition, local
+from magnetar.storage.logs import Opening
 from magnetar.storage.replicas import Known, Replicas, told
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -52,6 +53,20 @@ class Topic:
         return told(self.id, partition, leader, self.replication_factor, nodes, assigned)
 
 
+def in_parts(topics: Iterable[Topic], partitions_max: int) -> Iterator[list[Topic]]:
+    """Yield the topics in lists of about so many partitions; a larger topic is not divided."""
+    part: list[Topic] = []
+    seen = 0
+    for topic in topics:
+        part.append(topic)
+        seen += len(topic.partitions)
+        if seen >= partitions_max:
+            yield part
+            part, seen = [], 0
+    if part:
+        yield part
+
+
 def stored_settings(row: TopicRow, defaults: Mapping[str, object]) -> TopicConfig:
     """Return the settings of a topic as the catalog has it. What cannot be read is told, and is not
     obeyed.
@@ -60,6 +75,12 @@ def stored_settings(row: TopicRow, defaults: Mapping[str, object]) -> TopicConfi
     for reason in reasons:
         _log.warning("stored config ignored", topic=row.name, reason=reason)
     return resolve(values, defaults)
+
+
+def opening(row: TopicRow, index: int, settings: TopicConfig) -> Opening:
+    """Return what the log of a partition is opened with."""
+    epoch = row.leaders[index].leader_epoch if row.leaders else 0
+    return Opening(row.name, index, row.id, settings, epoch)
 
 
 def being_created(name: str) -> KafkaError:

@@ -33,9 +33,17 @@ from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.differences import difference
 from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
-from magnetar.storage.logs import Logs, Opening
+from magnetar.storage.logs import Logs
 from magnetar.storage.replicas import Replicas
-from magnetar.storage.topic import Topic, already_exists, being_created, no_topic, stored_settings
+from magnetar.storage.topic import (
+    Topic,
+    already_exists,
+    being_created,
+    in_parts,
+    no_topic,
+    opening,
+    stored_settings,
+)
 from magnetar.storage.topic_counts import (
     BROKER_DEFAULT,
     check_increase,
@@ -48,10 +56,9 @@ from wire.errors import KafkaError
 
 #: Changes of the catalog that requests wait for: one at a time.
 CATALOG = Pool("catalog", 1)
-
 _T = TypeVar("_T")
 
-#: Partitions that are given new settings in one turn of the event loop, a few milliseconds.
+#: Partitions that go, or are given new settings, in one turn of the loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
 #: The partitions of a large topic are made in batches of this size.
 _BUILT_AT_ONCE = 500
@@ -102,7 +109,7 @@ class Topics:
         defaults = broker_defaults(self._config)
         rows = [(row, stored_settings(row, defaults)) for row in self._catalog.topics()]
         logs = await self._logs.open_together(
-            _opening(row, index, settings)
+            opening(row, index, settings)
             for row, settings in rows
             for index in self.placement.led_here(row.leaders, 0, row.partition_count)
         )
@@ -294,11 +301,9 @@ class Topics:
             # Once more: the topic may have grown or gone while this change waited for its turn.
             topic = self.check_growth(name, partition_count)
             await self._logs.free_all()
-            known_count = len(topic.partitions)
-            counts = (known_count, partition_count)
+            counts = (len(topic.partitions), partition_count)
             placed = self.placement.of_new(topic.id, *counts, assigned)
-            grow_durably = partial(self._catalog.grow_topic, topic.id, *counts, *placed)
-            row = await CATALOG.run(grow_durably)
+            row = await CATALOG.run(partial(self._catalog.grow_topic, topic.id, *counts, *placed))
             if row is None:
                 raise KafkaError(
                     ErrorCode.INVALID_PARTITIONS, f"another node has just changed {name}: try again"
@@ -330,12 +335,12 @@ class Topics:
         topic = self._by_id.get(topic_id)
         if row is None:
             if topic is not None:
-                await self._drop([topic])
+                await self._drop([topic_id])
         elif topic is None:
             former = self._by_name.get(row.name)
             if former is not None:
                 # The catalog has one topic of a name: the deletion of this one is read later.
-                await self._drop([former])
+                await self._drop([former.id])
             await self._logs.free_all()
             await self._open_topic(row)
         else:
@@ -420,42 +425,42 @@ class Topics:
                 if seen % _PARTITIONS_A_TURN == 0:
                     await asyncio.sleep(0)
 
-    async def delete(self, topics: Iterable[Topic]) -> list[Topic]:
+    async def delete(self, topics: Iterable[Topic]) -> list[UUID]:
         """Delete topics durably, by one transaction, while other requests are served.
 
-        Returns those that no other request has deleted first. All of them go in one step: from it
-        on they are not found, and requests that wait for their data are woken.
+        Returns the ids of those that no other request has deleted first. Each goes in one step:
+        from it on it is not found, and requests that wait for its data are woken.
         """
-        return await self.whole(self._delete(list(topics)))
+        return await self.whole(self._delete([topic.id for topic in topics]))
 
-    async def _delete(self, topics: list[Topic]) -> list[Topic]:
+    async def _delete(self, asked: list[UUID]) -> list[UUID]:
         async with self._changing:
             # Another request may have deleted one while this change waited for its turn.
-            found = [topic for topic in topics if self._by_id.get(topic.id) is topic]
-            ids = [topic.id for topic in found]
+            ids = [topic_id for topic_id in asked if topic_id in self._by_id]
             self._leaving.update(ids)
             try:
                 # It also forgets topics that were deleted earlier: their files are gone.
                 await CATALOG.run(partial(self._catalog.remove_topics, ids, self._gone))
+                await self._drop(ids)
             finally:
                 self._leaving.difference_update(ids)
-            await self._drop(found)
             # With several nodes, the files of the others may still be there.
             self._gone = ids if self.placement.is_alone else []
-            return found
+            return ids
 
-    async def _drop(self, found: list[Topic]) -> None:
-        """Let go of topics that the catalog has no more, and delete their logs."""
-        # No await from here to the end of the loop: the topics go in one step.
-        for topic in found:
-            self._in_order = None
-            del self._by_name[topic.name]
-            self._taken.discard(topic.name)
-            del self._by_id[topic.id]
-            for callback in self.on_deleted:
-                callback(topic)
-        self.version += len(found)
-        await self._logs.delete([log for topic in found for log in topic.local])
+    async def _drop(self, ids: Iterable[UUID]) -> None:
+        """Let go of topics that the catalog has no more, each with its logs in one step."""
+        # Found part by part, so that each part is freed before the next one goes.
+        for part in in_parts(map(self._by_id.__getitem__, ids), _PARTITIONS_A_TURN):
+            for topic in part:
+                self._in_order = None
+                del self._by_name[topic.name]
+                self._taken.discard(topic.name)
+                del self._by_id[topic.id]
+                for callback in self.on_deleted:
+                    callback(topic)
+            self.version += len(part)
+            await self._logs.delete([log for topic in part for log in topic.local])
 
     async def stop(self) -> None:
         """Return when the changes under way are done. What others change is not obeyed any more."""
@@ -480,7 +485,7 @@ class Topics:
         while (begin := first + len(found)) < row.partition_count:
             end = min(begin + _BUILT_AT_ONCE, row.partition_count)
             logs = await self._logs.open_together(
-                _opening(row, index, settings)
+                opening(row, index, settings)
                 for index in self.placement.led_here(row.leaders, begin, end)
             )
             found += self.placement.joined(row.leaders, begin, end, iter(logs))
@@ -493,8 +498,3 @@ class Topics:
         self._by_id[topic.id] = topic
         self.version += 1
         return topic
-
-
-def _opening(row: TopicRow, index: int, settings: TopicConfig) -> Opening:
-    epoch = row.leaders[index].leader_epoch if row.leaders else 0
-    return Opening(row.name, index, row.id, settings, epoch)

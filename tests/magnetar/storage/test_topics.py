@@ -139,6 +139,23 @@ async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> 
     assert broker.topics.create("a").id != topic.id
 
 
+async def test_topics_that_are_deleted_together_go_and_are_freed_some_in_each_turn(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("magnetar.storage.topics._PARTITIONS_A_TURN", 16)
+    made = (broker.topics.create(f"t{number}", 8) for number in range(5))
+    living = weakref.WeakSet(topic.local[0] for topic in made)
+    seen: list[tuple[int, int]] = []
+    turn = 0
+    broker.topics.on_deleted.append(lambda _: seen.append((turn, len(living))))
+    deleting = asyncio.ensure_future(broker.topics.delete(iter(broker.topics.all())))
+    while not deleting.done():
+        await asyncio.sleep(0)
+        turn += 1
+    assert [left for _, left in seen] == [5, 5, 3, 3, 1]
+    assert len({at for at, _ in seen}) == 3
+
+
 @pytest.mark.parametrize("durability", ["fsync", "page-cache", "memory"])
 async def test_a_deleted_topic_leaves_no_work_to_the_garbage_collection(
     start_broker: StartBroker, durability: str
@@ -397,7 +414,7 @@ async def test_what_takes_many_turns_is_seen_whole_or_not_at_all(
         topics.reconfigure(topic, {})
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     catalog_is_free.set()
-    assert (await deletion, await again) == ([topic], [])
+    assert (await deletion, await again) == ([topic.id], [])
 
 
 async def test_settings_changed_while_partitions_are_made_are_theirs_too(
