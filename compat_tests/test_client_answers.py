@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.metadata import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+)
 from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -29,6 +33,7 @@ from compat_tests.answers import (
 )
 from compat_tests.brokers import Broker
 from compat_tests.conftest import MakeName
+from compat_tests.raw import Connection
 
 SESSIONS_SINCE = 7
 TOPIC_IDS_SINCE = 13
@@ -260,3 +265,15 @@ def test_clients_are_answered_alike(
     both_brokers: tuple[Broker, Broker], name: MakeName, script: Callable[[Script, Topic], None]
 ) -> None:
     assert differences(both_brokers, name("orders"), script) == []
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_coordinator_comes_with_the_words_for_no_error(
+    broker: Broker, name: MakeName, version: int
+) -> None:
+    group = name("group")
+    with Connection(broker.bootstrap) as connection:
+        connection.go_to_coordinator(group, key_type=0)  # Kafka makes its topic first
+        request = FindCoordinatorRequest[version](key=group, key_type=0)
+        found = connection.call(request, FindCoordinatorResponse)
+    assert (found.error_code, found.error_message) == (0, "NONE")

@@ -32,6 +32,8 @@ from wire.messages.find_coordinator import (
 _TOPICS = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _RESOURCES = {0: Resource.GROUP, 1: Resource.TRANSACTIONAL_ID}
 _KEYS_SINCE = 4
+#: Kafka's words for no error, which it tells before version 4 only.
+_NO_ERROR = "NONE"
 #: The type of coordinator of a share group's state.
 _SHARE = 2
 _SHARE_SINCE = 6
@@ -63,7 +65,9 @@ async def find_coordinator(
     addresses = {each[0]: each for each in nodes.addresses(context.connection.listener)}
     if context.version < _KEYS_SINCE:
         node_id, host, port = _address(addresses, node_of(request.key))
-        return FindCoordinatorResponse(node_id=node_id, host=host, port=port)
+        return FindCoordinatorResponse(
+            error_message=_NO_ERROR, node_id=node_id, host=host, port=port
+        )
     coordinators = []
     async for key in services.turns.each(request.coordinator_keys):
         found = Coordinator(key=key, node_id=-1, port=-1)

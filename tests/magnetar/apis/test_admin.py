@@ -469,6 +469,7 @@ async def test_find_coordinator(broker: Broker, client: Any, version: int, key_t
     assert len(found) == (2 if version >= 4 else 1)
     for each in found:
         assert (each.error_code, each.node_id) == (0, broker.node_id)
+        assert each.error_message == ("NONE" if 1 <= version <= 3 else "")
         assert each.port == broker.listeners[0].port
     name = "__transaction_state" if key_type else "__consumer_offsets"
     assert broker.topics.by_name(name) is not None
