@@ -76,7 +76,11 @@ class CatalogWatch:
             if self._catalog.change_count() != self.version:
                 version, changes = self._catalog.changes_since(self.version)
                 found = self._everything() if changes is None else merged(changes)
-                for change in sorted(found, key=self._place_in_order):
+                # First: a node that starts may be the former leader of a topic that has moved.
+                await self._topics.refresh(
+                    UUID(hex=each.name) for each in found if each.kind == "topic"
+                )
+                for change in found:
                     await self._apply(change)
                 self.version = version
             return self.version
@@ -101,21 +105,9 @@ class CatalogWatch:
             *(Change("scram", user) for user in users),
         ]
 
-    def _place_in_order(self, change: Change) -> int:
-        """Return a change's place in the order: internal topics, other topics, everything else.
-
-        So coordinators move first. Starts of nodes come after topics: a node that starts may be the
-        former leader of a topic that has moved.
-        """
-        if change.kind != "topic":
-            return 2
-        topic = self._topics.by_id(UUID(hex=change.name))
-        return int(topic is None or not topic.is_internal)
-
     async def _apply(self, change: Change) -> None:
+        """Apply a change that is not about a topic."""
         match change.kind:
-            case "topic":
-                await self._topics.refresh(UUID(hex=change.name))
             case "node":
                 self.on_nodes()
                 await self._topics.see_nodes()

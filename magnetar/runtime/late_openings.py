@@ -64,8 +64,7 @@ class LateOpenings:
             # Asked here, and not by `refresh`: changes of topics would wait for the answer.
             reason = await self._store.look_again(Wanted(late[0]))
             if not self._store.away:
-                for topic_id in dict.fromkeys(key.topic_id for key in late):
-                    await self._topics.refresh(topic_id)
+                await self._topics.refresh(dict.fromkeys(key.topic_id for key in late))
                 late = self._late()
         self._log_waiting(len(late), reason)
 

@@ -44,7 +44,7 @@ async def assign(
     """Store the replicas of partitions, and let all nodes know."""
     for topic_id, replicas in assigned.items():
         await CATALOG.run(partial(catalog.assign_replicas, topic_id, replicas))
-        await topics.refresh(topic_id)
+    await topics.refresh(assigned)
     await nodes.tell_changes()
 
 

@@ -38,7 +38,6 @@ from magnetar.storage.catalog_rows import (
     insert_leaders,
     next_epoch,
     node_of,
-    read_topic,
     read_topics,
 )
 from magnetar.storage.database import Database, Queries
@@ -96,15 +95,14 @@ class Catalog:
         """Close; everything is durable already."""
         self._database.close()
 
-    def topics(self) -> list[TopicRow]:
-        """Return every topic, in the order of names."""
+    def topics(self, topic_ids: Sequence[UUID] | None = None) -> list[TopicRow]:
+        """Return every topic, or those of these ids (one at least), in the order of names."""
         with self._database.snapshot("read topics") as database:
-            return read_topics(database)
+            return read_topics(database, topic_ids)
 
     def topic(self, topic_id: UUID) -> TopicRow | None:
         """Return the topic of that id, if there is one."""
-        with self._database.snapshot("read a topic") as database:
-            return read_topic(database, topic_id)
+        return next(iter(self.topics([topic_id])), None)
 
     def add_topic(self, topic: TopicRow) -> None:
         """Store a topic whose id no other topic has. Raises NameTaken."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from magnetar.storage.database import Queries
+from magnetar.storage.database import Queries, Rows
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.replicas import Replicas
 
@@ -87,46 +87,31 @@ def replicas_of(text: str) -> Replicas:
     return tuple(map(int, text.split(",")))
 
 
-def read_topics(database: Queries) -> list[TopicRow]:
-    """Return every topic, in the order of names."""
+def read_topics(database: Queries, topic_ids: Sequence[UUID] | None = None) -> list[TopicRow]:
+    """Return every topic, or those of these ids, in the order of names."""
+
     # One query of each table for all topics: there may be tens of thousands.
+    def read(select: str, topic_id: str, order: str = "") -> Rows:
+        if topic_ids is None:
+            return database.execute(select + order)
+        marks = ", ".join("?" * len(topic_ids))
+        values = [each.bytes for each in topic_ids]
+        return database.execute(f"{select} WHERE {topic_id} IN ({marks}){order}", values)
+
     return topics_of(
-        database.execute("SELECT topic_id, name, value FROM topic_configs"),
-        database.execute(
-            "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
-            " ORDER BY topic_id, partition"
+        read("SELECT topic_id, name, value FROM topic_configs", "topic_id"),
+        read(
+            "SELECT topic_id, node_id, leader_epoch FROM partition_leaders",
+            "topic_id",
+            " ORDER BY topic_id, partition",
         ),
-        database.execute("SELECT topic_id, partition, node_ids FROM assigned_replicas"),
-        database.execute(
-            "SELECT id, name, partition_count, replication_factor, internal"
-            " FROM topics ORDER BY name"
-        ),
-    )
-
-
-def read_topic(database: Queries, topic_id: UUID) -> TopicRow | None:
-    """Return the topic of that id, if there is one."""
-    values = (topic_id.bytes,)
-    found = topics_of(
-        database.execute(
-            "SELECT topic_id, name, value FROM topic_configs WHERE topic_id = ?", values
-        ),
-        database.execute(
-            "SELECT topic_id, node_id, leader_epoch FROM partition_leaders"
-            " WHERE topic_id = ? ORDER BY partition",
-            values,
-        ),
-        database.execute(
-            "SELECT topic_id, partition, node_ids FROM assigned_replicas WHERE topic_id = ?",
-            values,
-        ),
-        database.execute(
-            "SELECT id, name, partition_count, replication_factor, internal"
-            " FROM topics WHERE id = ?",
-            values,
+        read("SELECT topic_id, partition, node_ids FROM assigned_replicas", "topic_id"),
+        read(
+            "SELECT id, name, partition_count, replication_factor, internal FROM topics",
+            "id",
+            " ORDER BY name",
         ),
     )
-    return found[0] if found else None
 
 
 def topics_of(

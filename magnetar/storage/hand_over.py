@@ -36,8 +36,8 @@ class Leaders(Protocol):
         """As `magnetar.storage.leadership.hand_over`."""
         ...
 
-    def topic(self, topic_id: UUID) -> TopicRow | None:
-        """Return the topic of that id, if there is one."""
+    def topics(self, topic_ids: Sequence[UUID]) -> list[TopicRow]:
+        """Return the topics of these ids, as far as they are there."""
         ...
 
 
@@ -60,11 +60,11 @@ class HandOver:
         Raises NodeFenced, and what `tell` raises.
         """
         # Whole: who is cancelled half way would leave fetches that never hear of it.
-        await self._topics.whole(self._perform(moves, tell))
+        await self._topics.changes.whole(self._perform(moves, tell))
 
     async def _perform(self, moves: Sequence[Move], tell: Callable[[], Awaitable[None]]) -> None:
         with ExitStack() as until_told:
-            logs = await self._topics.alone(partial(self._give, moves, until_told))
+            logs = await self._topics.changes.alone(partial(self._give, moves, until_told))
             try:
                 await tell()
             finally:
@@ -93,12 +93,12 @@ class HandOver:
         if not await _insistently(partial(catalog.hand_over, *self.own, moves)):
             raise NodeFenced("another node has taken over what was to be handed over")
         self.under_way = 0
-        for topic_id in dict.fromkeys(move.topic_id for move in moves):
-            row = await _insistently(partial(catalog.topic, topic_id))
-            topic = topics.by_id(topic_id)
-            # Deleted, by another node: what is left of it goes with that change.
-            if row is not None and topic is not None:
-                await topics.led.follow(topic, row)
+        moved = [*dict.fromkeys(move.topic_id for move in moves)]
+        rows = await _insistently(partial(catalog.topics, moved))
+        # One deleted by another node: what is left of it goes with that change.
+        await topics.led.follow(
+            (topic, row) for row in rows if (topic := topics.by_id(row.id)) is not None
+        )
         return logs
 
 

@@ -16,9 +16,9 @@ A partition that goes in another way was taken over: this node is fenced, and mu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
-from uuid import UUID
 
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
@@ -32,6 +32,9 @@ from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.waiters import Waiters
 from wire.error_code import ErrorCode
+
+#: How many partitions are opened before the first of them is led here.
+_OPENED_TOGETHER = 64
 
 _log = get_logger("nodes")
 
@@ -47,6 +50,14 @@ class Coordinator(Protocol):
     def unload(self, partition: int) -> None:
         """Forget a shard, and refuse all that waits for it, in the step in which it goes."""
         ...
+
+
+class _Gained(NamedTuple):
+    """A partition that this node is to lead, and has not opened."""
+
+    topic: Topic
+    partition: int
+    leader_epoch: int
 
 
 class Leaving(NamedTuple):
@@ -77,58 +88,62 @@ class LedPartitions:
         """Return when `is_so` holds, which says something of who leads; after a while, whether."""
         return await self._followers.until(is_so, timeout_s)
 
-    async def follow(self, topic: Topic, row: TopicRow) -> None:
+    async def follow(self, rows: Iterable[tuple[Topic, TopicRow]]) -> None:
         """Open what the catalog says that this node leads, and note who leads the rest.
 
-        Raises NodeFenced where another node has taken over a partition that is open here.
+        What comes first is open first. Raises NodeFenced where another node has taken over a
+        partition that is open here.
         """
+        gained = [one for topic, row in rows for one in self._note(topic, row)]
+        if gained:
+            await self._gain(gained)
+        self._followers.wake()
+
+    def _note(self, topic: Topic, row: TopicRow) -> list[_Gained]:
+        """Note who leads the partitions; return those that are to be opened. Raises NodeFenced."""
         own_id, partitions = self._placement.own_id, topic.partitions
-        gained: list[tuple[int, Elsewhere]] = []
+        gained: list[_Gained] = []
         for index, (known, leader) in enumerate(zip(partitions, row.leaders, strict=False)):
             is_own = leader.node_id == own_id
             if isinstance(known, Elsewhere):
                 partitions[index] = leader
                 if is_own:
-                    gained.append((index, leader))
+                    gained.append(_Gained(topic, index, leader.leader_epoch))
             elif not is_own or leader.leader_epoch > known.leader_epoch:
                 raise NodeFenced(
                     f"node {leader.node_id} has taken over {topic.name}-{index}, in epoch"
                     f" {leader.leader_epoch}; this node led it in epoch {known.leader_epoch}"
                 )
-        if gained:
-            await self._gain(topic, gained)
-        self._followers.wake()
+        return gained
 
-    async def follow_all(self, rows: Iterable[TopicRow], topics: Mapping[UUID, Topic]) -> None:
-        """As `follow`, for each of these topics that is there, the coordinators' first."""
-        for row in sorted(rows, key=lambda row: not row.is_internal):
-            topic = topics.get(row.id)
-            if topic is not None:
-                await self.follow(topic, row)
-
-    async def _gain(self, topic: Topic, gained: Sequence[tuple[int, Elsewhere]]) -> None:
-        shards = gained if topic.name in INTERNAL else ()
-        coming = [TopicPartition(topic.name, index) for index, _ in shards]
-        with self.moving.moving(coming) as settle:
-            await self._open(topic, gained, settle)
+    async def _gain(self, gained: Sequence[_Gained]) -> None:
+        names = [TopicPartition(topic.name, index) for topic, index, _ in gained]
+        opened: Counter[str] = Counter()
+        with self.moving.moving([one for one in names if one.topic in INTERNAL]) as settle:
+            for first in range(0, len(gained), _OPENED_TOGETHER):
+                opened += await self._open(gained[first : first + _OPENED_TOGETHER], settle)
+        if opened:
+            # Not a line for each topic: a node that is taken over may have led thousands.
+            of = {"topic": next(iter(opened))} if len(opened) == 1 else {"topics": len(opened)}
+            _log.info("partitions are led here now", **of, partitions=opened.total())
 
     async def _open(
-        self,
-        topic: Topic,
-        gained: Sequence[tuple[int, Elsewhere]],
-        settle: Callable[[TopicPartition], None],
-    ) -> None:
-        settings = topic.settings
-        logs = await self._logs.open_together(
-            Opening(topic.name, index, topic.id, settings, leader.leader_epoch)
-            for index, leader in gained
-        )
-        coordinator = self.coordinators.get(topic.name)
-        opened = [log for log in logs if log is not None]
-        for log in opened:
+        self, gained: Sequence[_Gained], settle: Callable[[TopicPartition], None]
+    ) -> Counter[str]:
+        """Open partitions, of whatever topics; return how many of each topic are open now."""
+        openings = [
+            Opening(topic.name, index, topic.id, topic.settings, epoch)
+            for topic, index, epoch in gained
+        ]
+        opened: Counter[str] = Counter()
+        logs = await self._logs.open_together(openings)
+        for (topic, _, _), opening, log in zip(gained, openings, logs, strict=True):
+            if log is None:
+                continue
+            coordinator = self.coordinators.get(topic.name)
             begin = None if coordinator is None else await coordinator.load(log)
             # No await from here on: a partition that is led here has its shard.
-            if not topic.settings.says_as(settings):
+            if not topic.settings.says_as(opening.config):
                 self._logs.reconfigure(log, topic.settings)
             topic.partitions[log.partition] = log
             for callback in self.on_moved:
@@ -136,8 +151,8 @@ class LedPartitions:
             if begin is not None:
                 begin()
             settle(TopicPartition(topic.name, log.partition))
-        if opened:
-            _log.info("partitions are led here now", topic=topic.name, partitions=len(opened))
+            opened[topic.name] += 1
+        return opened
 
     def leave(self, leaving: Iterable[Leaving]) -> list[PartitionLog]:
         """Let go of partitions that are led here, in this step; return their logs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from logstore.partition.log import PartitionLog
 from magnetar.config.topic import TopicConfig, read_topic_configs, resolve
@@ -13,6 +14,8 @@ from magnetar.storage.logs import Opening
 from magnetar.storage.replicas import Known, Replicas, told
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+_T = TypeVar("_T")
 
 _log = get_logger("topics")
 
@@ -53,13 +56,16 @@ class Topic:
         return told(self.id, partition, leader, self.replication_factor, nodes, assigned)
 
 
-def in_parts(topics: Iterable[Topic], partitions_max: int) -> Iterator[list[Topic]]:
-    """Yield the topics in lists of about so many partitions; a larger topic is not divided."""
-    part: list[Topic] = []
+def in_parts(counted: Iterable[tuple[_T, int]], partitions_max: int) -> Iterator[list[_T]]:
+    """Yield topics in lists of about so many partitions; a larger topic is not divided.
+
+    `counted`: each of them, and how many partitions it has.
+    """
+    part: list[_T] = []
     seen = 0
-    for topic in topics:
+    for topic, partition_count in counted:
         part.append(topic)
-        seen += len(topic.partitions)
+        seen += partition_count
         if seen >= partitions_max:
             yield part
             part, seen = [], 0

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from logstore.disk.pools import Pool
@@ -51,6 +51,7 @@ from magnetar.storage.topic_counts import (
     internal_configs,
 )
 from magnetar.storage.topic_names import CLUSTER_METADATA, INTERNAL, TakenNames, check_name
+from magnetar.storage.whole_changes import WholeChanges
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -60,6 +61,8 @@ _T = TypeVar("_T")
 
 #: Partitions that go, or are given new settings, in one turn of the loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
+#: Partitions of topics that one step reads of the catalog: a few milliseconds.
+_READ_TOGETHER = 1_000
 #: The partitions of a large topic are made in batches of this size.
 _BUILT_AT_ONCE = 500
 
@@ -87,9 +90,8 @@ class Topics:
         #: every batch asks.
         self.by_name = self._by_name.get
         self._by_id: dict[UUID, Topic] = {}
-        #: Held by a change that takes many turns of the event loop: there is one at a time.
-        self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[Any]] = set()
+        #: Those that take many turns of the event loop.
+        self.changes = WholeChanges()
         #: Names of topics that may be in the catalog already, but are not found yet. The futures
         #: resolve when they are, or when their creation has failed.
         self._coming: dict[str, asyncio.Future[None]] = {}
@@ -218,11 +220,11 @@ class Topics:
             raise already_exists(row.name)
         self._coming[row.name] = asyncio.get_running_loop().create_future()
         self._taken.add(row.name)
-        return await self.whole(self._create(row))
+        return await self.changes.whole(self._create(row))
 
     async def _create(self, row: TopicRow) -> Topic:
         try:
-            async with self._changing:
+            async with self.changes.turn:
                 # Before the catalog has the topic, as in `create`.
                 await self._logs.free_all()
                 try:
@@ -294,10 +296,10 @@ class Topics:
         `assigned`: the replicas of each new one; none: the placement chooses. They are found once
         all of them are there. Raises as `check_growth`.
         """
-        return await self.whole(self._grow(name, partition_count, assigned))
+        return await self.changes.whole(self._grow(name, partition_count, assigned))
 
     async def _grow(self, name: str, partition_count: int, assigned: Sequence[Replicas]) -> Topic:
-        async with self._changing:
+        async with self.changes.turn:
             # Once more: the topic may have grown or gone while this change waited for its turn.
             topic = self.check_growth(name, partition_count)
             await self._logs.free_all()
@@ -320,38 +322,49 @@ class Topics:
         topic.assigned = row.assigned
         self.version += 1
 
-    async def refresh(self, topic_id: UUID) -> None:
-        """Make a topic as the catalog has it: another node may have changed it.
+    async def refresh(self, topic_ids: Iterable[UUID]) -> None:
+        """Make topics as the catalog has them: other nodes may have changed them.
 
-        What this node has changed itself is left as it is.
+        What this node has changed itself stays as it is. Other changes go on between parts of many.
         """
-        if self._is_stopped:
-            return
-        # Not in a thread: this node's own changes would be newer than what was read.
-        await self.alone(lambda: self._become(topic_id, self._catalog.topic(topic_id)))
+        known = [(each, self._by_id.get(each)) for each in topic_ids]
+        known.sort(key=lambda one: not (one[1] and one[1].is_internal))  # coordinators' first
+        counted = ((each, len(topic.partitions) if topic else 1) for each, topic in known)
+        for part in in_parts(counted, _READ_TOGETHER):
+            if not self._is_stopped:
+                await self.changes.alone(partial(self._refresh, part))
 
-    async def _become(self, topic_id: UUID, row: TopicRow | None) -> None:
-        """Make a topic as this row has it; None: the catalog has it no more."""
-        topic = self._by_id.get(topic_id)
-        if row is None:
-            if topic is not None:
-                await self._drop([topic_id])
-        elif topic is None:
+    async def _refresh(self, topic_ids: Sequence[UUID]) -> None:
+        # Not in a thread: this node's own changes would be newer than what was read.
+        found = {row.id: row for row in self._catalog.topics(topic_ids)}
+        rows = [found[each] for each in topic_ids if each in found]
+        known = [(topic, row) for row in rows if (topic := self._by_id.get(row.id)) is not None]
+        for topic, row in known:
+            if row.configs != topic.configs:
+                self._apply_configs(topic, row.configs, self._settings(row))
+        gone = [each for each in topic_ids if each in self._by_id and each not in found]
+        if gone:
+            await self._drop(gone)
+        for row in rows:
+            await self._become(row)
+        for topic, row in known:
+            topic.assigned = row.assigned
+        if self.placement.moves:
+            await self.led.follow(known)
+
+    async def _become(self, row: TopicRow) -> None:
+        """Let a topic be there, with all the partitions that this row has."""
+        topic = self._by_id.get(row.id)
+        if topic is None:
             former = self._by_name.get(row.name)
             if former is not None:
                 # The catalog has one topic of a name: the deletion of this one is read later.
                 await self._drop([former.id])
             await self._logs.free_all()
             await self._open_topic(row)
-        else:
-            if row.configs != topic.configs:
-                self._apply_configs(topic, row.configs, self._settings(row))
-            if row.partition_count > len(topic.partitions):
-                await self._logs.free_all()
-                await self._open_more(topic, row)
-            topic.assigned = row.assigned
-            if self.placement.moves:
-                await self.led.follow(topic, row)
+        elif row.partition_count > len(topic.partitions):
+            await self._logs.free_all()
+            await self._open_more(topic, row)
 
     async def see_nodes(self) -> None:
         """Note the starts of nodes, and so the leader epochs of what they lead.
@@ -366,24 +379,14 @@ class Topics:
                 raise NodeFenced(
                     f"node {placement.own_id} was taken over, or started a second time"
                 )
-            if self._is_stopped:
-                return
-            # One look at all of them: the start of a node changes whatever it leads.
-            await self.alone(lambda: self.led.follow_all(self._catalog.topics(), self._by_id))
+            # The start of a node changes whatever it leads.
+            await self.refresh([*self._by_id])
             return
         for topic in self._by_name.values():
             topic.partitions[:] = [
                 placement.at(one.node_id) if isinstance(one, Elsewhere) else one
                 for one in topic.partitions
             ]
-
-    async def alone(self, change: Callable[[], Awaitable[_T]]) -> _T:
-        """Carry out a change to its end while no other one is under way."""
-        return await self.whole(self._alone(change))
-
-    async def _alone(self, change: Callable[[], Awaitable[_T]]) -> _T:
-        async with self._changing:
-            return await change()
 
     def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
         """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""
@@ -431,10 +434,10 @@ class Topics:
         Returns the ids of those that no other request has deleted first. Each goes in one step:
         from it on it is not found, and requests that wait for its data are woken.
         """
-        return await self.whole(self._delete([topic.id for topic in topics]))
+        return await self.changes.whole(self._delete([topic.id for topic in topics]))
 
     async def _delete(self, asked: list[UUID]) -> list[UUID]:
-        async with self._changing:
+        async with self.changes.turn:
             # Another request may have deleted one while this change waited for its turn.
             ids = [topic_id for topic_id in asked if topic_id in self._by_id]
             self._leaving.update(ids)
@@ -451,7 +454,9 @@ class Topics:
     async def _drop(self, ids: Iterable[UUID]) -> None:
         """Let go of topics that the catalog has no more, each with its logs in one step."""
         # Found part by part, so that each part is freed before the next one goes.
-        for part in in_parts(map(self._by_id.__getitem__, ids), _PARTITIONS_A_TURN):
+        topics = map(self._by_id.__getitem__, ids)
+        counted = ((topic, len(topic.partitions)) for topic in topics)
+        for part in in_parts(counted, _PARTITIONS_A_TURN):
             for topic in part:
                 self._in_order = None
                 del self._by_name[topic.name]
@@ -465,16 +470,7 @@ class Topics:
     async def stop(self) -> None:
         """Return when the changes under way are done. What others change is not obeyed any more."""
         self._is_stopped = True
-        while self._changes:
-            await asyncio.gather(*self._changes, return_exceptions=True)
-
-    async def whole(self, change: Coroutine[None, None, _T]) -> _T:
-        """Carry a change to its end, also when the request that waits for it is cancelled."""
-        task = asyncio.get_running_loop().create_task(change)
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        # Half a change is worse than one whose client has gone: the catalog may have it already.
-        return await asyncio.shield(task)
+        await self.changes.ended()
 
     def _settings(self, row: TopicRow) -> TopicConfig:
         return stored_settings(row, broker_defaults(self._config))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +127,17 @@ async def test_a_fetch_that_waits_is_told_of_the_next_leader(nodes: MovingNodes)
     assert found.current_leader.leader_epoch == leader.leader_epoch
 
 
+def count_calls(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], of: Any, name: str) -> None:
+    """Count the calls of a method of one object."""
+    method = getattr(of, name)
+
+    def counted(*arguments: Any) -> Any:
+        calls[name] += 1
+        return method(*arguments)
+
+    monkeypatch.setattr(of, name, counted)
+
+
 async def test_what_was_appended_before_a_hand_over_is_answered(nodes: MovingNodes) -> None:
     partition = nodes.partition(0)
     client = await nodes.client(0)
@@ -157,6 +170,29 @@ async def test_the_partitions_of_a_dead_node_are_led_by_the_other(nodes: MovingN
         sum(len(topic.local) for topic in nodes.nodes[node_id].topics.all()) for node_id in (0, 1)
     ]
     assert moved == led[0] and abs(led[0] - led[1]) <= 1
+
+
+async def test_many_topics_move_by_a_few_reads(
+    nodes: MovingNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(60):
+        nodes.nodes[0].topics.create(f"one-{number}", 1)
+    await nodes.all_see()
+    broker, calls = nodes.nodes[1], Counter[str]()
+    count_calls(monkeypatch, calls, broker.catalog.database, "snapshot")
+    count_calls(monkeypatch, calls, broker.logs, "open_together")
+    assert await nodes.leadership(1).take_over(0, await nodes.die(0))
+    assert all(len(topic.local) == len(topic.partitions) for topic in broker.topics.all())
+    # What has changed, these topics, and all topics once more: a node has ended.
+    assert calls["snapshot"] <= 3
+    assert calls["open_together"] <= 2
+    await nodes.start_node(0)
+    await nodes.all_see()
+    calls.clear()
+    assert await nodes.leadership(1).even_out((0, 1)) >= 30
+    # A step for each four shards of a coordinator, and for 64 other partitions: each reads what
+    # has moved and, when all nodes are told, the changes and these topics.
+    assert calls["snapshot"] <= 3 * 3 + 3
 
 
 async def test_a_node_that_was_taken_over_ends(nodes: MovingNodes) -> None:

@@ -130,7 +130,7 @@ async def test_no_request_of_a_connection_overtakes_one_that_waits(nodes: Moving
 
 async def test_nothing_waits_while_another_change_is_under_way(nodes: MovingNodes) -> None:
     first, partition, over = nodes.nodes[0], nodes.partition(0), asyncio.Event()
-    changing = asyncio.create_task(first.topics.alone(over.wait))
+    changing = asyncio.create_task(first.topics.changes.alone(over.wait))
     await asyncio.sleep(0)
     topic = first.topics.by_name("a")
     assert topic is not None

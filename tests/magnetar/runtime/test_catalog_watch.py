@@ -97,7 +97,7 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     catalog.add_topic(made_anew)
     # The rows of changes have no order among themselves.
     for topic_id in (made_anew.id, former.id):
-        await node.topics.refresh(topic_id)
+        await node.topics.refresh([topic_id])
     assert node.topics.by_id(former.id) is None
     found = node.topics.by_name("a")
     assert found is not None and found.id == made_anew.id

@@ -150,7 +150,7 @@ async def test_a_bucket_that_is_away_is_asked_once_however_many_logs_it_has() ->
     for name in ("a", "b", "c"):
         topic = topics.by_name(name)
         assert topic is not None
-        await topics.refresh(topic.id)
+        await topics.refresh([topic.id])
         assert isinstance(topic.partitions[0], Elsewhere)
     assert world.asked == 1
     await world.stop()
