@@ -38,7 +38,7 @@ class Fences(Protocol):
         """From now on no other node gives this incarnation a partition to lead."""
         ...
 
-    def take_over(self, node_id: int, incarnation: int) -> bool:
+    def take_over(self, node_id: int, incarnation: int) -> int | None:
         """As `magnetar.storage.leadership.take_over`."""
         ...
 
@@ -76,7 +76,10 @@ class Leadership:
 
         What this node takes is open on return.
         """
-        if not await LEADERSHIP.run(partial(self._catalog.take_over, node_id, incarnation)):
+        dead, take_over = incarnation, self._catalog.take_over
+        while (fenced := await LEADERSHIP.run(partial(take_over, node_id, dead))) is not None:
+            dead = fenced
+        if dead == incarnation:
             return False
         _log.warning("a node was taken over", node_id=node_id, incarnation=incarnation)
         # The others first: this node opens its part in the time that they take.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -83,6 +83,8 @@ class Catalog:
         `database`: what keeps it instead of a file.
         """
         self._is_shared = is_shared
+        #: The nodes that lead anything, when so many changes had been made: for take-overs.
+        self._leading: tuple[int, Collection[int]] = (-1, ())
         self._database = database or SqliteDatabase(directory, durability)
         self._database.open(cluster_id or uuid_text(uuid.uuid4()))
 
@@ -442,11 +444,14 @@ class Catalog:
             for topic_id, nodes in leaders.items():
                 insert_leaders(database, topic_id, 0, nodes)
 
-    def take_over(self, node_id: int, incarnation: int) -> bool:
-        """As `magnetar.storage.leadership.take_over`. False also where the node leads nothing."""
+    def take_over(self, node_id: int, incarnation: int) -> int | None:
+        """As `magnetar.storage.leadership.take_over`. None also where the node leads nothing."""
         # A node that is gone for good is looked at all the time, and that is no change.
-        if node_id not in self.led_counts():
-            return False
+        changes = self.change_count()
+        if changes != self._leading[0]:
+            self._leading = (changes, {*self.led_counts()})
+        if node_id not in self._leading[1]:
+            return None
         with self._change("take over a node", Change("node", str(node_id))) as database:
             return leadership.take_over(database, node_id, incarnation)
 

@@ -34,6 +34,8 @@ STEP_SHARDS = 4
 STEP_BYTES = 512 << 10
 #: But no more steps than so many for either reason: each waits for the catalog, and for all nodes.
 STEPS_OF_SHARDS_MAX = 32
+#: Partitions that are taken over in one transaction, which locks the catalog and has two seconds.
+TAKEN_TOGETHER = 2_048
 #: A node that leads so many more than another one gives some away.
 _UNEVEN = 2
 
@@ -192,15 +194,17 @@ def _steps_of_shards(moves: Sequence[tuple[Move, int]]) -> Iterator[Sequence[Mov
 # --- the statements
 
 
-def take_over(database: Queries, node_id: int, incarnation: int) -> bool:
-    """Fence a node whose lease has ended, and give what it leads to live nodes.
+def take_over(database: Queries, node_id: int, incarnation: int) -> int | None:
+    """Fence a node whose lease has ended, and give `TAKEN_TOGETHER` partitions that it leads to
+    live nodes, those of coordinators first.
 
-    `incarnation` is the one that was seen dead. False: it has a lease, or another node was faster,
+    `incarnation` is the one that was seen dead. Returns the next one, which never lives: it leads
+    the rest, and is to be taken over in its turn. None: it has a lease, or another node was faster,
     or no other node lives; then nothing has changed but the counter of epochs.
     """
     live = [each for each in _live(database) if each != node_id]
     if not live:
-        return False
+        return None
     epoch = next_epoch(database)
     # First the row: what the old leader is committing at this moment comes before, or never.
     fenced = database.execute(
@@ -209,10 +213,10 @@ def take_over(database: Queries, node_id: int, incarnation: int) -> bool:
         (epoch, node_id, incarnation),
     )
     if not fenced.rowcount:
-        return False
+        return None
     led, assigned = _led_by(database, node_id), _assigned_of(database, node_id)
     _move(database, node_id, inheritance(led, live, assigned), epoch)
-    return True
+    return epoch
 
 
 def hand_over(database: Queries, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
@@ -243,10 +247,11 @@ def _live(database: Queries) -> list[int]:
 
 
 def _led_by(database: Queries, node_id: int) -> list[Led]:
+    """Return what a node leads, as much as is taken over at once."""
     rows = database.execute(
-        "SELECT topic_id, partition FROM partition_leaders WHERE node_id = ?"
-        " ORDER BY topic_id, partition",
-        (node_id,),
+        "SELECT topic_id, partition FROM partition_leaders JOIN topics ON id = topic_id"
+        " WHERE node_id = ? ORDER BY internal DESC, topic_id, partition LIMIT ?",
+        (node_id, TAKEN_TOGETHER),
     )
     return [Led(UUID(bytes=bytes(topic_id)), partition) for topic_id, partition in rows.fetchall()]
 

@@ -25,14 +25,14 @@ def _unfenced(real: Any) -> Any:
 def _taken_unfenced(real: Any) -> Any:
     """Return a take-over that leaves the incarnation of the former leader as it was."""
 
-    def take_over(self: Any, node_id: int, incarnation: int) -> bool:
-        is_taken: bool = real(self, node_id, incarnation)
-        if is_taken:
+    def take_over(self: Any, node_id: int, incarnation: int) -> int | None:
+        fenced: int | None = real(self, node_id, incarnation)
+        if fenced is not None:
             with self._database.statements("leave the incarnation") as database:
                 database.execute(
                     "UPDATE nodes SET incarnation = ? WHERE node_id = ?", (incarnation, node_id)
                 )
-        return is_taken
+        return fenced
 
     return take_over
 

@@ -237,8 +237,8 @@ async def test_a_catalog_that_goes_away_during_a_take_over_is_told_once(
         def begin_to_leave(self, node_id: int, incarnation: int) -> None:
             raise AssertionError("this node stays")
 
-        def take_over(self, node_id: int, incarnation: int) -> bool:
-            return True
+        def take_over(self, node_id: int, incarnation: int) -> int | None:
+            return 7 if incarnation == 5 else None
 
     unheard: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()

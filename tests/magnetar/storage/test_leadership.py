@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.storage import leadership
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Change, TopicRow
 from magnetar.storage.leaders import Elsewhere
@@ -204,9 +206,9 @@ def started(catalog: Catalog, *node_ids: int) -> dict[int, int]:
     return {node_id: catalog.start_node(node_id) for node_id in node_ids}
 
 
-def topic(catalog: Catalog, *leaders: int) -> UUID:
+def topic(catalog: Catalog, *leaders: int, is_internal: bool = False) -> UUID:
     placed = tuple(Elsewhere(node_id, 0) for node_id in leaders)
-    row = TopicRow(uuid4(), f"t{uuid4().hex}", len(leaders), 1, False, {}, placed)
+    row = TopicRow(uuid4(), f"t{uuid4().hex}", len(leaders), 1, is_internal, {}, placed)
     catalog.add_topic(row)
     return row.id
 
@@ -236,6 +238,38 @@ def test_a_node_whose_lease_has_ended_is_taken_over_once(open_catalog: Open) -> 
     _, changes = first.changes_since(version)
     assert changes is not None
     assert {Change("topic", topic_id.hex), Change("node", "1")} <= {*changes}
+
+
+def test_a_large_node_is_taken_over_in_steps_the_coordinators_first(
+    open_catalog: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leadership, "TAKEN_TOGETHER", 10)
+    catalog = open_catalog()
+    dead: int | None = started(catalog, 1, 2)[1]
+    topics = [topic(catalog, *[1] * 6, is_internal=number == 2) for number in range(4)]
+    assert dead is not None
+    catalog.end_lease(1, dead)
+    left = []
+    while (dead := catalog.take_over(1, dead)) is not None:
+        assert catalog.node_epochs()[1] == dead, "it is fenced, and cannot come back"
+        left.append(catalog.led_counts().get(1, 0))
+        assert {one.node_id for one in leaders(catalog, topics[2])} == {2}
+    assert left == [14, 4, 0]
+
+
+def test_nodes_that_are_gone_are_looked_for_only_when_something_has_changed(
+    open_catalog: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    catalog.end_lease(1, epochs[1])
+    counts = Mock(side_effect=catalog.led_counts)
+    monkeypatch.setattr(catalog, "led_counts", counts)
+    for _ in range(3):
+        assert catalog.take_over(1, epochs[1]) is None
+    assert counts.call_count == 1
+    topic(catalog, 1)
+    assert catalog.take_over(1, epochs[1]) is not None
 
 
 def test_a_node_that_was_taken_over_is_another_one_when_it_comes_back(

@@ -138,13 +138,13 @@ class ClusterCatalog(Catalog):
         self._logs.start_node(node_id, incarnation)
         return incarnation
 
-    def take_over(self, node_id: int, incarnation: int) -> bool:
+    def take_over(self, node_id: int, incarnation: int) -> int | None:
         self._see_leases()
-        is_taken = super().take_over(node_id, incarnation)
-        if is_taken:
+        fenced = super().take_over(node_id, incarnation)
+        if fenced is not None:
             self._logs.confirm()
-            self._logs.nodes[node_id].incarnation = self.node_epochs()[node_id]
-        return is_taken
+            self._logs.nodes[node_id].incarnation = fenced
+        return fenced
 
     def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
         self._see_leases()
