@@ -50,7 +50,7 @@ from logstore.remote.postgres_readers import (
     snapshot,
 )
 from logstore.remote.postgres_url import KEPT_ALIVE, address_for_asyncpg
-from logstore.remote.references import REFERENCE
+from logstore.remote.references import REFERENCE, REFERENCE_BYTES_MAX
 
 #: A commit without an answer for so long counts as lost. That is less than the lease, so that there
 #: is time to ask. A large commit gets more: it is sent again, and must be able to end.
@@ -355,7 +355,7 @@ class PostgresStore:
     async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
         async with self._lend() as reader, snapshot(reader):
             await reader.execute(sql.WHOLE_TABLES)
-            arguments = (*_key_columns([*logs]), REFERENCE)
+            arguments = (*_key_columns([*logs]), REFERENCE, REFERENCE_BYTES_MAX)
             cursor = await reader.cursor(sql.REFERENCES, *arguments, timeout=_WHOLE_TABLE_S)
             while rows := await cursor.fetch(_REFERENCES_AT_ONCE, timeout=_WHOLE_TABLE_S):
                 yield [data for (data,) in rows]

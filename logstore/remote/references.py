@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 #: The first byte of a reference.
 REFERENCE = 0xFF
+#: No reference is longer: the longest keys have some 170 bytes.
+REFERENCE_BYTES_MAX = 1_024
 _VERSION = 1
 _HEAD = Struct(">BbqI")
 
@@ -26,7 +28,9 @@ class Reference(NamedTuple):
     def encode(self) -> bytes:
         """Return what the chunk holds in place of its batches."""
         head = _HEAD.pack(REFERENCE, _VERSION, self.position, self.size_bytes)
-        return head + self.object_key.encode()
+        data = head + self.object_key.encode()
+        assert len(data) <= REFERENCE_BYTES_MAX, "a sweep would not see it, and delete the object"
+        return data
 
 
 def is_reference(data: bytes) -> bool:

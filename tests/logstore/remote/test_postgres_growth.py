@@ -16,6 +16,7 @@ from logstore.remote.commit_store import (
     Wanted,
 )
 from logstore.remote.postgres_store import PostgresStore
+from logstore.remote.references import Reference
 from tests.logstore.remote.stored_nodes import make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
 
@@ -47,6 +48,24 @@ async def _counted(store: PostgresStore, admin: asyncpg.Connection, count: str) 
     async with store._lend() as reader:
         await reader.execute("SELECT pg_stat_force_next_flush()")
     return int(await admin.fetchval(count))
+
+
+async def test_a_sweep_reads_no_batches(postgres_url: str) -> None:
+    store = await _store_of(postgres_url)
+    admin = await asyncpg.connect(postgres_url)
+    named = Reference("k" * 200, 0, 1).encode()
+    data = [*(bytes([n]) * 30_000 for n in range(20)), b"\0" * 100, b"\0" * 1_500, named]
+    chunks = [Chunk(KEY, n, n + 1, each) for n, each in enumerate(data)]
+    await store.commit(Commit(1, 0, Changes(chunks)))
+    read = (
+        "SELECT toast_blks_read + toast_blks_hit FROM pg_statio_user_tables"
+        " WHERE relname = 'chunks'"
+    )
+    before = await _counted(store, admin, read)
+    assert [one async for some in store.references([KEY]) for one in some] == [named]
+    assert await _counted(store, admin, read) == before
+    await store.close()
+    await admin.close()
 
 
 async def test_a_call_reads_no_rows_of_other_logs(postgres_url: str) -> None:
