@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from wire.records import BatchHeader
 
@@ -39,13 +39,6 @@ class HotBatches:
         """Add the log's next batch."""
         self._batches.append(batch)
         self._offsets.append(base_offset)
-
-    def begin_with(self, batches: Sequence[tuple[BatchHeader, bytes]], first_offset: int) -> None:
-        """Replace everything by what was loaded: all batches from `first_offset` on."""
-        self.first_offset = first_offset
-        self._batches = [batch for _, batch in batches]
-        self._offsets = [header.base_offset for header, _ in batches]
-        self._first = 0
 
     def pin(self) -> None:
         """Evict nothing until `unpin`: what was loaded is about to be read."""

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from logstore.disk.barriers import Procedure
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
@@ -179,7 +180,10 @@ class RemoteDirectory:
     ) -> PartitionLog:
         """Return the log of a *new* partition, of which the store has nothing."""
         opening = RemoteOpening(topic, partition, topic_id, config, leader_epoch)
-        return self._open(opening, StoredLog(), is_whole=self._is_loaded_whole(topic))
+        log = self._new(opening, StoredLog(), is_whole=self._is_loaded_whole(topic))
+        for barrier in self._opening(log):
+            raise AssertionError(f"{barrier} of a log without batches")
+        return log
 
     async def open_together(self, openings: Iterable[RemoteOpening]) -> list[PartitionLog | None]:
         """Load and return the logs of many partitions. None: the newest batches of that partition
@@ -213,19 +217,22 @@ class RemoteDirectory:
         self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool
     ) -> PartitionLog | None:
         while not stored.away:
+            log = self._new(opening, stored, is_whole=is_whole)
             try:
-                return self._open(opening, stored, is_whole=is_whole)
+                for barrier in self._opening(log):
+                    assert not barrier.files, f"{barrier} of a log without files"
+                    await asyncio.sleep(0)
+                return log
             except NotInMemory as missing:
                 # The snapshot at the segment's beginning is missing or damaged: an older one, which
                 # needs more batches, takes its place.
                 (stored,) = await self._load([Wanted(opening.key, missing.offset)])
         return None
 
-    def _open(self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool) -> PartitionLog:
-        key = opening.key
-        assert key not in self._logs, f"{opening.topic}-{opening.partition} is open"
+    def _new(self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool) -> PartitionLog:
+        """Return a log that is to be opened from what was loaded."""
         ledger = RemoteLedger(
-            key,
+            opening.key,
             self._group_commit,
             self._reads,
             self._tail,
@@ -245,15 +252,20 @@ class RemoteDirectory:
         cleaned = stored.attachments.get(CLEANED)
         if cleaned is not None:
             (log.first_dirty_offset,) = CLEANED_OFFSET.unpack(cleaned)
+        return log
+
+    def _opening(self, log: PartitionLog) -> Procedure[None]:
+        """Open a log. The barriers name nothing: others go on there. Raises NotInMemory."""
         try:
             # As after a clean stop: commits have written every snapshot whole.
-            for barrier in log.opening(was_clean=True):
-                raise AssertionError(f"{barrier} of a log without files")
+            yield from log.opening(was_clean=True)
         except NotInMemory:
-            ledger.close()
+            log.ledger.close()
             raise
+        assert log.topic_id is not None
+        key = LogKey(log.topic_id, log.partition)
+        assert key not in self._logs, f"{log.topic}-{log.partition} is open"
         self._logs[key] = log
-        return log
 
     # Changing.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from logstore.disk.barriers import Procedure
+from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer
 from logstore.remote.commit_store import (
     Changes,
@@ -47,6 +47,9 @@ MOVED_TO = "moved-to"
 #: The attachment with the highest `moved-to` before the cleaner brought chunks back.
 MOVED_ONCE = "moved-once"
 _OFFSET_BYTES = 8
+#: How many bytes of a log that is opened are looked through in one turn of the event loop: four
+#: milliseconds where batches are small.
+_TURN_BYTES = 256 << 10
 
 
 class _PendingSwap(NamedTuple):
@@ -158,30 +161,43 @@ class RemoteLedger(CommittedLedger):
             active_base = start_offset if stored.first_offset is None else stored.first_offset
         kept = [one for one in segments if one.end_offset > start_offset]
         first_offset = kept[0].base_offset if kept else active_base
-        loaded = [
-            found
-            for chunk in stored.chunks
-            for found in batches_of(chunk.data)
-            if found[0].next_offset > first_offset
-        ]
-        hot_from = first_offset
-        if loaded:
-            last, loaded_from = loaded[-1][0], loaded[0][0].base_offset
+        self._known.begin(kept, active_base)
+        loaded = yield from self._taking(stored.chunks, first_offset, active_base)
+        hot_from, end_offset = first_offset, max(start_offset, first_offset, active_base)
+        if loaded is not None:
+            first, last = loaded
             if last.partition_leader_epoch > epoch:
                 raise LedgerFenced(
                     f"epoch {epoch}, but epoch {last.partition_leader_epoch} has written"
                 )
             if stored.chunks[0].base_offset != stored.first_offset:
-                hot_from = max(first_offset, loaded_from)
-        self._hot.begin_with(loaded, hot_from)
-        self._known.begin(kept, active_base)
-        for header, _ in loaded:
-            if header.base_offset >= active_base:
-                self._known.add(header)
+                hot_from = max(first_offset, first.base_offset)
+            end_offset = max(end_offset, last.next_offset)
+        self._hot.first_offset = hot_from
         self.start_offset = max(start_offset, first_offset)
-        end_offset = max(self.start_offset, active_base, loaded[-1][0].next_offset if loaded else 0)
         self.end_offset = self.durable_end_offset = self._begun_end_offset = end_offset
-        yield from ()
+
+    def _taking(
+        self, chunks: Sequence[Chunk], first_offset: int, active_base: int
+    ) -> Procedure[tuple[BatchHeader, BatchHeader] | None]:
+        """Take the batches from `first_offset` on into memory; return the first and last header.
+
+        The barriers name nothing: others go on there, since a log may have a million batches.
+        """
+        first = last = None
+        turn_bytes = 0
+        for chunk in chunks:
+            for header, batch in batches_of(chunk.data):
+                if header.next_offset > first_offset:
+                    first, last = first or header, header
+                    self._hot.append(batch, header.base_offset)
+                    if header.base_offset >= active_base:
+                        self._known.add(header)
+            turn_bytes += len(chunk.data)
+            if turn_bytes >= _TURN_BYTES:
+                turn_bytes = 0
+                yield Barrier()
+        return None if first is None or last is None else (first, last)
 
     def opened(self) -> None:
         if self._is_wholly_loaded:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -17,8 +18,9 @@ from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
-from logstore.remote import remote_directory, store_reads
+from logstore.remote import remote_directory, remote_ledger, store_reads
 from logstore.remote.commit_store import LogKey, NodeFenced, Wanted
+from logstore.remote.hot_batches import batches_of
 from logstore.remote.memory_tail import TAIL_BYTES
 from logstore.remote.offload import Offload
 from logstore.remote.references import decode
@@ -188,6 +190,29 @@ async def test_a_shard_is_loaded_whole_and_stays_until_it_is_replayed(start: Sta
     assert len([*records_from(log.reader, 0)]) == 60
     assert log.ledger.batches.read(0, 100, ALL) is None, "replayed, so it may go"
     assert await values(log) == list(range(60))
+
+
+async def test_others_go_on_while_a_large_log_is_opened(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await start().open("whole")
+    await fill(log, 40)
+    monkeypatch.setattr(remote_ledger, "_TURN_BYTES", 1_000)
+    turns, of_batches = 0, list[int]()
+
+    def noted(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
+        of_batches.append(turns)
+        return batches_of(data)
+
+    monkeypatch.setattr(remote_ledger, "batches_of", noted)
+    opening = asyncio.create_task(start().open("whole", epoch=2))
+    while not opening.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert (await opening).log_end_offset == 40
+    # Each commit has a batch of 157 bytes.
+    assert len(of_batches) == 40
+    assert max(Counter(of_batches).values()) == 7
 
 
 async def test_what_is_not_in_memory_is_read_from_the_store(start: StartNode) -> None:
