@@ -13,6 +13,7 @@ from logstore.remote import offload
 from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import SWEEP_INTERVAL_MS, Pace
 from magnetar.config.load import Given, load
+from magnetar.runtime import offloading as offloading_module
 from magnetar.runtime.offloading import Offloading
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.remote_logs import RemoteLogs
@@ -115,6 +116,21 @@ async def test_a_bucket_that_fails_is_told_once_and_costs_nothing(
     assert len(attempts) == 4
     await world.stop()
     assert world.failures == []
+
+
+async def test_others_go_on_while_many_logs_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offloading_module, "_LOOKS_A_TURN", 10)
+    world = World()
+    offloading = await world.start()
+    world.topics.create("a", 55)
+    looks = asyncio.create_task(offloading.move())
+    turns = 0
+    while not looks.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 5
+    assert not await looks, "nothing is due"
+    await world.stop()
 
 
 class Picky(SimulatedObjects):
