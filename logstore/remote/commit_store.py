@@ -88,11 +88,16 @@ class StoredSegment(NamedTuple):
 
 
 class LogStart(NamedTuple):
-    """Where a log begins. Segments and chunks that lie wholly below `kept_from` are removed."""
+    """Where a log begins. Segments and chunks that lie wholly below `kept_from` are removed.
+
+    Nothing that is stored begins below `stored_from`. So a removal need not go through what those
+    before it have removed, which stays in an index for a while.
+    """
 
     key: LogKey
     start_offset: int
     kept_from: int = 0
+    stored_from: int = 0
 
 
 class AttachmentChange(NamedTuple):

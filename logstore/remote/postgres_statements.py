@@ -64,8 +64,9 @@ COMMIT_ALL = (
     SELECT u.* FROM
         unnest($13::uuid[], $14::int[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[])
         u, fence
-), starts(topic_id, partition, start_offset, kept_from) AS (
-    SELECT u.* FROM unnest($19::uuid[], $20::int[], $21::bigint[], $22::bigint[]) u, fence
+), starts(topic_id, partition, start_offset, kept_from, stored_from) AS (
+    SELECT u.* FROM
+        unnest($19::uuid[], $20::int[], $21::bigint[], $22::bigint[], $23::bigint[]) u, fence
 ), starts_written AS (
     INSERT INTO logs AS stored SELECT topic_id, partition, start_offset FROM starts
     ON CONFLICT (topic_id, partition)
@@ -73,22 +74,24 @@ COMMIT_ALL = (
 ), chunks_removed AS (
     DELETE FROM chunks USING starts s
     WHERE chunks.topic_id = s.topic_id AND chunks.partition = s.partition
+    AND base_offset >= s.stored_from
     AND base_offset < s.kept_from AND end_offset <= s.kept_from
 ), segments_removed AS (
     DELETE FROM segments USING starts s
     WHERE segments.topic_id = s.topic_id AND segments.partition = s.partition
+    AND base_offset >= s.stored_from
     AND base_offset < s.kept_from AND end_offset <= s.kept_from
 ), replaced AS (
     INSERT INTO attachments
-    SELECT u.* FROM unnest($23::uuid[], $24::int[], $25::text[], $26::bytea[]) u, fence
+    SELECT u.* FROM unnest($24::uuid[], $25::int[], $26::text[], $27::bytea[]) u, fence
     ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = excluded.data
 ), appended AS (
     INSERT INTO attachments AS stored
-    SELECT u.* FROM unnest($27::uuid[], $28::int[], $29::text[], $30::bytea[]) u, fence
+    SELECT u.* FROM unnest($28::uuid[], $29::int[], $30::text[], $31::bytea[]) u, fence
     ON CONFLICT (topic_id, partition, name) DO UPDATE SET data = stored.data || excluded.data
 ), deleted AS (
     DELETE FROM attachments USING
-        (SELECT u.* FROM unnest($31::uuid[], $32::int[], $33::text[]) u, fence) d(t, p, n)
+        (SELECT u.* FROM unnest($32::uuid[], $33::int[], $34::text[]) u, fence) d(t, p, n)
     WHERE topic_id = d.t AND partition = d.p AND name = d.n
 )
 SELECT 1 FROM fence"""

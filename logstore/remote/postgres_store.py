@@ -470,6 +470,7 @@ def _all_columns(changes: Changes, rests_on: Sequence[Basis]) -> tuple[list[Any]
         *_key_columns([one.key for one in starts]),
         [one.start_offset for one in starts],
         [one.kept_from for one in starts],
+        [one.stored_from for one in starts],
         *_attachment_columns(replaced),
         *_attachment_columns(appended),
         *_attachment_columns(deleted)[:3],

@@ -138,6 +138,7 @@ class RemoteLedger(CommittedLedger):
         self._chunks: list[Chunk] = []
         self._sealed: list[StoredSegment] = []
         self._start: LogStart | None = None
+        self._stored_from = 0  # nothing of the log begins below, in the store
         self._swap: _PendingSwap | None = None
         #: The swap in the commit under way. Reads of the store wait for the end of that commit.
         self._swapping: _PendingSwap | None = None
@@ -159,6 +160,7 @@ class RemoteLedger(CommittedLedger):
             active_base = segments[-1].end_offset
         else:
             active_base = start_offset if stored.first_offset is None else stored.first_offset
+        bases = [one.base_offset for one in segments]
         kept = [one for one in segments if one.end_offset > start_offset]
         first_offset = kept[0].base_offset if kept else active_base
         self._known.begin(kept, active_base)
@@ -174,6 +176,9 @@ class RemoteLedger(CommittedLedger):
                 hot_from = max(first_offset, first.base_offset)
             end_offset = max(end_offset, last.next_offset)
         self._hot.first_offset = hot_from
+        # What a node before this one had yet to remove counts too.
+        begins = [one for one in (stored.first_offset, *bases[:1]) if one is not None]
+        self._stored_from = min(begins, default=0)
         self.start_offset = max(start_offset, first_offset)
         self.end_offset = self.durable_end_offset = self._begun_end_offset = end_offset
 
@@ -296,7 +301,7 @@ class RemoteLedger(CommittedLedger):
         if self._start is not None:
             start_offset = max(start_offset, self._start.start_offset)
             kept_from = max(kept_from, self._start.kept_from)
-        self._start = LogStart(self.key, start_offset, kept_from)
+        self._start = LogStart(self.key, start_offset, kept_from, self._stored_from)
 
     def reconfigure(self, limits: SegmentLimits) -> None:
         self._limits = limits
@@ -324,6 +329,8 @@ class RemoteLedger(CommittedLedger):
             () if swap is None else (swap.swap,),
             () if move is None else (move.move,),
         )
+        if self._start is not None:
+            self._stored_from = max(self._stored_from, self._start.kept_from)
         self._chunks, self._sealed, self._start = [], [], None
         memory_bytes, self._pending_memory_bytes = self._pending_memory_bytes, 0
         self._pending_bytes, self._has_atomic = 0, False

@@ -208,6 +208,9 @@ class SimulatedDatabase:
     def _begin(self, start: LogStart) -> None:
         log = self._log(start.key)
         log.start_offset = max(log.start_offset, start.start_offset)
+        begins = [one.base_offset for one in log.chunks]
+        begins += [one.base_offset for one in log.segments]
+        assert start.stored_from <= min(begins, default=start.stored_from), "that would stay"
         kept = [one for one in log.chunks if one.end_offset > start.kept_from]
         self._removed_bytes += _size(log.chunks) - _size(kept)
         log.chunks = kept

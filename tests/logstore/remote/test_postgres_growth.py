@@ -50,6 +50,29 @@ async def _counted(store: PostgresStore, admin: asyncpg.Connection, count: str) 
     return int(await admin.fetchval(count))
 
 
+async def test_a_removal_goes_through_nothing_that_was_removed_before(postgres_url: str) -> None:
+    store = await _store_of(postgres_url)
+    admin, dump = [await asyncpg.connect(postgres_url) for _ in range(2)]
+    await admin.execute(
+        "INSERT INTO magnetar.chunks SELECT $1, 0, n, n + 1, 'data' FROM generate_series(0, 999) n",
+        KEY.topic_id,
+    )
+    # While anything is as old as a dump, what is removed stays in the index.
+    await dump.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await dump.execute("SELECT FROM magnetar.nodes")
+    read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'chunks_pkey'"
+    before = await _counted(store, admin, read)
+    for number in range(1, 11):
+        end = 100 * number
+        start = LogStart(KEY, end, end, stored_from=end - 100)
+        await store.commit(Commit(number, number - 1, Changes(starts=[start])))
+    assert await admin.fetchval("SELECT count(*) FROM magnetar.chunks") == 0
+    assert await _counted(store, admin, read) - before <= 1_100
+    await store.close()
+    for connection in (admin, dump):
+        await connection.close()
+
+
 async def test_a_sweep_reads_no_batches(postgres_url: str) -> None:
     store = await _store_of(postgres_url)
     admin = await asyncpg.connect(postgres_url)

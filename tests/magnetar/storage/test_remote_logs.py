@@ -75,8 +75,9 @@ class _DeletingDatabase(SimulatedDatabase):
 
     def commit(self, node_id: int, incarnation: int, commit: Commit) -> bool:
         deleted = 0
-        for key, _, kept_from in commit.changes.starts:
+        for key, _, kept_from, stored_from in commit.changes.starts:
             before = self._kept_from.get(key, 0)
+            assert stored_from == before, "it goes through nothing that is gone"
             deleted += max(kept_from - before, 0)
             self._kept_from[key] = max(kept_from, before)
         self.deleted.append(deleted)
