@@ -62,7 +62,7 @@ _T = TypeVar("_T")
 #: Partitions that go, or are given new settings, in one turn of the loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
 #: Partitions of topics that one step reads of the catalog: a few milliseconds.
-_READ_TOGETHER = 1_000
+_READ_TOGETHER = 250
 #: The partitions of a large topic are made in batches of this size.
 _BUILT_AT_ONCE = 500
 
