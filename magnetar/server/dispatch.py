@@ -120,12 +120,15 @@ class Exchange:
         self.waits_for: DelayedResponse | Rest | asyncio.Task[None] | None = None
 
     def give_way(self, frame: Frame) -> None:
-        """Answer soon, if this is a fetch, since the request in `frame` stands behind it.
+        """Answer soon, if this is a fetch, since the request in `frame` stands behind it: a client
+        may ask there who leads a partition that has moved.
 
         Not for another fetch: two that wait by turns would never rest.
         """
         context = self.context
-        if not context.is_waited_for and bytes(frame[:2]) != _FETCH_BYTES:
+        if not self.route.gives_way or context.is_waited_for:
+            return
+        if bytes(frame[:2]) != _FETCH_BYTES:
             context.is_waited_for = True
             if context.give_way is not None:
                 context.give_way()

@@ -30,6 +30,7 @@ class Route:
         "decode",
         "durations",
         "encode",
+        "gives_way",
         "handler",
         "is_flexible",
         "overlaps",
@@ -59,6 +60,8 @@ class Route:
         self.version = version
         self.durations = durations
         self.overlaps = api.key in OVERLAPPING
+        #: Else as in Kafka: what stands behind a fetch that waits is read when that is answered.
+        self.gives_way = do_partitions_move
         self.handler = api.handler
         if is_guarded and api.needs:
             self.handler = guarded(api.handler, api.refuse, api.needs)

@@ -144,9 +144,14 @@ async def test_a_fetch_that_waits_is_in_the_account_until_its_client_goes(
     assert not log.reader._subscribers
 
 
+@pytest.fixture
+def do_partitions_move(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker.topics.placement, "moves", True)
+
+
 @pytest.mark.parametrize("kind", ["whole", "idle"])
-@pytest.mark.usefixtures("topic")
-async def test_a_fetch_that_waits_gives_way_to_another_request(
+@pytest.mark.usefixtures("topic", "do_partitions_move")
+async def test_where_partitions_move_a_fetch_that_waits_gives_way_to_another_request(
     client: RawClient, kind: str
 ) -> None:
     fetch = fetch_request(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=60_000)
@@ -159,7 +164,22 @@ async def test_a_fetch_that_waits_gives_way_to_another_request(
         assert (await client.receive())[0] == behind
 
 
+@pytest.mark.parametrize("kind", ["whole", "idle"])
 @pytest.mark.usefixtures("topic")
+async def test_else_another_request_is_read_after_the_wait_as_in_kafka(
+    client: RawClient, kind: str
+) -> None:
+    fetch = fetch_request(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=200)
+    if kind == "idle":
+        fetch = following(await opened(client), 1, max_wait_ms=200)
+    began_s = asyncio.get_running_loop().time()
+    waiting = client.send(fetch, 12)
+    behind = client.send(MetadataRequest(topics=[]), 4)
+    assert [(await client.receive())[0] for _ in range(2)] == [waiting, behind]
+    assert asyncio.get_running_loop().time() - began_s >= 0.2
+
+
+@pytest.mark.usefixtures("topic", "do_partitions_move")
 async def test_a_fetch_leaves_nothing_to_the_garbage_collection(client: RawClient) -> None:
     session_id = await opened(client)
     gc.collect()
@@ -186,7 +206,7 @@ def _fetches() -> list[object]:
     return [each for each in gc.get_objects() if isinstance(each, (Fetch, IdleFetch))]
 
 
-@pytest.mark.usefixtures("topic")
+@pytest.mark.usefixtures("topic", "do_partitions_move")
 async def test_a_fetch_gives_no_way_to_a_fetch(client: RawClient) -> None:
     # Two that are sent again whenever they are answered would never rest.
     fetch = fetch_request(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=200)
