@@ -63,6 +63,8 @@ _FADING: dict[str, tuple[int, dict[str, str]]] = {
 }
 #: How often the bucket is looked at for what the database names.
 _LOOK_S = 1.0
+#: How many such looks are granted to the last sweeps.
+_LOOKS_AT_END = 60
 #: Longer than a lease, and than the second that a node takes to look.
 _AWAY_S = 9.0
 
@@ -193,6 +195,10 @@ class _Cluster(SeveralNodes):
                 # Clients would ask for it for ever.
                 return
         telling.result()
+        # The last compaction may have been late: the database was away. Two sweeps come after it.
+        for _ in range(_LOOKS_AT_END):
+            if self.astray():
+                await asyncio.sleep(_LOOK_S)
 
     def astray(self) -> list[str]:
         bucket = self.storage.bucket
