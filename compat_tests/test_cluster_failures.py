@@ -39,6 +39,9 @@ LONG_MS = 300_000
 LEASE_S = 6.0
 #: A node logs this when it has become the leader of partitions.
 LEADS = "partitions are led here now"
+#: And when it ends since others lead instead. Its own commit says so, or what the catalog says of a
+#: partition that it led, whichever comes first.
+FENCED = "taken over"
 #: And while it starts without an answer of the database.
 WAITS = "the start waits for the database"
 
@@ -262,7 +265,7 @@ def test_a_node_that_is_paused_past_its_lease_changes_nothing_when_it_wakes(
         # The process finds that it is fenced, and ends; the supervisor starts another one.
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
-        assert "was taken over" in node.output, node.output
+        assert FENCED in node.output, node.output
 
 
 def test_clients_of_a_node_that_is_cut_off_go_on_at_the_others(place: Replicated) -> None:
@@ -286,7 +289,7 @@ def test_clients_of_a_node_that_is_cut_off_go_on_at_the_others(place: Replicated
         place.proxy.heal()
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
-        assert "was taken over" in node.output, node.output
+        assert FENCED in node.output, node.output
 
 
 def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_taken_over(

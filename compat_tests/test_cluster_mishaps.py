@@ -18,7 +18,7 @@ import pytest
 
 from compat_tests.cluster_mishaps import Place, place
 from compat_tests.test_cluster import leaders
-from compat_tests.test_cluster_failures import LEADS, PATIENCE_S, await_said, writing
+from compat_tests.test_cluster_failures import FENCED, LEADS, PATIENCE_S, await_said, writing
 from compat_tests.waiting import eventually
 
 __all__ = ["place"]
@@ -44,7 +44,7 @@ def test_a_paused_node_wakes_while_its_partitions_are_taken_over(place: Place) -
         os.kill(paused, signal.SIGCONT)
         await_said(node, "node ended", ended)
         await_said(node, LEADS, led)
-        assert "was taken over" in node.output, node.output
+        assert FENCED in node.output, node.output
 
 
 @contextmanager
