@@ -13,7 +13,6 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
 from logstore.disk.pools import Pool
@@ -57,7 +56,6 @@ from wire.errors import KafkaError
 
 #: Changes of the catalog that requests wait for: one at a time.
 CATALOG = Pool("catalog", 1)
-_T = TypeVar("_T")
 
 #: Partitions that go, or are given new settings, in one turn of the loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
@@ -342,9 +340,7 @@ class Topics:
         for topic, row in known:
             if row.configs != topic.configs:
                 self._apply_configs(topic, row.configs, self._settings(row))
-        gone = [each for each in topic_ids if each in self._by_id and each not in found]
-        if gone:
-            await self._drop(gone)
+        await self._drop([each for each in topic_ids if each in self._by_id and each not in found])
         for row in rows:
             await self._become(row)
         for topic, row in known:
