@@ -1,4 +1,4 @@
-"""Mishaps of a cluster's database that are no fail-over, and of ways to clients.
+"""Mishaps of a cluster's database that are no fail-over, of ways to clients, and of what they know.
 
 Two nodes over one server. The tests follow one another: each leaves both nodes serving. What fails
 over, or is cut off from the database: `test_cluster_failures`. Longer ones: `cluster_mishaps`.
@@ -15,10 +15,22 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import TopicPartition
+from kafka import TopicPartition as KafkaPythonPartition
+from kafka.admin import KafkaAdminClient
 
 from compat_tests.cluster_mishaps import Place, place
-from compat_tests.test_cluster import leaders
-from compat_tests.test_cluster_failures import FENCED, LEADS, PATIENCE_S, await_said, writing
+from compat_tests.confluent_client import consumer, producer, send
+from compat_tests.offsets import commit, positions
+from compat_tests.test_cluster import leaders, make_topics
+from compat_tests.test_cluster_failures import (
+    FENCED,
+    LEADS,
+    PATIENCE_S,
+    await_said,
+    shard,
+    writing,
+)
 from compat_tests.waiting import eventually
 
 __all__ = ["place"]
@@ -118,3 +130,31 @@ def test_clients_that_do_not_reach_a_node_go_on_when_it_is_stopped(place: Place)
         place.client_proxy.heal()
         node.spawn()
         node.await_ready(ready + 1)
+
+
+def move(place: Place, topic: str, partition: int) -> None:
+    """Make the other node the leader."""
+    before = leaders(place.cluster, topic)[partition]
+    admin = KafkaAdminClient(bootstrap_servers=place.cluster.bootstrap.split(","))
+    others = [node_id for node_id in place.cluster.nodes if node_id != before]
+    admin.alter_partition_reassignments({KafkaPythonPartition(topic, partition): others})
+    admin.close()
+    eventually(lambda: leaders(place.cluster, topic)[partition] != before, PATIENCE_S)
+
+
+def test_consumers_that_are_no_members_find_a_coordinator_that_has_moved(place: Place) -> None:
+    """Its former node lives, and no heartbeat tells librdkafka that it has moved."""
+    bootstrap, committed = place.cluster.bootstrap, TopicPartition("moving", 0, 1)
+    make_topics(place.cluster, "moving")
+    send(producer(bootstrap), "moving", [(b"k", b"0"), (b"k", b"1")])
+    asking, reading = consumer(bootstrap, "moving"), consumer(bootstrap, "moving")
+    for each in (asking, reading):
+        commit(each, committed)
+    move(place, "__consumer_offsets", shard("moving"))
+    (stored,) = positions(asking, [TopicPartition("moving", 0)])
+    assert stored.offset == 1
+    reading.assign([TopicPartition("moving", 0)])
+    message = reading.poll(PATIENCE_S)
+    assert message is not None and message.error() is None and message.offset() == 1
+    asking.close()
+    reading.close()

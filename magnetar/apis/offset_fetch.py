@@ -71,14 +71,21 @@ async def offset_fetch(
 
 
 def _told(context: RequestContext, code: ErrorCode) -> ErrorCode:
-    """Return the error as a client understands it.
+    """Return the error as a client understands it. librdkafka may lose its connection.
 
-    librdkafka looks for another coordinator after NOT_COORDINATOR, and never asks for the offsets
-    again (its issue 5586). After COORDINATOR_LOAD_IN_PROGRESS it asks until it is answered, and its
-    heartbeats find the coordinator meanwhile. The version of its Python client names "rdkafka".
+    After NOT_COORDINATOR librdkafka never asks for the offsets again (its issue 5586), and its
+    admin client crashes. After COORDINATOR_LOAD_IN_PROGRESS it asks the same node again, for ever:
+    only the heartbeats of a member find another coordinator. A consumer without a coordinator's
+    connection looks for the coordinator first. An admin client has other requests on its
+    connection: those behind this one would be lost. A consumer that asks again is alone.
+
+    The version of librdkafka's Python client names "rdkafka".
     """
-    is_affected = any("rdkafka" in word for word in context.connection.session.software)
+    connection = context.connection
+    is_affected = any("rdkafka" in word for word in connection.session.software)
     if code is ErrorCode.NOT_COORDINATOR and is_affected:
+        if not connection.is_partial:
+            connection.close()
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return code
 

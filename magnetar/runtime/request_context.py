@@ -31,6 +31,11 @@ class Connection(Protocol):
         """Whether the client will not read another response."""
         ...
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether a request of the connection has not arrived whole, or is behind another."""
+        ...
+
     def mute(self, pause_ms: int) -> None:
         """Read nothing from the connection for `pause_ms`."""
         ...

@@ -412,6 +412,7 @@ class WorldConnection:
     session = Session()
     listener: Any = None
     is_closing = False
+    is_partial = False
 
     def mute(self, pause_ms: int) -> None:
         raise AssertionError("nothing here has quotas")

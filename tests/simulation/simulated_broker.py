@@ -287,6 +287,7 @@ class _Unconnected:
     """A connection that no client closes."""
 
     is_closing = False
+    is_partial = False
     session = Session()
     listener = Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)
 

@@ -14,11 +14,13 @@ import pytest
 
 from magnetar.apis.registry import Api, load_apis
 from tests.logstore.partitions import batch_of
+from tests.magnetar.conftest import RawClient
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire import types
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from wire.schema import Field, fields_of
 
 OF_GROUPS = (
@@ -76,20 +78,49 @@ async def test_the_wrong_node_says_so_and_the_right_one_does_not(nodes: NodesInO
     assert {key: codes for key, codes in right.items() if CODES[key[0]] in codes} == {}
 
 
+async def librdkafka(nodes: NodesInOne, name: str, version: str) -> RawClient:
+    """Return a connection to node 0 of a client that says that it is librdkafka."""
+    client = await nodes.another_client(0)
+    told = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+    await client.ask(told, 4, ApiVersionsResponse)
+    return client
+
+
 @pytest.mark.parametrize(
     ("name", "version"),
     [("confluent-kafka-python", "2.16.1-rdkafka-2.16.0"), ("librdkafka", "2.16.0")],
 )
-async def test_librdkafka_asks_for_offsets_until_its_heartbeats_find_the_right_node(
+async def test_librdkafka_asks_for_offsets_again_where_it_finds_the_coordinator(
     nodes: NodesInOne, name: str, version: str
 ) -> None:
-    client = await nodes.client(0)
-    told = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    await client.ask(told, 4, ApiVersionsResponse)
-    wrong = await answers(nodes, 0)
-    fetches = [codes for (name, _), codes in wrong.items() if name == "OffsetFetch"]
-    assert fetches == [{ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}] * 10
-    assert wrong["Heartbeat", 4] == {ErrorCode.NOT_COORDINATOR}
+    for api, api_version in cases():
+        if api.name == "OffsetFetch":
+            client = await librdkafka(nodes, name, version)
+            request = filled(api, api_version, words(nodes))
+            answer = await client.ask(request, api_version, api.response_class)
+            assert {*error_codes(answer)} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+            # It would ask this node for ever: a consumer that is no member has no heartbeats.
+            assert await client.is_closed()
+            client.close()
+
+
+async def test_what_librdkafka_asks_beside_its_offsets_is_answered(nodes: NodesInOne) -> None:
+    """Its admin client asks for many groups at once."""
+    client = await librdkafka(nodes, "librdkafka", "2.16.0")
+    api, version = next(case for case in cases() if case[0].name == "OffsetFetch")
+    for group in (1, 0):
+        asked = {**words(nodes), "group_id": nodes.group_id(group)}
+        client.send(filled(api, version, asked), version)
+    wrong, right = [
+        api.response_class.decode((await client.receive())[1], version) for _ in range(2)
+    ]
+    assert {*error_codes(wrong)} == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+    assert {*error_codes(right)} == {ErrorCode.NONE}
+    # On this connection still.
+    beat = HeartbeatRequest(group_id=nodes.group_id(1), member_id="member")
+    answer = await client.ask(beat, 4, HeartbeatResponse)
+    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+    client.close()
 
 
 def words(nodes: NodesInOne) -> Mapping[str, Any]:
