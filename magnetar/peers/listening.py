@@ -261,9 +261,9 @@ class ListenedPeer(asyncio.Protocol):
         assert response is not None, "a peer gets an answer"
         self._send(response, asked.version, asked.correlation_id)
 
-    async def _respond(self, answer: Awaitable[Message], asked: _Asked) -> None:
+    async def _respond(self, answer: Callable[[], Awaitable[Message]], asked: _Asked) -> None:
         try:
-            response = await answer
+            response = await answer()
         except Exception as error:  # the edge between two nodes: `_on_error` sorts them
             self._on_error(error, asked)
             return

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 from magnetar.runtime.delayed_response import DelayedResponse
 from wire.message import Message
 
-#: The answer to a peer's request, now or later. None: it has no answer.
-Performed: TypeAlias = Message | DelayedResponse | Awaitable[Message] | None
+#: The answer to a peer's request, now or later, or what a task calls for it: not called if the node
+#: stops before. None: it has no answer.
+Performed: TypeAlias = Message | DelayedResponse | Callable[[], Awaitable[Message]] | None
 
 
 class PeerApi(NamedTuple):

@@ -86,10 +86,10 @@ class PeerRequests:
         #: Whether the catalog did not answer when it was read last, which the log says once.
         self._is_catalog_away = False
 
-    def catalog_changed(self, request: CatalogChangedRequest) -> Awaitable[Message]:
+    def catalog_changed(self, request: CatalogChangedRequest) -> Callable[[], Awaitable[Message]]:
         """Answer once this node has applied the catalog as it is now; REQUEST_TIMED_OUT where the
         catalog does not answer."""
-        return self._catalog_seen()
+        return self._catalog_seen
 
     async def _catalog_seen(self) -> Message:
         try:

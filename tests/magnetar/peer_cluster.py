@@ -22,7 +22,7 @@ SECRET = b"s" * 32
 AUTHORITY = make(named((COMMON_NAME, "authority")))
 NODE = make(named((COMMON_NAME, "node")), AUTHORITY)
 
-Perform = Callable[[CatalogChangedRequest], Awaitable[Message] | None]
+Perform = Callable[[CatalogChangedRequest], Callable[[], Awaitable[Message]] | None]
 
 
 def changed(version: int) -> CatalogChangedRequest:
@@ -88,9 +88,9 @@ class Cluster:
         async def answered() -> Message:
             return CatalogChangedResponse()
 
-        def perform(request: CatalogChangedRequest) -> Awaitable[Message]:
+        def perform(request: CatalogChangedRequest) -> Callable[[], Awaitable[Message]]:
             self.told.setdefault(node_id, []).append(request.version)
-            return answered()
+            return answered
 
         return {CatalogChangedRequest.api_key: PeerApi(CatalogChangedRequest, 0, perform)}
 

@@ -7,7 +7,7 @@ connection ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -94,13 +94,13 @@ class _Stranger:
         self.listened = listening.accept()
         self.listened.connection_made(self.wire)
 
-    def _perform(self, request: CatalogChangedRequest) -> Awaitable[Message]:
+    def _perform(self, request: CatalogChangedRequest) -> Callable[[], Awaitable[Message]]:
         judge(self.has_proven, "who has proven nothing gets nothing done")
 
         async def answer() -> Message:
             return CatalogChangedResponse()
 
-        return answer()
+        return answer
 
     def prove(self) -> None:
         """Send the proof for what the listener has said, if it has."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from magnetar.runtime.peer_messages import (
     PeerHelloResponse,
     PeerProofRequest,
 )
+from magnetar.runtime.peer_requests import PeerRequests
 from magnetar.runtime.peers import PeerUnreachable
 from tests.magnetar.peer_cluster import SECRET, Cluster, changed, node_tls
 from wire.error_code import ErrorCode
@@ -126,9 +128,9 @@ async def test_what_is_told_has_no_answer_and_arrives_in_order_with_calls(
     async def answered() -> Message:
         return CatalogChangedResponse()
 
-    def perform(request: CatalogChangedRequest) -> Awaitable[Message] | None:
+    def perform(request: CatalogChangedRequest) -> Callable[[], Awaitable[Message]] | None:
         arrived.append(request.version)
-        return answered() if request.version % 2 == 0 else None
+        return answered if request.version % 2 == 0 else None
 
     one = await cluster.start(1)
     await cluster.start(2, perform=perform)
@@ -161,7 +163,7 @@ async def test_a_call_without_an_answer_gives_its_connection_up(cluster: Cluster
         return CatalogChangedResponse()
 
     one = await cluster.start(1, call_timeout_s=0.05)
-    await cluster.start(2, perform=lambda _: never())
+    await cluster.start(2, perform=lambda _: never)
     with pytest.raises(PeerUnreachable, match="no answer within"):
         await one.call(2, changed(1), 0)
     assert heard.is_set()
@@ -195,11 +197,32 @@ async def test_a_connection_of_an_earlier_start_is_not_admitted_after_one_of_a_l
     assert cluster.told == {2: [1, 3]}
 
 
+async def test_a_node_that_stops_does_not_begin_what_was_asked_in_that_step(
+    cluster: Cluster,
+) -> None:
+    nothing, seen = cast(Any, None), []
+
+    async def see_changes() -> int:
+        seen.append(1)
+        return 1
+
+    requests = PeerRequests(nothing, nothing, nothing, see_changes, None)
+
+    def perform(request: CatalogChangedRequest) -> Callable[[], Awaitable[Message]]:
+        asyncio.get_running_loop().call_soon(two.close)
+        return requests.catalog_changed(request)
+
+    one, two = await cluster.start(1), await cluster.start(2, perform=perform)
+    with pytest.raises(PeerUnreachable):
+        await one.call(2, changed(1), 0)
+    assert not seen
+
+
 async def test_a_failing_request_ends_its_connection_and_not_the_node(cluster: Cluster) -> None:
     async def failing() -> Message:
         raise ValueError("a bug")
 
-    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: failing())
+    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: failing)
     with pytest.raises(PeerUnreachable):
         await one.call(2, changed(1), 0)
 
@@ -210,7 +233,7 @@ async def test_an_answer_that_cannot_be_read_is_none_and_gives_its_connection_up
     async def other() -> Message:
         return PeerHelloResponse(node_id=2)
 
-    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: other())
+    one, _ = await cluster.start(1), await cluster.start(2, perform=lambda _: other)
     async with asyncio.timeout(5):
         with pytest.raises(PeerUnreachable, match="is not of a node"):
             await one.call(2, changed(1), 0)
@@ -224,7 +247,7 @@ async def test_a_failing_disk_of_a_peer_ends_the_peer(cluster: Cluster) -> None:
         raise OSError("no space left")
 
     one = await cluster.start(1)
-    await cluster.start(2, perform=lambda _: failing())
+    await cluster.start(2, perform=lambda _: failing)
     asked = asyncio.ensure_future(one.call(2, changed(1), 0))
     await failed.wait()
     one.close()
@@ -271,7 +294,7 @@ async def test_a_node_that_could_not_read_the_catalog_has_not_applied_a_change(
     async def away() -> Message:
         return CatalogChangedResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
 
-    await cluster.start(2, perform=lambda _: away())
+    await cluster.start(2, perform=lambda _: away)
     one = NodePeers(Own("cluster", 1, 0), SECRET, cluster.network(1), lambda: (2,))
     assert await one.tell_catalog_changed(7) == [2]
     one.close()

@@ -29,7 +29,7 @@ async def test_a_peer_is_told_that_the_catalog_is_away_and_the_log_once(
     requests = PeerRequests(nothing, nothing, nothing, catalog.see_changes, None)
 
     async def code() -> int:
-        answer = await requests.catalog_changed(CatalogChangedRequest(version=7))
+        answer = await requests.catalog_changed(CatalogChangedRequest(version=7))()
         assert isinstance(answer, CatalogChangedResponse)
         return answer.error_code
 
