@@ -23,6 +23,7 @@ class SegmentList:
 
     def __init__(self, key: LogKey) -> None:
         self._key = key
+        #: A new list after each change: a search goes on in the one that it began with.
         self._sealed: list[StoredSegment] = []
         # Of the active segment:
         self._base_offset = 0
@@ -89,7 +90,7 @@ class SegmentList:
             self._active_bytes,
             self._max_timestamp,
         )
-        self._sealed.append(sealed)
+        self._sealed = [*self._sealed, sealed]
         self._base_offset = self._end_offset
         self._active_bytes, self._max_timestamp, self._first_timestamp = 0, NO_TIMESTAMP, None
         self._count()
@@ -98,7 +99,7 @@ class SegmentList:
     def trim(self, start_offset: int) -> int:
         """Forget the sealed segments that lie wholly below; return where the first kept begins."""
         gone = self._ended_at(start_offset)
-        del self._sealed[:gone]
+        self._sealed = self._sealed[gone:]
         self._count()
         return self.base_offsets[0]
 
@@ -106,7 +107,7 @@ class SegmentList:
         """Put `segment` in the place of the sealed ones that it covers."""
         first = bisect_left(self.base_offsets, segment.base_offset)
         end = bisect_left(self.base_offsets, segment.end_offset)
-        self._sealed[first:end] = [segment]
+        self._sealed = [*self._sealed[:first], segment, *self._sealed[end:]]
         self._count()
 
     def sealed_at(self, base_offsets: Sequence[int]) -> list[StoredSegment]:
@@ -117,12 +118,13 @@ class SegmentList:
         return found if [one.base_offset for one in found] == list(base_offsets) else []
 
     def facts(self) -> Iterator[SegmentFacts]:
-        """Yield what `Segments.facts` does."""
-        for _, base_offset, end_offset, size_bytes, max_timestamp_ms in self._sealed:
-            yield SegmentFacts(base_offset, end_offset, size_bytes, max_timestamp_ms)
-        yield SegmentFacts(
+        """Yield what `Segments.facts` does, as it is when the first is asked for."""
+        active = SegmentFacts(
             self._base_offset, self._end_offset, self._active_bytes, self._max_timestamp
         )
+        for _, base_offset, end_offset, size_bytes, max_timestamp_ms in self._sealed:
+            yield SegmentFacts(base_offset, end_offset, size_bytes, max_timestamp_ms)
+        yield active
 
     def bytes_since(self, offset: int) -> int:
         """Return the bytes of all segments from the one that holds `offset` on."""

@@ -231,6 +231,27 @@ async def test_what_is_not_in_memory_is_read_from_the_store(start: StartNode) ->
     assert batches.bytes_between(0, 60) >= log.size_bytes
 
 
+async def test_a_search_by_time_passes_over_no_segment_while_others_go(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start(tail_bytes=600)
+    log = await node.open()
+    await fill(log, 60)
+    bases = log.ledger.segments.base_offsets
+    await node.directory.persist_start_offsets([(log, bases[3])])
+    read = node.store.read
+
+    async def read_late(*asked: Any) -> Any:
+        # Retention has been faster.
+        log.advance_start(bases[3])
+        await node.group_commit.settle()
+        return await read(*asked)
+
+    monkeypatch.setattr(node.store, "read", read_late)
+    first = TimestampOffset(bases[3], 1_000 + bases[3], 1)
+    assert await log.reader.offset_for_timestamp(1_000 + bases[2]) == first
+
+
 async def test_reads_of_the_store_are_bounded(
     start: StartNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
