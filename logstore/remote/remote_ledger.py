@@ -208,7 +208,7 @@ class RemoteLedger(CommittedLedger):
         if self._is_wholly_loaded:
             self._hot.pin()
         if memory_bytes := self._hot.memory_bytes:
-            self._tail.add(self, self.end_offset, memory_bytes)
+            self._tail.add(self._hot, self.end_offset, memory_bytes)
 
     def securing(self) -> Procedure[None]:
         # The directory waits for the node's next commit, which makes everything durable.
@@ -346,11 +346,7 @@ class RemoteLedger(CommittedLedger):
             self._moving = None
             sync.pending_move.done.set_result(True)
         if sync.memory_bytes:
-            self._tail.add(self, sync.end_offset, sync.memory_bytes)
-
-    def evict_below(self, offset: int) -> None:
-        """Forget the batches below `offset`, which are durable."""
-        self._hot.evict_below(offset)
+            self._tail.add(self._hot, sync.end_offset, sync.memory_bytes)
 
     def fail_waiters(self, failure: Exception) -> None:
         super().fail_waiters(failure)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -353,6 +355,20 @@ async def test_a_deleted_log_is_gone_from_the_store(start: StartNode) -> None:
     node.store.mishaps.extend([Mishap.NONE, Mishap.REQUEST_LOST])
     await node.directory.delete([log])
     await _until_left(node, 1)
+
+
+async def test_a_log_that_is_closed_is_freed(start: StartNode) -> None:
+    """Not only once the batches of others have taken its place in memory."""
+    node = start()
+    log = await node.open()
+    await fill(log, 5)
+    await node.directory.release([log])
+    closed = weakref.ref(log.ledger)
+    del log
+    # One more commit, which is the last one that the medium knows.
+    await node.group_commit.settle()
+    gc.collect()
+    assert closed() is None
 
 
 async def _until_left(node: Node, *partitions: int) -> None:
