@@ -368,9 +368,6 @@ class Catalog:
                 " endpoints = excluded.endpoints, rack = excluded.rack, version = excluded.version",
                 (node_id, epoch, said.owner, json.dumps(said.endpoints), said.rack, said.version),
             )
-            database.execute(
-                "UPDATE partition_leaders SET leader_epoch = ? WHERE node_id = ?", (epoch, node_id)
-            )
             return epoch
 
     def claim_nodes(self, owner: str, node_ids: Iterable[int]) -> None:

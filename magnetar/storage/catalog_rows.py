@@ -87,6 +87,15 @@ def replicas_of(text: str) -> Replicas:
     return tuple(map(int, text.split(",")))
 
 
+#: A partition has the number of the move that gave it to its leader, or of that node's last start,
+#: whichever is later. So a start writes nothing of what the node leads, however much that is.
+_LEADERS = (
+    "SELECT topic_id, node_id,"
+    " CASE WHEN incarnation > leader_epoch THEN incarnation ELSE leader_epoch END"
+    " FROM partition_leaders JOIN nodes USING (node_id)"
+)
+
+
 def read_topics(database: Queries, topic_ids: Sequence[UUID] | None = None) -> list[TopicRow]:
     """Return every topic, or those of these ids, in the order of names."""
 
@@ -101,7 +110,7 @@ def read_topics(database: Queries, topic_ids: Sequence[UUID] | None = None) -> l
     return topics_of(
         read("SELECT topic_id, name, value FROM topic_configs", "topic_id"),
         read(
-            "SELECT topic_id, node_id, leader_epoch FROM partition_leaders",
+            _LEADERS,
             "topic_id",
             " ORDER BY topic_id, partition",
         ),

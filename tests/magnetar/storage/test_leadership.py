@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 from uuid import UUID, uuid4
 
@@ -293,6 +294,28 @@ def test_a_node_that_was_started_again_is_not_taken_over(open_catalog: Open) -> 
     again = catalog.start_node(1)
     assert not catalog.take_over(1, epochs[1])
     assert leaders(catalog, topic_id) == (Elsewhere(1, again),)
+
+
+def test_a_start_writes_nothing_of_what_the_node_leads(open_catalog: Open) -> None:
+    """It may be 60,000 partitions, and a call has two seconds."""
+    catalog = open_catalog()
+    epochs = started(catalog, 1, 2)
+    topic_id = topic(catalog, 1, 2)
+
+    def stored() -> list[Any]:
+        with catalog.database.statements("look") as statements:
+            found = statements.execute("SELECT * FROM partition_leaders ORDER BY partition")
+            return found.fetchall()
+
+    before = stored()
+    again = catalog.start_node(1)
+    assert stored() == before
+    assert leaders(catalog, topic_id) == (Elsewhere(1, again), Elsewhere(2, epochs[2]))
+    assert catalog.hand_over(1, again, [Move(topic_id, 0, 2)])
+    moved = leaders(catalog, topic_id)[0]
+    assert moved.node_id == 2 and moved.leader_epoch > again
+    later = catalog.start_node(2)
+    assert leaders(catalog, topic_id) == (Elsewhere(2, later), Elsewhere(2, later))
 
 
 def test_without_another_live_node_nothing_is_taken_over(open_catalog: Open) -> None:
