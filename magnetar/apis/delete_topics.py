@@ -76,7 +76,7 @@ async def delete_topics(
             services.quotas.charge_mutation(
                 context, len(topic.partitions), is_strict=context.version >= _STRICT_SINCE
             )
-            # Collected, not deleted yet: all of them leave the catalog by one transaction.
+            # Collected, not deleted yet: many leave the catalog by one transaction.
             going[topic.id] = result
         results.append(result)
     # Looked up once more: what this request held would be freed in one step, when it is answered.

@@ -59,6 +59,8 @@ CATALOG = Pool("catalog", 1)
 
 #: Partitions that go, or are given new settings, in one turn of the loop, a few milliseconds.
 _PARTITIONS_A_TURN = 256
+#: Topics that leave the catalog by one transaction, which locks it and has two seconds.
+_REMOVED_TOGETHER = 1_000
 #: Partitions of topics that one step reads of the catalog: a few milliseconds.
 _READ_TOGETHER = 250
 #: The partitions of a large topic are made in batches of this size.
@@ -425,7 +427,7 @@ class Topics:
                     await asyncio.sleep(0)
 
     async def delete(self, topics: Iterable[Topic]) -> list[UUID]:
-        """Delete topics durably, by one transaction, while other requests are served.
+        """Delete topics durably, many by one transaction, while other requests are served.
 
         Returns the ids of those that no other request has deleted first. Each goes in one step:
         from it on it is not found, and requests that wait for its data are woken.
@@ -438,13 +440,15 @@ class Topics:
             ids = [topic_id for topic_id in asked if topic_id in self._by_id]
             self._leaving.update(ids)
             try:
-                # It also forgets topics that were deleted earlier: their files are gone.
-                await CATALOG.run(partial(self._catalog.remove_topics, ids, self._gone))
-                await self._drop(ids)
+                for first in range(0, len(ids), _REMOVED_TOGETHER):
+                    part = ids[first : first + _REMOVED_TOGETHER]
+                    # It also forgets topics that were deleted earlier: their files are gone.
+                    await CATALOG.run(partial(self._catalog.remove_topics, part, self._gone))
+                    await self._drop(part)
+                    # With several nodes, the files of the others may still be there.
+                    self._gone = part if self.placement.is_alone else []
             finally:
                 self._leaving.difference_update(ids)
-            # With several nodes, the files of the others may still be there.
-            self._gone = ids if self.placement.is_alone else []
             return ids
 
     async def _drop(self, ids: Iterable[UUID]) -> None:
