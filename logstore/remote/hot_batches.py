@@ -47,8 +47,9 @@ class HotBatches:
     def unpin(self) -> None:
         """Carry out the evictions that have waited since `pin`."""
         if self.is_pinned:
-            self.is_pinned = False
+            # First: a replay ends in a thread, and until then the event loop evicts nothing here.
             self.forget_below(self._evicted_below)
+            self.is_pinned = False
 
     def evict_below(self, offset: int) -> None:
         """Forget the batches that begin below `offset`, a batch's bound: now, or at `unpin`."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import sys
 import tracemalloc
+from bisect import bisect_left
 
 import pytest
 
+from logstore.remote import hot_batches
 from logstore.remote.hot_batches import BATCH_BYTES, HotBatches
 from logstore.remote.memory_tail import MemoryTail
 from wire.records import SimpleRecord, build_batch
@@ -52,6 +54,33 @@ def test_what_is_evicted_is_freed_at_once() -> None:
     assert [sys.getrefcount(batch) for batch in batches] == [
         count - (offset < 3) for offset, count in enumerate(held)
     ]
+
+
+def test_an_eviction_beside_the_end_of_a_replay_takes_no_batch_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A shard is replayed in a thread, and the event loop evicts the batches of all logs."""
+    hot = HotBatches(0)
+    for offset in range(20):
+        hot.append(_batch(offset), offset)
+    hot.pin()
+    hot.evict_below(11)
+    places: list[int] = []
+
+    def looked_up(offsets: list[int], offset: int, first: int) -> int:
+        place = bisect_left(offsets, offset, first)
+        places.append(place)
+        if len(places) == 1:
+            # Here the thread gives way.
+            hot.evict_below(13)
+        return place
+
+    monkeypatch.setattr(hot_batches, "bisect_left", looked_up)
+    hot.unpin()
+    first = hot.first_offset
+    assert [header.base_offset for header, _ in hot.since(first)] == [*range(first, 20)]
+    hot.evict_below(15)
+    assert [header.base_offset for header, _ in hot.since(0)] == [*range(15, 20)]
 
 
 def test_small_batches_count_as_the_memory_that_they_take() -> None:
