@@ -40,8 +40,8 @@ class RemoteBatches:
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
-        cold_end = self._hot.first_offset
-        if offset < cold_end:
+        # Anew after each read: more batches may have left memory meanwhile.
+        while offset < (cold_end := self._hot.first_offset):
             chunks = await self._read_store(offset, max_bytes, min(cold_end, end_offset))
             batches = _from(chunks, offset)
             if chunks:
