@@ -35,12 +35,14 @@ class Question:
 class RememberedHolds:
     """The partitions of this node that transactions coordinated elsewhere hold."""
 
-    __slots__ = ("_asked", "_held")
+    __slots__ = ("_asked", "_held", "_producers")
 
     def __init__(self) -> None:
         #: By producer id: its epoch, the partitions that its transaction holds, and the
         #: transactional id: a request that names another one has no rights to the transaction.
         self._held: dict[int, tuple[int, set[TopicPartition], str]] = {}
+        #: The producers whose transactions hold a partition, so that one that goes finds them.
+        self._producers: dict[TopicPartition, set[int]] = {}
         #: By producer id: the questions that have no answer yet.
         self._asked: dict[int, list[Question]] = {}
 
@@ -98,29 +100,41 @@ class RememberedHolds:
         if not held:
             return
         known = self._held.get(producer_id)
-        if known is None or known[0] < producer_epoch:
+        if known is not None and known[0] < producer_epoch:
+            for partition in [*known[1]]:
+                self._forget(producer_id, partition)
+            known = None
+        if known is None:
             self._held[producer_id] = (producer_epoch, held, transactional_id)
         elif known[0] == producer_epoch:
             known[1].update(held)
+        else:
+            return
+        for partition in held:
+            self._producers.setdefault(partition, set()).add(producer_id)
 
     def on_marker(self, producer_id: int, partition: TopicPartition) -> None:
         """A marker of the producer is in `partition`: its transaction is over there."""
         for question in self._asked.get(producer_id, ()):
             question.void.add(partition)
-        known = self._held.get(producer_id)
-        if known is not None:
-            known[1].discard(partition)
-            if not known[1]:
-                del self._held[producer_id]
+        if producer_id in self._producers.get(partition, ()):
+            self._forget(producer_id, partition)
 
     def forget_partition(self, partition: TopicPartition) -> None:
-        """This node leads the partition no more. Its markers go to another node."""
-        for producer_id in self._held.keys() | self._asked.keys():
-            self.on_marker(producer_id, partition)
+        """This node leads the partition no more: it is gone, or its markers go to another node."""
+        for questions in self._asked.values():
+            for question in questions:
+                question.void.add(partition)
+        for producer_id in [*self._producers.get(partition, ())]:
+            self._forget(producer_id, partition)
 
-    def forget_topic(self, topic: str) -> None:
-        """The topic is gone, or this node leads none of it any more: no marker of it will come."""
-        for producer_id, (_, partitions, _) in [*self._held.items()]:
-            partitions.difference_update([one for one in partitions if one.topic == topic])
-            if not partitions:
-                del self._held[producer_id]
+    def _forget(self, producer_id: int, partition: TopicPartition) -> None:
+        """Forget that the producer's transaction holds the partition, which it does."""
+        partitions = self._held[producer_id][1]
+        partitions.remove(partition)
+        if not partitions:
+            del self._held[producer_id]
+        producers = self._producers[partition]
+        producers.remove(producer_id)
+        if not producers:
+            del self._producers[partition]

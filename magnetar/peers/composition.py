@@ -26,6 +26,7 @@ from magnetar.runtime.peer_requests import PeerRequests
 from magnetar.runtime.producers_elsewhere import ProducersElsewhere
 from magnetar.runtime.transactions import Transactions
 from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from magnetar.storage.topics import Topics
 from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -55,12 +56,18 @@ class AmongPeers:
         self.told = HoldsTold(nodes, peers, moves=topics.placement.moves)
         self.markers = MarkersElsewhere(nodes, peers, participants, clock, bases)
         self.producers = ProducersElsewhere(peers, lambda: _coordinators(topics))
-        topics.on_deleted.append(lambda topic: held.forget_topic(topic.name))
+
+        def forget(topic: str, index: int) -> None:
+            held.forget_partition(TopicPartition(topic, index))
+
+        def forget_topic(topic: Topic) -> None:
+            for log in topic.local:
+                forget(topic.name, log.partition)
+
+        topics.on_deleted.append(forget_topic)
         if topics.placement.moves:
             participants.fences = CoordinatorFences()
-            topics.led.on_moved.append(
-                lambda topic, index: held.forget_partition(TopicPartition(topic, index))
-            )
+            topics.led.on_moved.append(forget)
 
     async def serve(
         self, transactions: Transactions, fail: Callable[[BaseException], None]

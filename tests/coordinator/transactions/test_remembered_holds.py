@@ -68,13 +68,17 @@ def test_what_was_told_is_held_until_the_marker_as_an_answer_is() -> None:
     assert len(holds) == 1
 
 
-def test_a_topic_that_is_gone_is_forgotten() -> None:
+def test_a_partition_that_is_gone_is_forgotten_of_all_producers() -> None:
     holds = RememberedHolds()
-    other = TopicPartition("b", 0)
-    holds.answered(holds.ask("id", 1, 0), [A, other])
-    holds.answered(holds.ask("id", 2, 0), [B])
-    holds.forget_topic("a")
-    assert holds.holds("id", 1, 0, other) and not holds.holds("id", 1, 0, A) and len(holds) == 1
+    holds.answered(holds.ask("id", 1, 0), [A, B])
+    holds.answered(holds.ask("id", 2, 0), [A])
+    holds.told("id", 1, 1, {B})
+    holds.answered(holds.ask("id", 3, 0), [A, B])
+    holds.forget_partition(A)
+    assert holds.holds("id", 1, 1, B) and holds.holds("id", 3, 0, B) and len(holds) == 2
+    assert not holds.holds("id", 3, 0, A) and not holds.holds("id", 2, 0, A)
+    holds.forget_partition(B)
+    assert len(holds) == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from("aqm"), st.integers(0, 1), st.sampled_from([A, B]))))
