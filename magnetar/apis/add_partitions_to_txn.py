@@ -24,7 +24,6 @@ from magnetar.apis.partitions_named import transactions_in
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_PARTITIONS_FENCED_SINCE, code_for_version
-from magnetar.runtime.add_messages import encode_codes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
@@ -32,6 +31,7 @@ from magnetar.storage.topic_names import INTERNAL
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
@@ -83,82 +83,94 @@ async def _answer(
     services: Services, transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> list[AddPartitionsToTxnTopicResult]:
     """Add or verify one transaction's partitions; return the code of each."""
-    partitions: list[TopicPartition] = []
-    async for topic in services.turns.each(transaction.topics):
-        async for indexes in services.turns.pieces(topic.partitions):
-            partitions += [TopicPartition(topic.name, index) for index in indexes]
-    # Brokers, which send version 4 and later, add the coordinators' topics too; clients may not.
-    codes = await _refused(services, partitions, context)
-    # All or nothing: a transaction that holds half of its partitions would hide the mistake.
+    results, partitions, codes = await _checked(services, transaction.topics, context)
     if not codes:
-        identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
-        try:
-            # KIP-890: the leader of a partition asks whether data may be appended. Nothing is
-            # added.
-            if transaction.verify_only:
-                codes = await services.transactions.verify_partitions(
-                    transaction.transactional_id,
-                    identity,
-                    partitions,
-                )
-            else:
-                await services.transactions.add_partitions(
-                    transaction.transactional_id,
-                    identity,
-                    frozenset(partitions),
-                    transaction_version=(
-                        TRANSACTION_VERSION_2
-                        if context.version >= _BATCHED_SINCE
-                        else TRANSACTION_VERSION_1
-                    ),
-                )
-                # After the add: a fenced producer must not pass for the client that holds the
-                # transaction.
-                services.transactions.clients.note(transaction.transactional_id, context)
-        except KafkaError as refusal:
-            # The refusal is caught here, so the dispatcher does not see it and cannot log it.
-            log_refusal(services, context, refusal, transactional_id=transaction.transactional_id)
-            code = code_for_version(
-                refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
-            )
-            codes = dict.fromkeys(partitions, code)
-    # Partitions without a code were added.
-    return await _encoded(services, transaction.topics, codes)
-
-
-async def _encoded(
-    services: Services, topics: Sequence[AddPartitionsToTxnTopic], codes: Codes
-) -> list[AddPartitionsToTxnTopicResult]:
-    results = []
-    async for topic in services.turns.each(topics):
-        result = AddPartitionsToTxnTopicResult(name=topic.name)
-        async for indexes in services.turns.pieces(topic.partitions):
-            result.results_by_partition += encode_codes(topic.name, indexes, codes)
-        results.append(result)
+        codes = await _added_or_verified(services, transaction, partitions, context)
+    if codes:
+        # All or nothing: a transaction that holds half of its partitions would hide the mistake.
+        async for result in services.turns.each(results):
+            async for some in services.turns.pieces(result.results_by_partition):
+                for one in some:
+                    one.partition_error_code = codes.get(
+                        TopicPartition(result.name, one.partition_index),
+                        ErrorCode.OPERATION_NOT_ATTEMPTED,
+                    )
     return results
 
 
-async def _refused(
-    services: Services, partitions: Sequence[TopicPartition], context: RequestContext
+async def _added_or_verified(
+    services: Services,
+    transaction: AddPartitionsToTxnTransaction,
+    partitions: Sequence[TopicPartition],
+    context: RequestContext,
 ) -> Codes:
-    """Return a code for every partition if one of them cannot be added, else nothing."""
-    is_client = context.version < _BATCHED_SINCE
+    """Return the code of each partition; no codes: all were added."""
+    transactional_id = transaction.transactional_id
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    transactions = services.transactions
+    try:
+        # KIP-890: the leader of a partition asks whether data may be appended. Nothing is added.
+        if transaction.verify_only:
+            return await transactions.verify_partitions(transactional_id, identity, partitions)
+        version = (
+            TRANSACTION_VERSION_2 if context.version >= _BATCHED_SINCE else TRANSACTION_VERSION_1
+        )
+        await transactions.add_partitions(
+            transactional_id, identity, frozenset(partitions), transaction_version=version
+        )
+        # After the add: a fenced producer must not pass for the client that holds the transaction.
+        transactions.clients.note(transactional_id, context)
+        return {}
+    except KafkaError as refusal:
+        # The refusal is caught here, so the dispatcher does not see it and cannot log it.
+        log_refusal(services, context, refusal, transactional_id=transactional_id)
+        code = code_for_version(
+            refusal.code, context.version, fenced_since=ADD_PARTITIONS_FENCED_SINCE
+        )
+        return dict.fromkeys(partitions, code)
+
+
+async def _checked(
+    services: Services, topics: Sequence[AddPartitionsToTxnTopic], context: RequestContext
+) -> tuple[list[AddPartitionsToTxnTopicResult], list[TopicPartition], Codes]:
+    """Return the results for when all partitions are added, the partitions, and a code for each
+    that cannot be added."""
+    results: list[AddPartitionsToTxnTopicResult] = []
+    partitions: list[TopicPartition] = []
     refused: Codes = {}
-    for position, partition in enumerate(partitions, 1):
-        if position % _AT_ONCE == 0 and services.turns.is_over():
-            await services.turns.give_up()
-        try:
-            if is_client and partition.topic in INTERNAL:
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition.topic)
-            if is_client:
-                require(services, context, Operation.WRITE, Resource.TOPIC, partition.topic)
-            # Only the refusal matters: the coordinator does not know which partitions exist.
-            services.topics.partition(*partition)
-        except KafkaError as refusal:
-            # It exists on another node, which asks for itself before it takes data.
-            if refusal.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                refused[partition] = refusal.code
-    # All or nothing, as in Kafka: the others say that nothing was tried.
-    if refused:
-        return dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
-    return refused
+    turns = services.turns
+    # Plain loops: a request names few partitions, and an `async for` costs as much as several.
+    for topic in topics:
+        if results and turns.is_over():
+            await turns.give_up()
+        name, code = topic.name, _topic_code(services, topic.name, context)
+        found = services.topics.by_name(name)
+        # Also those of other nodes: a leader asks for itself before it takes data.
+        partition_count = 0 if found is None else len(found.partitions)
+        of_topic: list[AddPartitionsToTxnPartitionResult] = []
+        results.append(AddPartitionsToTxnTopicResult(name=name, results_by_partition=of_topic))
+        for position, index in enumerate(topic.partitions, 1):
+            if position % _AT_ONCE == 0 and turns.is_over():
+                await turns.give_up()
+            of_topic.append(AddPartitionsToTxnPartitionResult(partition_index=index))
+            partition = TopicPartition(name, index)
+            partitions.append(partition)
+            if code is not ErrorCode.NONE:
+                refused[partition] = code
+            elif not 0 <= index < partition_count:
+                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return results, partitions, refused
+
+
+def _topic_code(services: Services, name: str, context: RequestContext) -> ErrorCode:
+    """Return NONE if the sender may add partitions of a topic, else what they are refused with."""
+    # Brokers, which send version 4 and later, add the coordinators' topics too; clients may not.
+    if context.version >= _BATCHED_SINCE:
+        return ErrorCode.NONE
+    if name in INTERNAL:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        require(services, context, Operation.WRITE, Resource.TOPIC, name)
+    except KafkaError as refusal:
+        return refusal.code
+    return ErrorCode.NONE

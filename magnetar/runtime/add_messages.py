@@ -19,19 +19,6 @@ def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartit
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def encode_codes(
-    topic: str, partitions: Iterable[int], codes: Mapping[TopicPartition, ErrorCode]
-) -> list[AddPartitionsToTxnPartitionResult]:
-    """Return the results of partitions of a topic: the code of each, NONE where it has none."""
-    return [
-        AddPartitionsToTxnPartitionResult(
-            partition_index=index,
-            partition_error_code=codes.get(TopicPartition(topic, index), ErrorCode.NONE),
-        )
-        for index in partitions
-    ]
-
-
 def encode_held(codes: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:
     """Return the results for a peer, in the order of `codes`: a topic for each run of one topic."""
     return [
