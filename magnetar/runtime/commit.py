@@ -9,8 +9,8 @@ that sync. Only a commit that has more to do before that goes on in a task.
 A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
 then. From then on the id *owes* COMPLETE_*, unless COMPLETE_* was the decision itself:
 
-- Under version 2 it is appended at the next request for the id, or after a short delay, and costs
-  no sync of its own.
+- Under version 2 it is appended in one batch with the id's next record, or after a short delay, and
+  costs no sync of its own.
 - Under version 1 it is appended at once, and data of the next transaction waits until it is
   durable. The epoch stays, so that data looks like data of the transaction that ended. Were that
   data on the disk, with PREPARE_* as the coordinator's last record, a restart would give it the
@@ -239,7 +239,7 @@ class Commits:
             or commit.works_elsewhere
             or commit.left
         )
-        is_durable = commit.log.high_watermark >= end_offset
+        is_durable = commit.log.reader.high_watermark >= end_offset
         if not has_more and is_durable and self._participants.are_durable(commit.markers):
             self._show(commit)
             return
@@ -251,7 +251,7 @@ class Commits:
         if failure is not None:
             raise failure
         await self._mark(commit)
-        if commit.log.high_watermark < end_offset:
+        if commit.log.reader.high_watermark < end_offset:
             await commit.log.durable(end_offset)
         for earlier in commit.after:
             await earlier.until_ended()

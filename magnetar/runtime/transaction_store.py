@@ -249,7 +249,9 @@ class TransactionStore:
         transaction ends in one record (`Plan.ONE_RECORD`), the decision still says PREPARE_*.
         `is_adoption`: as `joint.joined`.
         """
-        decision = self._decide(shard, transactional_id, decide, now_ms, is_adoption=is_adoption)
+        completed = self._completed(shard, transactional_id, now_ms) if self.commits.owed else ()
+        txn = completed[0] if completed else shard.state.get(transactional_id)
+        decision = self._decide(shard, txn, decide, now_ms, is_adoption=is_adoption)
         if not decision.records:
             return decision, shard.log.log_end_offset
         is_ending = transactional_id in self.commits.under_way
@@ -262,8 +264,10 @@ class TransactionStore:
         )
         if plan.plan is Plan.ONE_RECORD:
             urgency = Urgency.ONE_RECORD
-        end_offset = shard.append(plan.records, now_ms, urgency)
+        end_offset = shard.append((*completed, *plan.records), now_ms, urgency)
         try:
+            if completed:
+                self.commits.note_completed(self.commits.owed.pop(transactional_id), end_offset)
             for record in plan.records:
                 if record.state is State.DEAD:
                     self._forget(record)
@@ -277,23 +281,37 @@ class TransactionStore:
             raise
         return decision, end_offset
 
+    def _completed(
+        self, shard: TransactionShard, transactional_id: str, now_ms: int
+    ) -> tuple[Txn, ...]:
+        """Return the COMPLETE_* that the id owes. It goes into one batch with what is decided next;
+        if nothing is, it stays owed.
+
+        One that changes other ids too, or that another id owes for this one, is appended here.
+        """
+        owed, state = self.commits.owed, shard.state
+        txn = state.get(transactional_id)
+        if txn is None or not (transactional_id in owed or txn.parent_id in owed):
+            return ()
+        if txn.parent_id is None and transactional_id not in state.families:
+            work = owed[transactional_id]
+            if not work.votes and (completed := complete(txn, work, now_ms).records):
+                return completed
+        self.complete(transactional_id)
+        if txn.parent_id is not None:
+            self.complete(txn.parent_id)  # The parent's COMPLETE_* ends the child too.
+        return ()
+
     def _decide(
         self,
         shard: TransactionShard,
-        transactional_id: str,
+        txn: Txn | None,
         decide: Decide[AnswerT],
         now_ms: int,
         *,
         is_adoption: bool,
     ) -> Decision[Txn, AnswerT]:
         """Ask the rule, with the id as it is once all owed COMPLETE_* are in the log."""
-        owed, state = self.commits.owed, shard.state
-        if transactional_id in owed:
-            self.complete(transactional_id)
-        txn = state.get(transactional_id)
-        if txn is not None and txn.parent_id in owed:
-            self.complete(txn.parent_id)  # The parent's COMPLETE_* ends the child too.
-            txn = state.get(transactional_id)
         fresh_producer_id = NO_PRODUCER_ID
         if takes_producer_id(txn):
             fresh_producer_id = self.producer_ids.peek()
@@ -304,12 +322,12 @@ class TransactionStore:
         is_used = fresh_producer_id in (decided.producer_id, decided.next_producer_id)
         if is_used and fresh_producer_id != NO_PRODUCER_ID:
             self.producer_ids.take()
-        if decided.parent_id is None and transactional_id not in state.families:
+        if decided.parent_id is None and decided.transactional_id not in shard.state.families:
             return decision
         return joint.joined(
             txn,
             decision,
-            state,
+            shard.state,
             now_ms=now_ms,
             take_producer_id=self.producer_ids.take,
             is_adoption=is_adoption,

@@ -7,10 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.transactions.metadata import ProducerIdentity, State, TopicPartition
+from coordinator.transactions.metadata import (
+    ProducerIdentity,
+    State,
+    TopicPartition,
+    TransactionMetadata,
+)
+from coordinator.transactions.records import decode_record
+from logstore.partition.reader import items_of
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from tests.magnetar.transaction_world import A0, A1, World, batch_by, refused
 from wire.error_code import ErrorCode
+from wire.records import Marker, Record
 
 
 @pytest.fixture
@@ -54,6 +62,52 @@ async def test_data_adds_its_partition_and_an_answered_end_is_visible(world: Wor
         identity = ended
     assert world.markers(A0) == [("COMMIT", 1), ("ABORT", 2), ("COMMIT", 3)]
     assert world.markers(A1) == world.markers(A0)
+
+
+def states_by_batch(world: World) -> list[list[State]]:
+    """Return the states that the coordinator's log has of the id, batch by batch."""
+    reader = world.coordinator.store.shard_of("tx").log.reader
+    return [
+        [txn.state for txn in map(_decoded, items_of(header, bytes(batch)))]
+        for header, batch in reader.iterate_batches_from(0)
+    ]
+
+
+def _decoded(item: Record | Marker) -> TransactionMetadata:
+    assert isinstance(item, Record)
+    txn = decode_record(item.key, item.value)
+    assert txn is not None
+    return txn
+
+
+async def test_an_owed_complete_is_in_one_batch_with_the_next_record(world: World) -> None:
+    identity = await world.init()
+    send(world, identity, A0)
+    successor = await world.answered(world.end("tx", identity, commit=True, transaction_version=2))
+    send(world, successor, A0)
+    assert states_by_batch(world) == [
+        [State.EMPTY],
+        [State.ONGOING],
+        [State.PREPARE_COMMIT],
+        [State.COMPLETE_COMMIT, State.ONGOING],
+    ]
+    await world.settle()
+    assert not world.coordinator.store.commits.owed
+    await world.restart()
+    assert world.state() is State.ONGOING
+
+
+async def test_an_owed_complete_stays_owed_where_nothing_is_decided(world: World) -> None:
+    identity = await world.init()
+    send(world, identity, A0)
+    successor = await world.answered(world.end("tx", identity, commit=True, transaction_version=2))
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        send(world, identity, A0)
+    retry = world.end("tx", identity, commit=True, transaction_version=2)
+    assert await world.answered(retry) == successor
+    assert states_by_batch(world)[-1] == [State.PREPARE_COMMIT]
+    await world.settle()
+    assert states_by_batch(world)[-1] == [State.COMPLETE_COMMIT]
 
 
 async def test_a_refused_batch_adds_nothing(world: World) -> None:
