@@ -117,6 +117,7 @@ class _Appending:
         "_held",
         "_holder",
         "_has_waited",
+        "_is_elsewhere",
         "_names_left",
         "_pending",
         "_request",
@@ -134,6 +135,8 @@ class _Appending:
         self._holder: tuple[int, int] | None = None
         #: Whether the request has waited between its batches.
         self._has_waited = False
+        #: Whether another node coordinates the transaction; None: not asked yet.
+        self._is_elsewhere: bool | None = None
         #: The coordinator's log, and the end offset to wait for: then the transaction is durable.
         self._held: tuple[PartitionLog, int] | None = None
         self._responses: list[TopicProduceResponse] = []
@@ -314,7 +317,10 @@ class _Appending:
         Raises MustAsk where that node has to be asked.
         """
         transactional_id = self._request.transactional_id
-        if not elsewhere.is_elsewhere(transactional_id):
+        # Once for all batches of one step.
+        if self._is_elsewhere is None or self._has_waited:
+            self._is_elsewhere = elsewhere.is_elsewhere(transactional_id)
+        if not self._is_elsewhere:
             return False
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         partition = TopicPartition(log.topic, log.partition)

@@ -146,13 +146,13 @@ class Nodes:
         if found is None:
             return self.own_id  # Several nodes have the topic from their first start.
         shard = self._shard_of(topic, coordinated_id, len(found.partitions))
-        return leader_id(found.partitions[shard.partition], self.own_id)
+        return leader_id(found.partitions[shard], self.own_id)
 
-    def _shard_of(self, topic: str, coordinated_id: str, count: int) -> TopicPartition:
+    def _shard_of(self, topic: str, coordinated_id: str, count: int) -> int:
         if topic == CONSUMER_OFFSETS:
-            return TopicPartition(topic, partition_for(coordinated_id, count))
+            return partition_for(coordinated_id, count)
         separator: str = self._config.joint_transactions_separator
-        return TopicPartition(topic, joint.coordinator_partition(coordinated_id, separator, count))
+        return joint.coordinator_partition(coordinated_id, separator, count)
 
     def shards_of(self, topic: str, ids: Iterable[str | None]) -> Iterator[TopicPartition]:
         """Yield the shard of each of these ids; `topic` is a coordinator's."""
@@ -161,7 +161,7 @@ class Nodes:
             count = len(found.partitions)
             for each in ids:
                 if each:
-                    yield self._shard_of(topic, each, count)
+                    yield TopicPartition(topic, self._shard_of(topic, each, count))
 
     async def see_changes(self) -> int:
         """Apply what other nodes have changed; return the catalog's version that is applied now."""
