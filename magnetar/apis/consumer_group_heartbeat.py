@@ -77,7 +77,7 @@ def _heartbeat(
         member_id=request.member_id,
         member_epoch=request.member_epoch,
         # For version 0, whose members do not make their ids. Drawn here: the rules are pure.
-        new_member_id=str(uuid4()),
+        new_member_id="" if request.member_id else str(uuid4()),
         instance_id=request.instance_id,
         rack_id=request.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,

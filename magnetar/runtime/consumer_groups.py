@@ -126,8 +126,8 @@ class ConsumerGroups:
         check_heartbeat(request, version, self.settings.assignors)
         if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
             return await self._leave(request)
-        # Hundreds of members may join at once, and each costs a millisecond of a large group.
-        if request.member_epoch == JOINING and self._turns.is_over():
+        # Thousands of members may join, or take their next step in a rebalance, at once.
+        if self._turns.is_over():
             await self._turns.give_up()
         if request.topic_regex:
             # The last await before the decision: from here on the group cannot change under it.

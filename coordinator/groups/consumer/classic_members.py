@@ -73,7 +73,7 @@ def decide_join(
     current = draft.group.members.get(member.member_id, member)
     after = reconcile(draft.group, current, said.owned, topics, subscription_changed=changed)
     if after != current:
-        draft.add([assignment_record(group.group_id, after)])
+        draft.add_untried(assignment_record(group.group_id, after))
     answer = JoinAnswer(
         member_id=after.member_id,
         generation_id=after.epoch,

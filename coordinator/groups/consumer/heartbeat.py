@@ -55,7 +55,7 @@ def decide_heartbeat(
     current = draft.group.members.get(said.member_id, said)
     after = reconcile(draft.group, current, request.owned, topics, subscription_changed=changed)
     if after != current:
-        draft.add([assignment_record(draft.group.group_id, after)])
+        draft.add_untried(assignment_record(draft.group.group_id, after))
     answer = _answer(request, before, after, limits)
     # The last step: the member is given what its new pattern matches with its next heartbeat.
     if request.resolved is not None and resolve(draft, said.topic_regex, request.resolved, topics):
