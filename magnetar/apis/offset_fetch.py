@@ -11,7 +11,6 @@ transaction may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
@@ -98,16 +97,14 @@ async def _fetched(
         stable = request.require_stable
         groups: list[OffsetFetchResponseGroup] = []
         everything_of: set[str] = set()
-        for group in request.groups:
+        # Other connections have their turn between two groups.
+        async for group in services.turns.each(request.groups):
             if group.topics is None:
                 # Once, unlike in Kafka: a small request could ask for all offsets of a group a
                 # hundred thousand times.
                 if group.group_id in everything_of:
                     continue
                 everything_of.add(group.group_id)
-            # Other connections have their turn between two groups.
-            if groups:
-                await asyncio.sleep(0)
             groups.append(await _group(services, context, group, stable, by_id))
         return OffsetFetchResponse(groups=groups)
     require(services, context, Operation.DESCRIBE, Resource.GROUP, request.group_id)

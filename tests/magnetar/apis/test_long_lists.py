@@ -207,6 +207,14 @@ LONG: list[tuple[Message, int]] = [
         9,
     ),
     (
+        offset_fetch.OffsetFetchRequest(
+            groups=[
+                offset_fetch.OffsetFetchRequestGroup(group_id=name, topics=[]) for name in NAMES
+            ]
+        ),
+        9,
+    ),
+    (
         add_partitions_to_txn.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="unknown",
             v3_and_below_topics=[
