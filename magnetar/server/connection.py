@@ -236,8 +236,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         frames = self._reader.received(nbytes)
         if frames:
             self._accept(frames)
-        memory = self._memory
-        limit_bytes = memory.limit_bytes
+        memory, limit_bytes = self._memory, self._memory.limit_bytes
         is_short = memory.in_flight_bytes > limit_bytes or memory.partial_bytes > limit_bytes
         if is_short and not memory.may_read(self):
             self._pause_reading(Pause.MEMORY)
@@ -473,6 +472,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             reason=str(error),
             exc_info=None if isinstance(error, WireError) else error,
         )
+        error.__traceback__ = None  # It leads to frames that hold the error: no cycle is left.
         self.close()
 
     def _cancel_requests(self) -> None:

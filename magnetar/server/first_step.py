@@ -57,7 +57,10 @@ class Rest:
             while True:
                 try:
                     yield awaited
-                except BaseException as error:  # the task was cancelled, or has a wrong future
+                except BaseException as error:  # the task was cancelled, or the future has failed
+                    # The error's traceback leads to this frame. With the future that has the error
+                    # the frame would be a cycle.
+                    awaited = None
                     try:
                         awaited = self._coroutine.throw(error)
                     except StopIteration as done:

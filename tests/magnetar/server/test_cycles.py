@@ -6,13 +6,17 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 import pytest
 
 from magnetar.broker import Broker
+from magnetar.runtime.large_messages import LARGE_MESSAGES
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient
+from tests.magnetar.server.test_connection import replace_handler
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
 from wire.message import Message
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -21,6 +25,7 @@ from wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from wire.messages.metadata import MetadataRequest, MetadataResponse
 from wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -73,6 +78,33 @@ async def ask_and_go(broker: Broker, connect: Connect, request: Message, version
         while broker.server.connection_count > 1:
             await asyncio.sleep(0.001)
     await asyncio.sleep(0.01)  # The step in which a task ends, and those of what it has woken.
+
+
+@pytest.mark.parametrize("error", [WireError, partial(KafkaError, ErrorCode.INVALID_REQUEST)])
+@pytest.mark.parametrize("waits_for", ["nothing", "its turn", "a thread"])
+async def test_a_request_that_fails_leaves_no_cycle(
+    broker: Broker,
+    client: RawClient,
+    connect: Connect,
+    garbage: Callable[[], Counter[str]],
+    error: Callable[[str], Exception],
+    waits_for: str,
+) -> None:
+    """Each large request that was damaged left one, of 3 MB: the broker grew for ever."""
+
+    def fail() -> None:
+        raise error("damaged")
+
+    async def handler(*_: object) -> MetadataResponse:
+        if waits_for == "a thread":
+            await LARGE_MESSAGES.run(fail)
+        elif waits_for == "its turn":
+            await asyncio.sleep(0)
+        raise error("damaged")
+
+    replace_handler(broker, MetadataRequest, MetadataResponse, handler)
+    await ask_and_go(broker, connect, MetadataRequest(), 9)
+    assert not garbage()
 
 
 async def test_a_long_poll_whose_client_goes_leaves_no_cycle(
