@@ -111,6 +111,9 @@ class DelegationTokens:
             return
         del self._ids[self.hmac(token)]
         self._counts[token.requester] -= 1
+        # Users come and go: a count of none would stay for ever.
+        if not self._counts[token.requester]:
+            del self._counts[token.requester]
         for mechanism in HASHES:
             self._credentials.pop((token_id, mechanism), None)
 

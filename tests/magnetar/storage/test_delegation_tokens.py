@@ -53,6 +53,17 @@ def test_a_token_that_is_gone_or_over_proves_nothing(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
 
+def test_of_a_user_whose_tokens_are_over_nothing_is_left(tmp_path: Path) -> None:
+    tokens = opened(tmp_path)
+    other = TOKEN._replace(id="two")
+    for each in (TOKEN, other):
+        tokens.put(each)
+    tokens.remove([TOKEN])
+    assert tokens._counts == {TOKEN.requester: 1}
+    tokens.remove([other])
+    assert TOKEN.requester not in tokens._counts
+
+
 def test_another_secret_ends_the_passwords_of_all_tokens(tmp_path: Path) -> None:
     tokens = opened(tmp_path)
     tokens.put(TOKEN)
