@@ -30,10 +30,11 @@ from logstore.partition.client_batch import (
     TakesLong,
 )
 from logstore.partition.log import PartitionLog
-from magnetar.apis.authorization import Whole, require
+from magnetar.apis.authorization import Whole, may, require
 from magnetar.apis.leaders import endpoints
 from magnetar.apis.mirror import mirror
 from magnetar.apis.partitions_named import partitions_in
+from magnetar.apis.record_errors import name_records
 from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import PRODUCE_ABORTABLE_SINCE, PRODUCE_ADDS_SINCE
@@ -49,7 +50,6 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RecordsRefused, RefusedByLog
 from wire.message import Message
 from wire.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -119,6 +119,7 @@ class _Appending:
         "_has_waited",
         "_is_elsewhere",
         "_names_left",
+        "_not_held",
         "_pending",
         "_request",
         "_responses",
@@ -133,6 +134,9 @@ class _Appending:
         self._context = context
         #: The producer whose transaction holds all partitions of the request.
         self._holder: tuple[int, int] | None = None
+        #: What this was refused with, and so are all further batches: not asked for each, since
+        #: each question names all partitions.
+        self._not_held: tuple[ErrorCode, str] | None = None
         #: Whether the request has waited between its batches.
         self._has_waited = False
         #: Whether another node coordinates the transaction; None: not asked yet.
@@ -285,6 +289,8 @@ class _Appending:
         transactions = self._services.transactions
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
+        if self._not_held is not None:
+            raise KafkaError(*self._not_held)
         elsewhere = self._services.holds_elsewhere
         if elsewhere is not None and self._is_held_elsewhere(elsewhere, log, header):
             return
@@ -296,18 +302,22 @@ class _Appending:
                 log.partition,
                 is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
             )
-        else:
-            if self._holder != producer:
+            return
+        if self._held is None:
+            self._holder = producer
+            try:
                 # One record of the coordinator's adds all partitions of the request.
                 self._held = transactions.hold(transactional_id, *producer, self._partitions())
-                self._holder = producer
-            elif self._has_waited:
-                # The transaction may have ended since: held again in the step of the append.
-                partition = TopicPartition(log.topic, log.partition)
-                self._held = transactions.hold(transactional_id, *producer, {partition})
-            log.producers.check_beginning(header)
-            if transactional_id is not None:
-                transactions.clients.note(transactional_id, self._context)
+            except KafkaError as refusal:
+                self._not_held = refusal.code, refusal.detail
+                raise
+        elif self._has_waited or self._holder != producer:
+            # The transaction may have ended since: held again in the step of the append.
+            partition = TopicPartition(log.topic, log.partition)
+            self._held = transactions.hold(transactional_id, *producer, {partition})
+        log.producers.check_beginning(header)
+        if transactional_id is not None:
+            transactions.clients.note(transactional_id, self._context)
 
     def _is_held_elsewhere(
         self, elsewhere: HoldsElsewhere, log: PartitionLog, header: BatchHeader
@@ -324,34 +334,46 @@ class _Appending:
             return False
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)
         partition = TopicPartition(log.topic, log.partition)
-        version = self._context.version
-        adds = version >= PRODUCE_ADDS_SINCE
+        adds = self._context.version >= PRODUCE_ADDS_SINCE
         if elsewhere.holds(transactional_id, *producer, partition):
             if adds:
                 log.producers.check_beginning(header)
             return True
-        raise MustAsk(
-            partial(
-                elsewhere.ask,
-                transactional_id or "",
+        # One question for all partitions of the request.
+        asked = self._partitions() if adds else {partition}
+        raise MustAsk(partial(self._ask, elsewhere, producer, asked))
+
+    async def _ask(
+        self, elsewhere: HoldsElsewhere, producer: ProducerIdentity, asked: Set[TopicPartition]
+    ) -> None:
+        """Return once another node's coordinator holds the partitions. Raises KafkaError."""
+        adds = self._context.version >= PRODUCE_ADDS_SINCE
+        try:
+            await elsewhere.ask(
+                self._request.transactional_id or "",
                 producer,
-                # One question for all partitions of the request.
-                self._partitions() if adds else {partition},
+                asked,
                 adds=adds,
-                is_abortable_known=version >= PRODUCE_ABORTABLE_SINCE,
+                is_abortable_known=self._context.version >= PRODUCE_ABORTABLE_SINCE,
                 # As Kafka answers where a verification fails: no metadata is asked for.
                 unreachable=ErrorCode.NOT_ENOUGH_REPLICAS,
             )
-        )
+        except KafkaError as refusal:
+            if adds:
+                self._not_held = refusal.code, refusal.detail
+            raise
 
     def _partitions(self) -> Set[TopicPartition]:
-        """Return all partitions of the request that exist and that this node leads."""
+        """Return all partitions of the request that this node leads and the client may write to."""
         found: set[TopicPartition] = set()
         topics = self._services.topics
         by_id = self._context.version >= _TOPIC_IDS_SINCE
         for asked in self._request.topic_data:
             topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
             if topic is None or topic.is_internal:
+                continue
+            # The end of the transaction writes a marker to each of its partitions.
+            if not may(self._services, self._context, Operation.WRITE, Resource.TOPIC, topic.name):
                 continue
             for data in asked.partition_data:
                 if 0 <= data.index < len(topic.partitions) and not isinstance(
@@ -420,7 +442,7 @@ class _Appending:
             answer.log_start_offset = self._log_of(topic, data).log_start_offset
         if isinstance(refusal, RecordsRefused):
             name = asked.name if topic is None else topic.name
-            _name_records(answer, refusal, f"{name}-{data.index}", self._names_left)
+            name_records(answer, refusal, f"{name}-{data.index}", self._names_left)
             self._names_left -= len(answer.record_errors)
         elif isinstance(refusal, NotLeader) and self._context.version >= _LEADERS_SINCE:
             node_id, epoch = refusal.leader
@@ -438,27 +460,6 @@ def _unknown(topic: Topic, index: int) -> KafkaError:
 def _is_zstd(batch: memoryview) -> bool:
     """Whether the producer compressed a valid batch by zstd, whatever its topic stores."""
     return BatchHeader.parse(batch).compression is Compression.ZSTD
-
-
-def _name_records(
-    answer: PartitionProduceResponse, refusal: RecordsRefused, partition: str, count_max: int
-) -> None:
-    """Say which records were refused, `count_max` at most, and why, in Kafka's words (KIP-467)."""
-    flaws = [(index, reason.replace("{partition}", partition)) for index, reason in refusal.flaws]
-    answer.record_errors = [
-        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
-        for index, reason in flaws[:count_max]
-    ]
-    if refusal.code is ErrorCode.INVALID_TIMESTAMP:
-        answer.error_message = "One or more records have been rejected due to invalid timestamp"
-        return
-    first = ", ".join(
-        f"RecordError(batchIndex={index}, message='{reason}')" for index, reason in flaws[:3]
-    )
-    answer.error_message = (
-        f"One or more records have been rejected due to {refusal.count} record errors"
-        f" in total, and only showing the first three errors at most: [{first}]"
-    )
 
 
 def _settled(

@@ -29,6 +29,15 @@ from wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
+from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from wire.records import SimpleRecord, build_batch
 from wire.schema import fields_of
 from wire.types import Array, Nested
 
@@ -141,6 +150,42 @@ async def test_offsets_of_denied_topics_are_not_deleted_and_said_so(
     request.group_id = "another"
     answer = await client.ask(request, 0, offset_delete.OffsetDeleteResponse)
     assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+
+
+async def test_a_transaction_writes_no_marker_to_a_denied_topic(
+    broker: Broker, connect: Connect
+) -> None:
+    assert broker.acls is not None
+    anyone = (Pattern.LITERAL, "User:*", "*", Operation.ALL, Permission.ALLOW)
+    broker.acls.add([Acl(Resource.TRANSACTIONAL_ID, "tx", *anyone)])
+    client = await connect(broker)
+    asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+    given = await client.ask(asked, 4, InitProducerIdResponse)
+    batch = build_batch(
+        [SimpleRecord(None, b"apple", 1_000)],
+        producer_id=given.producer_id,
+        producer_epoch=given.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    data = [PartitionProduceData(index=0, records=batch)]
+    topics = [TopicProduceData(name=name, partition_data=data) for name in ("mine", "secret")]
+    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=5_000, topic_data=topics)
+    produced = await client.ask(request, 12, ProduceResponse)
+    assert [each.partition_responses[0].error_code for each in produced.responses] == [
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ]
+    ending = EndTxnRequest(
+        transactional_id="tx",
+        producer_id=given.producer_id,
+        producer_epoch=given.producer_epoch,
+        committed=True,
+    )
+    ended = await client.ask(ending, 5, EndTxnResponse)
+    assert ended.error_code == ErrorCode.NONE
+    ends = [broker.topics.partition(name, 0).log_end_offset for name in ("mine", "secret")]
+    assert ends == [2, 0]
 
 
 @pytest.mark.parametrize(("name", "need"), LISTS, ids=[name for name, _ in LISTS])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID, uuid4
@@ -166,6 +167,22 @@ async def test_every_producer_of_a_request_answers_for_itself(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.NONE,
     ]
+
+
+async def test_a_fenced_producer_of_many_partitions_is_refused_at_once(
+    broker: Broker, connect: Connect
+) -> None:
+    client = await connect(broker)
+    fenced = await begin(client)
+    await begin(client)
+    broker.topics.create("wide", 2_000, 1, {})
+    began_s = time.process_time()
+    answers = await produce(
+        client, 12, *(("wide", index, batch(*fenced)) for index in range(2_000))
+    )
+    # Each batch once asked for all 2,000 partitions: 2.3 s.
+    assert time.process_time() - began_s < 1
+    assert {one.error_code for one in answers} == {ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 async def test_topic_ids_name_topics(
