@@ -5,7 +5,8 @@ data it ends (KIP-1228).
 
 Each partition answers for itself; a marker is answered when it is durable and visible. In
 `__consumer_offsets` it resolves the transaction's pending acks. A coordinator epoch above this
-broker's own is INVALID_REQUEST: a partition that believed it would fence its coordinator.  KIP-98.
+broker's own is INVALID_REQUEST: a partition that believed it would fence its coordinator. With
+several nodes that is an epoch above the one of the producer's last marker here.  KIP-98.
 """
 
 from __future__ import annotations
@@ -104,9 +105,10 @@ def _check(services: Services, topic: str, index: int, marker: TransactionMarker
             f"producer {marker.producer_id} with epoch {marker.producer_epoch} has no transactions",
         )
     log = services.topics.partition(topic, index)
-    known_epoch = log.leader_epoch
+    # Of one start all partitions have the same epoch. Of several nodes each counts its own, and a
+    # partition that moves has a later one than its coordinator.
+    known_epoch = log.leader_epoch if services.topics.placement.is_alone else 0
     if (state := log.producers.get(marker.producer_id)) is not None:
-        # A coordinator on another node may have written a higher epoch: each node counts its own.
         known_epoch = max(known_epoch, state.coordinator_epoch)
     coordinator_epoch = marker.coordinator_epoch
     if coordinator_epoch > known_epoch:
