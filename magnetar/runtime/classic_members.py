@@ -7,6 +7,7 @@ syncs are answered as soon as they are durable.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coordinator.groups.classic.requests import (
     JoinAnswer,
@@ -23,7 +24,7 @@ from coordinator.groups.consumer.classic_members import (
     known_leaving_member,
     must_join_again,
 )
-from coordinator.groups.consumer.group import ConsumerGroup, Draft
+from coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState, Draft
 from magnetar.runtime.consumer_groups import ConsumerGroups
 from magnetar.runtime.group_shards import Step
 from magnetar.runtime.topic_image import BrokerTopics
@@ -50,7 +51,7 @@ class ClassicMembers:
         """Carry out a join. The draft, a copy of the group, ends before the wait for a sync."""
         consumer = self._consumer
         limits = consumer.settings.of(group.group_id)
-        draft, epoch_before = Draft(group), group.epoch
+        draft = Draft(group)
         decision = decide_join(draft, step.soft, request, self._topics, limits, step.now_ms)
         answer = decision.answer
         if answer.error_code is not ErrorCode.NONE:
@@ -60,9 +61,12 @@ class ClassicMembers:
         group, soft = consumer.carry_out(step, decision.records, member_id, limits)
         soft.timers.on_classic_join(group.members[member_id], step.now_ms)
         consumer.watch(step)
-        # The last consumer member may just have come back as a classic one.
-        is_as_before = group.epoch == epoch_before == group.assignment_epoch
-        consumer.downgrade_if_due(step, group, (), must_rebalance=not is_as_before)
+        # The last consumer member may just have come back as a classic one. Another member may yet
+        # have something to give back or to take: in a classic group only a join tells it so.
+        has_to_join = group.state is not ConsumerGroupState.STABLE
+        if consumer.downgrade_if_due(step, group, (), must_rebalance=has_to_join):
+            # Its sync is to name the protocol that the classic group has chosen.
+            return replace(answer, protocol_name=step.state.groups[step.group_id].protocol_name)
         return answer
 
     async def sync(self, step: Step, group: ConsumerGroup, request: SyncRequest) -> SyncAnswer:

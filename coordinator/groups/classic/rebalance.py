@@ -199,6 +199,11 @@ def _validated(group: ClassicGroup, request: SyncRequest) -> Member:
             f"group {group.group_id} is at generation {group.generation_id},"
             f" the member at {request.generation_id}: join again",
         )
+    if group.state is GroupState.PREPARING_REBALANCE:
+        # First: in a group that was a consumer group, members may know another protocol's name.
+        raise KafkaError(
+            ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} is rebalancing: join again"
+        )
     if request.protocol_type not in (None, group.protocol_type) or (
         request.protocol_name not in (None, group.protocol_name)
     ):
@@ -206,10 +211,6 @@ def _validated(group: ClassicGroup, request: SyncRequest) -> Member:
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"group {group.group_id} has chosen {group.protocol_type} {group.protocol_name},"
             f" the member names {request.protocol_type} {request.protocol_name}",
-        )
-    if group.state is GroupState.PREPARING_REBALANCE:
-        raise KafkaError(
-            ErrorCode.REBALANCE_IN_PROGRESS, f"group {group.group_id} is rebalancing: join again"
         )
     assert group.state is not GroupState.EMPTY, "an empty group has a member"
     return member
