@@ -104,6 +104,10 @@ class WholeWork:
         except asyncio.CancelledError:
             task.add_done_callback(lambda ended: report(ended, self._fail))
             raise
+        finally:
+            # The traceback of an error of the work leads here. With the task, which has the error,
+            # this frame would be a cycle.
+            del task
 
     async def ended(self) -> None:
         """Return when all work under way has ended. The caller makes sure that no more begins."""

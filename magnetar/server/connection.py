@@ -31,7 +31,7 @@ from magnetar.runtime.turns import Turns
 from magnetar.security.names import MappingRule
 from magnetar.security.session import Session
 from magnetar.server.dispatch import API_VERSIONS, Dispatcher, Exchange, UnsupportedVersion
-from magnetar.server.first_step import Rest
+from magnetar.server.first_step import Rest, failure_of
 from magnetar.server.frames import Frame, FrameReader, SharedBuffer, is_long
 from magnetar.server.idling import Idling
 from magnetar.server.memory import RequestMemory
@@ -437,13 +437,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _finished(self, exchange: Exchange, rest: Rest, task: asyncio.Task[None]) -> None:
         """End a request whose task was cancelled, or has failed; else all is done."""
-        if exchange.waits_for is task:
-            exchange.waits_for = None  # The traceback of a cancelled task leads back: no cycle.
-            if exchange.answer is None:
-                rest.abandon()
-                exchange.answer = []
-                self._answered(exchange)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if exchange.waits_for is task and exchange.answer is None:
+            rest.abandon()
+            exchange.answer = []
+            self._answered(exchange)
+        if (error := failure_of(task)) is not None:
             self._refuse(error)
 
     def _after_answers(self) -> None:

@@ -391,13 +391,18 @@ class Dispatcher:
             raise error
         if isinstance(error, KafkaError):
             log_refused_request(self.services, exchange.context, exchange.request, error)
-            return error
-        if is_fatal(error):
+            refusal = error
+        elif is_fatal(error):
             self._on_fatal(error)
             return None
-        # The one place: a bug must not take the other requests along.
-        _log.exception("handler failed", **_described(exchange))
-        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        else:
+            # The one place: a bug must not take the other requests along.
+            _log.exception("handler failed", **_described(exchange))
+            refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        # It leads to frames that may hold a task or a future, and by that the error: no cycle is
+        # left.
+        error.__traceback__ = None
+        return refusal
 
 
 async def _later(response: Message | None) -> Message | None:

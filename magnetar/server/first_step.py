@@ -53,24 +53,20 @@ class Rest:
         """Wait for what the first step awaits, then run the coroutine to its end."""
         self._is_resumed = True
         awaited, self._awaited = self._awaited, None
-        try:
-            while True:
+        while True:
+            try:
+                yield awaited
+            except BaseException as error:  # the task was cancelled, or the future has failed
+                # The error's traceback leads to this frame. With the future that has the error the
+                # frame would be a cycle.
+                awaited = None
                 try:
-                    yield awaited
-                except BaseException as error:  # the task was cancelled, or the future has failed
-                    # The error's traceback leads to this frame. With the future that has the error
-                    # the frame would be a cycle.
-                    awaited = None
-                    try:
-                        awaited = self._coroutine.throw(error)
-                    except StopIteration as done:
-                        return done.value
-                else:
-                    # Delegation is C code: from here on the coroutine costs what any other does.
-                    return (yield from self._coroutine)
-        finally:
-            # A task that was cancelled has a traceback, which leads here: no cycle is left of it.
-            self._stand_in.task = None
+                    awaited = self._coroutine.throw(error)
+                except StopIteration as done:
+                    return done.value
+            else:
+                # Delegation is C code: from here on the coroutine costs what any other does.
+                return (yield from self._coroutine)
 
     def abandon(self) -> None:
         """Cancel a coroutine whose task was cancelled before its first step."""
@@ -81,6 +77,21 @@ class Rest:
         except (asyncio.CancelledError, StopIteration):
             return
         self._coroutine.close()
+
+
+def failure_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Return what has failed an ended task; None where nothing has, or the task was cancelled.
+
+    The task lets go of the traceback, which leads to frames that may hold the task: no cycle is
+    left once the caller lets go of it too.
+    """
+    try:
+        task.result()  # `exception` would leave the traceback with the task.
+    except asyncio.CancelledError:
+        return None
+    except BaseException as error:  # the caller's, whatever it is
+        return error
+    return None
 
 
 def run_first_step(

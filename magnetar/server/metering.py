@@ -91,11 +91,11 @@ class _Metered:
                 return done.value
             finally:
                 self._worked_s += perf_counter() - began_s
+                error = None  # Its traceback leads here.
             try:
-                error = None
                 yield awaited
             except BaseException as raised:  # for the coroutine: it is cancelled, or closed
-                error = raised
+                error, awaited = raised, None  # What it awaited has the error.
 
     def _after(self, handled: Any) -> Message | DelayedResponse | None:
         if isinstance(handled, DelayedResponse):
@@ -113,6 +113,7 @@ class _Metered:
 
     def _refused(self, refusal: KafkaError) -> Message | None:
         log_refused_request(self._services, self._context, self._request, refusal)
+        refusal.__traceback__ = None  # As at the edge, in the dispatcher.
         return self._api.refuse(self._request, self._context.version, refusal)
 
     def _answer(self, response: Message | None) -> Message | None:

@@ -23,7 +23,12 @@ class WholeChanges:
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         # Half a change is worse than one whose client has gone: the catalog may have it already.
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        finally:
+            # The traceback of an error of the change leads here. With the task, which has the
+            # error, this frame would be a cycle.
+            del task
 
     async def alone(self, change: Callable[[], Awaitable[_T]]) -> _T:
         """Carry a change to its end in its turn: while no other one is under way."""

@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
 from magnetar.broker import Broker
+from magnetar.runtime.background import WholeWork
 from magnetar.runtime.large_messages import LARGE_MESSAGES
+from magnetar.runtime.quotas import Kind
+from magnetar.runtime.request_context import RequestContext
+from magnetar.runtime.services import Services
+from magnetar.server.connection import ClientConnection
+from magnetar.storage.whole_changes import WholeChanges
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient
 from tests.magnetar.server.test_connection import replace_handler
+from tests.magnetar.server.test_quotas import set_quota
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 from wire.message import Message
@@ -80,8 +89,11 @@ async def ask_and_go(broker: Broker, connect: Connect, request: Message, version
     await asyncio.sleep(0.01)  # The step in which a task ends, and those of what it has woken.
 
 
-@pytest.mark.parametrize("error", [WireError, partial(KafkaError, ErrorCode.INVALID_REQUEST)])
-@pytest.mark.parametrize("waits_for", ["nothing", "its turn", "a thread"])
+@pytest.mark.parametrize("has_quota", [False, True])
+@pytest.mark.parametrize(
+    "error", [WireError, partial(KafkaError, ErrorCode.INVALID_REQUEST), RuntimeError]
+)
+@pytest.mark.parametrize("waits_for", ["nothing", "its turn", "a thread", "a task"])
 async def test_a_request_that_fails_leaves_no_cycle(
     broker: Broker,
     client: RawClient,
@@ -89,6 +101,7 @@ async def test_a_request_that_fails_leaves_no_cycle(
     garbage: Callable[[], Counter[str]],
     error: Callable[[str], Exception],
     waits_for: str,
+    has_quota: bool,
 ) -> None:
     """Each large request that was damaged left one, of 3 MB: the broker grew for ever."""
 
@@ -98,12 +111,60 @@ async def test_a_request_that_fails_leaves_no_cycle(
     async def handler(*_: object) -> MetadataResponse:
         if waits_for == "a thread":
             await LARGE_MESSAGES.run(fail)
+        elif waits_for == "a task":
+            task = asyncio.create_task(asyncio.to_thread(fail))
+            await task
         elif waits_for == "its turn":
             await asyncio.sleep(0)
         raise error("damaged")
 
+    if has_quota:
+        set_quota(broker, Kind.REQUEST, 10_000)
+
     replace_handler(broker, MetadataRequest, MetadataResponse, handler)
     await ask_and_go(broker, connect, MetadataRequest(), 9)
+    assert not garbage()
+
+
+async def test_a_request_that_knows_its_task_leaves_no_cycle_when_its_client_goes(
+    broker: Broker, client: RawClient, connect: Connect, garbage: Callable[[], Counter[str]]
+) -> None:
+    """Each large request that waited for its turn left one."""
+
+    async def handler(*_: object) -> None:
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        await asyncio.Event().wait()
+        assert task is None, "it is cancelled before"
+
+    replace_handler(broker, MetadataRequest, MetadataResponse, handler)
+    await ask_and_go(broker, connect, MetadataRequest(), 9)
+    assert not garbage()
+
+
+async def test_a_request_that_is_cancelled_before_its_task_runs_leaves_no_cycle(
+    broker: Broker, client: RawClient, connect: Connect, garbage: Callable[[], Counter[str]]
+) -> None:
+    async def handler(_: Services, request: MetadataRequest, context: RequestContext) -> None:
+        assert isinstance(context.connection, ClientConnection)
+        asyncio.get_running_loop().call_soon(context.connection.abort)
+        await asyncio.Event().wait()
+
+    replace_handler(broker, MetadataRequest, MetadataResponse, handler)
+    await ask_and_go(broker, connect, MetadataRequest(), 9)
+    assert not garbage()
+
+
+@pytest.mark.parametrize("carry", [WholeWork(lambda _: None).carry, WholeChanges().whole])
+async def test_work_that_fails_leaves_no_cycle(
+    garbage: Callable[[], Counter[str]], carry: Callable[[Coroutine[Any, Any, None]], Any]
+) -> None:
+    async def fail() -> None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+
+    with suppress(KafkaError):
+        await carry(fail())
+    await asyncio.sleep(0)  # The step that has ended the work is over.
     assert not garbage()
 
 
