@@ -12,7 +12,7 @@ Not here: what changes the log (`log`). Source: KIP-98, KIP-101, KIP-320.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, NoReturn
@@ -300,15 +300,11 @@ class LogReader:
     ) -> TimestampOffset | None:
         """Return the first record below the isolation's bound whose timestamp is
         `>= timestamp_ms`. Raises PartitionGone."""
-        while True:
-            start_offset = self._ledger.start_offset
-            found = await self._batches.offset_for_timestamp(
-                timestamp_ms, start_offset, self.bound(isolation)
+        return await self._searched(
+            lambda: self._batches.offset_for_timestamp(
+                timestamp_ms, self._ledger.start_offset, self.bound(isolation)
             )
-            self._check_not_gone()
-            # A record below the new start has gone during the search.
-            if found is None or found.offset >= self._ledger.start_offset:
-                return found
+        )
 
     async def max_timestamp_offset(
         self, isolation: Isolation = Isolation.READ_UNCOMMITTED
@@ -317,9 +313,22 @@ class LogReader:
 
         Raises PartitionGone.
         """
-        found = await self._batches.max_timestamp(self.bound(isolation))
-        self._check_not_gone()
-        return found
+        return await self._searched(lambda: self._batches.max_timestamp(self.bound(isolation)))
+
+    async def _searched(
+        self, search: Callable[[], Awaitable[TimestampOffset | None]]
+    ) -> TimestampOffset | None:
+        """Return what a search finds during which no segment has gone or was replaced.
+
+        Else it may have found a record that has gone, or passed over records of a segment that the
+        cleaner has put together with others.
+        """
+        while True:
+            start_offset, replacements = self._ledger.start_offset, self._replacements
+            found = await search()
+            self._check_not_gone()
+            if (start_offset, replacements) == (self._ledger.start_offset, self._replacements):
+                return found
 
     def _check_not_gone(self) -> None:
         if self.is_gone:

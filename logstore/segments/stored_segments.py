@@ -347,13 +347,13 @@ class StoredSegments:
     async def _learn_max_timestamp(self, segment: Segment) -> bool:
         """Learn the segment's largest timestamp, from the disk if need be.
 
-        Returns False where the segment was trimmed or replaced meanwhile: what it held is
-        elsewhere, or gone.
+        Returns False where the segment was trimmed or replaced meanwhile, or the ledger closed:
+        what it held is elsewhere, or gone.
         """
         if segment.max_timestamp_known is None:
             await self._read_max_timestamp(segment)
         place = bisect_left(self._bases, segment.base_offset)
-        return place < len(self._bases) and self._segments[place] is segment
+        return self._segments[place : place + 1] == [segment] and not self.is_closed
 
     @contextmanager
     def _pinned(self, segment: Segment) -> Iterator[Readable]:
