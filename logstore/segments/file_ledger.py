@@ -288,10 +288,16 @@ class FileLedger(CommittedLedger):
         """Make the sync cover what earlier ones have left to the page cache too."""
         self._is_flush_asked = False
         with self._group_commit.storing(self._directory):
-            files = [segment.file for segment in self.segments.since(self._flushed_end_offset)]
-        sync.files = [*files, *sync.files]
+            sync.files = [*self._unflushed_files(), *sync.files]
         sync.directories = self._names.both
         sync.is_flush = True
+
+    def _unflushed_files(self) -> list[File]:
+        """Return the segments that may have more than is on the disk: the active one, and with
+        page-cache durability those before it that no flush has covered."""
+        is_left = self._group_commit.durability is Durability.PAGE_CACHE
+        first_offset = self._flushed_end_offset if is_left else self.end_offset
+        return [segment.file for segment in self.segments.since(first_offset)]
 
     def complete_sync(self, sync: Sync) -> None:
         if sync.directories:
@@ -359,10 +365,16 @@ class FileLedger(CommittedLedger):
         active = self.segments.active
         if active is not None:
             self._index_files += active.flush_indexes(final=True)
-        files = [*self._files_in_sync, *self._rolled_files, *self._index_files, *dirty.values()]
-        if active is not None:
-            files.append(active.file)
-        yield Barrier(files, names.both)
+        files = [*self._rolled_files, *self._index_files, *dirty.values(), *self._unflushed_files()]
+        in_sync = self._files_in_sync
+        # That sync may end meanwhile, and closes what it has covered.
+        for file in in_sync:
+            file.pin()
+        try:
+            yield Barrier([*in_sync, *files], names.both)
+        finally:
+            for file in in_sync:
+                file.unpin()
         names.secured()
         self._files_in_sync = ()
         self.durable_end_offset = self.recovery_point = self.end_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from random import Random
 
@@ -75,6 +76,19 @@ def test_a_flush_covers_everything_before_it_and_there_is_one_where_it_is_due() 
     assert not process.log.ledger.flush()
     for seed in range(5):
         assert process.after_power_loss(seed).log_end_offset == 20
+
+
+@pytest.mark.parametrize("can_sync_all", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_clean_stop_everything_is_on_the_disk(can_sync_all: bool, seed: int) -> None:
+    process = Process(SimulatedDisk(can_sync_all=can_sync_all), CONFIG)
+    for _ in range(20):
+        process.append()
+    asyncio.run(process.directory.close())
+    again = Process(process.disk.crash(Random(seed)), CONFIG)
+    assert again.directory.was_clean
+    batches = again.log.ledger.batches.iterate(0)
+    assert [header.base_offset for header, _ in batches] == list(range(20))
 
 
 def test_a_new_setting_acts_from_the_next_record_on() -> None:
