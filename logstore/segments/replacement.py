@@ -104,7 +104,7 @@ class FileReplacement:
         except OSError as error:
             if self._segments.has_segments([self._new]) or self._is_current():
                 raise self._segments.failed(error) from error
-            return False  # The directory is gone with its topic.
+            return self._withdraw()  # The directory is gone with its topic.
         finally:
             self._file.unpin()
 

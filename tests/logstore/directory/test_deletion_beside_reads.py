@@ -1,10 +1,13 @@
-"""A partition is deleted while a read of it waits for the disk."""
+"""A partition is deleted while a read of it, or its cleaning, waits for the disk."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
@@ -18,6 +21,8 @@ from logstore.segments.segment import Segment
 from tests.logstore.directory.test_log_directory import TOPIC_ID, Opened, write
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
+
+T = TypeVar("T")
 
 
 class Pause:
@@ -94,5 +99,30 @@ async def test_a_read_that_would_go_on_in_the_next_segment_ends(
     pause.go_on.set()
     with pytest.raises(PartitionDeleted):
         await reader
+    assert not opened.failures
+    await opened.stop()
+
+
+@pytest.mark.parametrize("step", range(4))
+async def test_a_segment_that_was_to_take_the_place_of_others_is_closed(
+    tmp_path: Path, step: int
+) -> None:
+    opened = Opened(tmp_path)
+    log = await filled(opened)
+    replacement = log.ledger.segments.replacement([0])
+    assert replacement is not None
+    for header, batch in log.ledger.batches.iterate(0):
+        if header.base_offset < log.ledger.segments.base_offsets[1]:
+            replacement.append(batch, header)
+    replacement.seal(b"")
+    steps = count()
+
+    async def run(work: Callable[[], T]) -> T:
+        if next(steps) == step:
+            await opened.directory.delete([log])
+        return work()
+
+    assert not await replacement.swap(run, lambda: None)
+    assert opened.files.descriptors.open_count == 1, "the journal alone"
     assert not opened.failures
     await opened.stop()
