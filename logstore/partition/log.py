@@ -440,7 +440,10 @@ class PartitionLog:
         `aborted` are the entries that stay, of the markers in it.
         """
         self.reader.on_replaced()
-        self.transactions.aborted.replace(first_offset, end_offset, aborted)
+        # Records may have been deleted since the cleaner began, and their aborts with them.
+        start_offset = self.ledger.start_offset
+        kept = [entry for entry in aborted if entry.last_offset >= start_offset]
+        self.transactions.aborted.replace(first_offset, end_offset, kept)
         self._snapshots.forget_segments(self.ledger.segments.base_offsets, end_offset)
 
     # Stopping.
