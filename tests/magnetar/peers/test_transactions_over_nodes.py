@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from coordinator.transactions.metadata import State
 from magnetar.config.load import ConfigError
 from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime import commit
+from magnetar.runtime.holds_elsewhere import Codes, HoldQuery
 from tests.logstore.partitions import batch_of
 from tests.logstore.reading import records_from
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
@@ -27,9 +28,7 @@ from wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from wire.messages.produce import (
-    ProduceResponse,
-)
+from wire.messages.produce import PartitionProduceData, ProduceResponse, TopicProduceData
 from wire.records import ControlType, Marker
 
 
@@ -172,6 +171,35 @@ async def test_a_fenced_producer_writes_on_no_node(nodes: NodesInOne, version: i
     assert await zombie.produce(1) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert await zombie.send_offset(1, 1, adds=False) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert nodes.log(1).log_end_offset == end_offset
+
+
+async def test_of_a_request_that_is_refused_the_coordinator_is_asked_once(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.nodes[0].topics.create("wide", 8)
+    await nodes.nodes[0].nodes.tell_changes()
+    zombie, successor = Client(nodes, 0, V2), Client(nodes, 0, V2)
+    await zombie.init()
+    await successor.init()
+    among_peers = nodes.nodes[1].among_peers
+    assert among_peers is not None
+    asked: list[HoldQuery] = []
+    ask = among_peers.holds.calls.ask
+
+    def noted(node_id: int, query: HoldQuery) -> Awaitable[Codes]:
+        asked.append(query)
+        return ask(node_id, query)
+
+    monkeypatch.setattr(among_peers.holds.calls, "ask", noted)
+    request = zombie.batch(1)
+    records = request.topic_data[0].partition_data[0].records
+    led = [index for index in range(8) if nodes.any().nodes.leader_of("wide", index) == 1]
+    data = [PartitionProduceData(index=index, records=records) for index in led]
+    request.topic_data = [TopicProduceData(name="wide", partition_data=data)]
+    answer = await (await nodes.client(1)).ask(request, 12, ProduceResponse)
+    codes = [one.error_code for one in answer.responses[0].partition_responses]
+    assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH] * 4
+    assert [len(query.partitions) for query in asked] == [4]
 
 
 async def test_batches_that_a_connection_pipelines_stay_in_their_order(nodes: NodesInOne) -> None:
