@@ -12,6 +12,8 @@ from array import array
 from functools import lru_cache
 from sys import byteorder
 
+#: A client may ask for thousands of names of 32 KB that need not exist: these would stay.
+REMEMBERED_LENGTH_MAX = 256
 #: From here on a 32-bit number is a negative one.
 _SIGN = 2**31
 _SIGN_TWICE = 2**32
@@ -30,11 +32,18 @@ def java_string_hash(text: str) -> int:
     return value
 
 
-@lru_cache(maxsize=4096)
 def partition_for(key: str, partition_count: int) -> int:
     """Return the partition in [0, partition_count) that coordinates `key`.
 
     By the hash without its sign; -2**31, which has no counterpart, counts as 0.
     """
+    found = _remembered if len(key) <= REMEMBERED_LENGTH_MAX else _partition_for
+    return found(key, partition_count)
+
+
+def _partition_for(key: str, partition_count: int) -> int:
     value = java_string_hash(key)
     return (value if value < _SIGN else _SIGN_TWICE - value) % _SIGN % partition_count
+
+
+_remembered = lru_cache(maxsize=4096)(_partition_for)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Protocol
 
 from coordinator.decision import AnswerT, Decision
@@ -88,7 +87,6 @@ def parent_of(transactional_id: str, separator: str) -> str | None:
     return parent_id
 
 
-@lru_cache(maxsize=4096)
 def coordinator_partition(transactional_id: str, separator: str, partition_count: int) -> int:
     """Return an id's partition of `__transaction_state`; a child has that of its parent."""
     # An id without the separator is its own family.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from coordinator.partitioning import java_string_hash, partition_for
+from coordinator.transactions.joint import coordinator_partition
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,13 @@ def test_partition_is_that_of_the_hash_without_its_sign(
     key: str, partition_count: int, partition: int
 ) -> None:
     assert partition_for(key, partition_count) == partition
+
+
+@pytest.mark.parametrize("separator", ["", "~>"])
+def test_a_long_name_that_was_asked_for_does_not_stay(separator: str) -> None:
+    """Clients may ask for thousands of them, which took half a gigabyte for ever."""
+    name = "x" * 32_767
+    references = sys.getrefcount(name)
+    partition_for(name, 50)
+    coordinator_partition(name, separator, 50)
+    assert sys.getrefcount(name) == references
