@@ -366,14 +366,16 @@ class _Appending:
     def _partitions(self) -> Set[TopicPartition]:
         """Return all partitions of the request that this node leads and the client may write to."""
         found: set[TopicPartition] = set()
-        topics = self._services.topics
-        by_id = self._context.version >= _TOPIC_IDS_SINCE
+        services, context, topics = self._services, self._context, self._services.topics
+        by_id = context.version >= _TOPIC_IDS_SINCE
         for asked in self._request.topic_data:
             topic = topics.by_id(asked.topic_id) if by_id else topics.by_name(asked.name)
             if topic is None or topic.is_internal:
                 continue
             # The end of the transaction writes a marker to each of its partitions.
-            if not may(self._services, self._context, Operation.WRITE, Resource.TOPIC, topic.name):
+            if services.acls is not None and not may(
+                services, context, Operation.WRITE, Resource.TOPIC, topic.name
+            ):
                 continue
             for data in asked.partition_data:
                 if 0 <= data.index < len(topic.partitions) and not isinstance(
