@@ -37,12 +37,17 @@ class MemberAccount:
 
 def texts_bytes(texts: Iterable[str | None]) -> int:
     """Return what texts take in memory; None takes nothing."""
-    return sum(len(text) + TEXT_BYTES for text in texts if text)
+    return sum(_text_bytes(text) for text in texts if text)
 
 
 def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
     """Return what a classic member's protocols take in memory, with their metadata."""
-    return sum(len(name) + len(metadata) + TEXT_BYTES for name, metadata in protocols)
+    return sum(_text_bytes(name) + len(metadata) for name, metadata in protocols)
+
+
+def _text_bytes(text: str) -> int:
+    # Python keeps all characters of a text in the width of the widest one: up to four bytes.
+    return len(text) * (1 if text.isascii() else 4) + TEXT_BYTES
 
 
 def has_room(taken_bytes: int, more_bytes: int, bytes_max: int) -> bool:

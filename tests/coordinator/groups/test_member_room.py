@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,8 @@ from coordinator.groups.member_room import (
     TEXT_BYTES,
     MemberAccount,
     has_room,
+    protocols_bytes,
+    texts_bytes,
 )
 from tests.coordinator.groups.consumer_world import FakeTopics, World
 
@@ -25,6 +28,14 @@ def counted(world: World) -> int:
     matched = [name for regex in group.regexes.values() for name in regex.topics]
     said = sum(member.size_bytes for member in group.members.values())
     return said + sum(len(name) + TEXT_BYTES for name in matched)
+
+
+@pytest.mark.parametrize("first", ["x", "\u00e9", "\u20ac", "\U0001f600"])
+def test_a_text_counts_with_the_width_that_its_characters_have_in_memory(first: str) -> None:
+    text = first + "x" * 1000
+    taken_bytes = sys.getsizeof(text) - sys.getsizeof(first)
+    assert taken_bytes <= texts_bytes([text]) <= 4 * len(text) + TEXT_BYTES
+    assert protocols_bytes([(text, b"1234")]) == texts_bytes([text]) + 4
 
 
 def test_joins_subscriptions_patterns_and_leaves_are_counted() -> None:
