@@ -386,8 +386,9 @@ class IdleFetch:
         self._watch.end(self)
         self._discard_timer()
         self.response = self._go_on = None
-        if self._task is not None:
-            self._task.cancel()
+        task, self._task = self._task, None  # Its error leads back to this object, as above.
+        if task is not None:
+            task.cancel()
 
     def _discard_timer(self) -> None:
         if self.response is not None:

@@ -232,6 +232,33 @@ async def test_an_idle_fetch_leaves_no_work_to_the_garbage_collection() -> None:
         gc.enable()
 
 
+async def test_a_fetch_that_is_cancelled_while_it_reads_leaves_no_work_to_collections() -> None:
+    partition, ended = SteppedPartition(), asyncio.Event()
+    known: list[object] = []
+
+    async def go_on() -> FetchResponse:
+        idle = known.pop()  # As its context knows it, to give way.
+        await asyncio.Event().wait()
+        raise AssertionError(idle)
+
+    response = idle_fetch(partition, go_on)
+    DelayedResponses(asyncio.get_running_loop()).begin(response, ended.set)
+    known.append(response.make.__self__)  # type: ignore[attr-defined]  # a bound method
+    gone = weakref.ref(known[0])
+    partition.append(b"x")
+    partition.settle()
+    await asyncio.sleep(0.01)
+    gc.disable()
+    try:
+        response.cancel()
+        assert response.made() is None
+        del response
+        await asyncio.sleep(0.01)
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 async def test_a_refused_fetch_leaves_no_work_to_the_garbage_collection() -> None:
     def find(key: PartitionKey) -> PartitionRead:
         try:
