@@ -140,8 +140,10 @@ class ClassicGroups:
             _log.info("member removed", group_id=group.group_id, member_id=member_id)
 
     def resume(self, shard: RunningGroupShard, now_ms: int) -> None:
-        """Watch the groups of a shard that was just replayed."""
+        """Watch the groups of a shard that was just replayed; some of them rebalance."""
         for group in shard.state.groups.values():
+            if group.has_yet_to_join:
+                prepare(group, now_ms, Outcome())
             self._timers.watch(group.group_id, group.deadline_ms, now_ms)
 
     def refuse_all(self, shard: RunningGroupShard) -> None:
@@ -155,6 +157,8 @@ class ClassicGroups:
     ) -> None:
         """Take a group that was a consumer group: `value` is its record."""
         step.state.take_over(group)
+        # So that a replay knows (`has_yet_to_join`). The time is of no use while there are members.
+        value.current_state_timestamp = -1 if must_rebalance else self._clock.now_ms()
         self._persist(step, value)
         # The timers of the consumer protocol ended with the consumer group: every session begins
         # anew.
@@ -171,6 +175,9 @@ class ClassicGroups:
         """
         end_offset = step.shard.log.log_end_offset
         if outcome.value is not None:
+            # Steps go by the steady clock, which begins anew with each run. Offsets outlive a run:
+            # the retention of a group that lost its last member is counted from this time.
+            outcome.value.current_state_timestamp = self._clock.now_ms()
             end_offset = self._persist(step, outcome.value)
         self.give(outcome, end_offset)
         self._timers.watch(group.group_id, group.deadline_ms, step.now_ms)
@@ -183,9 +190,6 @@ class ClassicGroups:
             token.give(answer, end_offset)
 
     def _persist(self, step: Step, value: GroupMetadataValue) -> int:
-        # Steps go by the steady clock, which begins anew with each run. Offsets outlive a run: the
-        # retention of a group that lost its last member is counted from this time.
-        value.current_state_timestamp = self._clock.now_ms()
         record = GroupRecord(step.group_id, value)
         try:
             return step.shard.append([record], step.now_ms)

@@ -7,7 +7,6 @@ syncs are answered as soon as they are durable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from coordinator.groups.classic.requests import (
     JoinAnswer,
@@ -64,9 +63,7 @@ class ClassicMembers:
         # The last consumer member may just have come back as a classic one. Another member may yet
         # have something to give back or to take: in a classic group only a join tells it so.
         has_to_join = group.state is not ConsumerGroupState.STABLE
-        if consumer.downgrade_if_due(step, group, (), must_rebalance=has_to_join):
-            # Its sync is to name the protocol that the classic group has chosen.
-            return replace(answer, protocol_name=step.state.groups[step.group_id].protocol_name)
+        consumer.downgrade_if_due(step, group, (), must_rebalance=has_to_join)
         return answer
 
     async def sync(self, step: Step, group: ConsumerGroup, request: SyncRequest) -> SyncAnswer:

@@ -238,6 +238,9 @@ class ConsumerGroups:
             return False
         limits = step.state.limits
         classic, value = downgraded(group, leaving, self._topics, limits, step.now_ms)
+        # Members were told the name of their own first protocol, and name it in their sync.
+        names = {member.protocols[0][0] for member in classic.members.values()}
+        must_rebalance |= names != {classic.protocol_name}
         # First, so that in replay too the id is of one kind of group at a time.
         step.shard.append_in_parts(deletion(group), step.now_ms)
         _log.info("group downgraded", group_id=step.group_id, members=len(classic.members))

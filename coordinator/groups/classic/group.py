@@ -190,6 +190,15 @@ class ClassicGroup:
         return self.generation_id == 0 and not self.members and not self.pending_members
 
     @property
+    def has_yet_to_join(self) -> bool:
+        """Whether a replay has found the generation of a group that was a consumer group until its
+        last consumer left: no leader has assigned it, and the members are to join again.
+
+        Records of Apache Kafka before 2.1 have no time either; such a group rebalances once more.
+        """
+        return self.state is GroupState.STABLE and self.state_changed_ms < 0
+
+    @property
     def rebalance_timeout_ms(self) -> int:
         """How long a rebalance waits for members: the longest timeout that one of them asks for."""
         return max(0, 0, *(member.rebalance_timeout_ms for member in self.members.values()))

@@ -93,12 +93,12 @@ def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) 
     member, classic = known_classic_member(
         group, request.member_id, request.group_instance_id, request.generation_id
     )
-    # When the member joined with several protocols, only the first was read.
-    name, subscription = classic.protocols[0]
-    if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, name):
+    names = [name for name, _ in classic.protocols]
+    # Any of its own: a classic group may have chosen another than the first before it was upgraded.
+    if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, *names):
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-            f"{member.member_id} joined {group.group_id} with {CONSUMER} {name}",
+            f"{member.member_id} joined {group.group_id} with {CONSUMER} {', '.join(names)}",
         )
     if _must_catch_up(group.assignment_epoch, member):
         raise KafkaError(
@@ -106,6 +106,8 @@ def answer_sync(group: ConsumerGroup, request: SyncRequest, topics: TopicImage) 
             f"A new rebalance is triggered in group {group.group_id} and member"
             f" {member.member_id} should rejoin to catch up.",
         )
+    # When the member joined with several protocols, only the first was read.
+    subscription = classic.protocols[0][1]
     return SyncAnswer(
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,

@@ -3,8 +3,10 @@
 Upgrade: the first member of the consumer protocol has come. The classic members stay, in their
 generation and with their assignments; their next heartbeat tells them of a new assignment.
 
-Downgrade: the last member of the consumer protocol is gone. The classic members stay, with their
-target assignments as the last generation, which is the group's epoch; they join again at once.
+Downgrade: the last member of the consumer protocol is gone. The classic members stay, with what
+they have as the last generation, which is the group's epoch; they join again at once. Not with
+their targets: if the group is upgraded before they join, no member may seem to have less than it
+has.
 """
 
 from __future__ import annotations
@@ -25,7 +27,15 @@ from coordinator.groups.consumer.consumer_protocol import (
     write_assignment,
 )
 from coordinator.groups.consumer.group import FIRST_EPOCH, ConsumerGroup, Draft
-from coordinator.groups.consumer.member import ClassicProtocols, Member, Target, with_epoch
+from coordinator.groups.consumer.member import (
+    Assigned,
+    ClassicProtocols,
+    Member,
+    Target,
+    as_target,
+    merged,
+    with_epoch,
+)
 from coordinator.groups.consumer.records import (
     ConsumerGroupRecord,
     assignment_record,
@@ -213,11 +223,16 @@ def downgraded(
     classic.protocol_name = classic.select_protocol()
     assignments = {
         member_id: write_assignment(
-            group.target(member_id), kept.metadata(classic.protocol_name), topics
+            as_target(_held(group.members[member_id])), kept.metadata(classic.protocol_name), topics
         )
         for member_id, kept in classic.members.items()
     }
     return classic, stable_value(classic, assignments, now_ms)
+
+
+def _held(member: Member) -> Assigned:
+    """Return what the member reads, also what it has yet to give back."""
+    return merged(member.assigned, member.revoking)
 
 
 def deletion(group: ConsumerGroup) -> list[ConsumerGroupRecord]:

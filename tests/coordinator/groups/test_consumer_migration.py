@@ -238,6 +238,21 @@ def test_syncs_and_heartbeats_carry_the_members_epoch(world: World) -> None:
     assert refusal.value.code is ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_a_sync_names_any_protocol_of_its_member(world: World) -> None:
+    # What a classic group has chosen: the group is upgraded between a member's join and its sync.
+    group = classic_group(
+        world,
+        assignment(("orders", 0)),
+        protocols=tuple((name, subscription(["orders"])) for name in ("range", "roundrobin")),
+    )
+    (member_id,) = group.members
+    world.join("new", "orders")
+    for name in ("range", "roundrobin"):
+        with pytest.raises(KafkaError) as refusal:
+            world.sync(member_id, 1, protocol_name=name)
+        assert refusal.value.code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_a_classic_member_takes_a_static_members_place(world: World) -> None:
     world.join("new", "orders")
     world.join("static", "orders", instance_id="one")
@@ -262,6 +277,19 @@ def test_the_last_consumer_leaves_a_classic_group_behind(world: World) -> None:
     world.check_replay()
     again = world.join("new", "orders")
     assert again.member_epoch > epoch, "epochs only grow, there and back"
+
+
+def test_a_member_that_has_not_given_back_keeps_it_down_and_up_again() -> None:
+    world = World()
+    classic_group(world, assignment(*sorted(ORDERS)))
+    (member_id,) = world.shard.groups[GROUP].members
+    world.join("new", "orders")
+    world.leave("new")
+    assert GROUP in world.shard.groups
+    world.join("new", "orders")
+    # It was never heard of since: it reads everything.
+    assert world.assigned(member_id) == ORDERS
+    assert world.assigned("new") == set()
 
 
 def test_a_group_stays_where_a_downgrade_is_not_due(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -90,16 +91,18 @@ async def test_a_member_that_waits_for_partitions_is_told_to_join(
     assert (await synced(client, back)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-async def test_members_that_have_their_partitions_go_on(
-    broker: Broker, client: Any, group: ConsumerGroupHeartbeatResponse
+@pytest.mark.parametrize("names", [("range", "roundrobin"), ("roundrobin", "range")])
+async def test_members_that_have_their_partitions_go_on_if_they_prefer_the_same_protocol(
+    client: Any, group: ConsumerGroupHeartbeatResponse, names: tuple[str, str]
 ) -> None:
     await give_back(client, group)
     assert (await join(client, "classic", "range", "roundrobin")).generation_id == 3
-    # The group goes on with the name that its other member prefers, and answers with that.
-    back = await join(client, "", "roundrobin", "range", instance_id="one")
-    assert broker.groups.find(GROUP).generation_id == back.generation_id
-    assert (await synced(client, back)).error_code == ErrorCode.NONE
-    assert await heartbeat(client, "classic", 3) == ErrorCode.NONE
+    back = await join(client, "", *names, instance_id="one")
+    # A member that names another protocol in its sync than the group has chosen would be refused,
+    # and clients end then.
+    expected = ErrorCode.REBALANCE_IN_PROGRESS if names[0] != "range" else ErrorCode.NONE
+    assert (await synced(client, back)).error_code == expected
+    assert await heartbeat(client, "classic", 3) == expected
 
 
 async def test_a_sync_that_names_another_protocol_hears_of_the_rebalance_first(
@@ -113,3 +116,23 @@ async def test_a_sync_that_names_another_protocol_hears_of_the_rebalance_first(
     assert broker.groups.find(GROUP).protocol_name == "roundrobin" != joined.protocol_name
     assert broker.groups.find(GROUP).generation_id == joined.generation_id
     assert (await synced(client, joined)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_restart_forgets_no_rebalance_that_follows_the_downgrade(
+    start_broker: Any, connect: Callable[[Broker], Awaitable[Any]]
+) -> None:
+    settings = {"durability": "page-cache"}
+    broker = await start_broker(settings)
+    broker.topics.create("orders", 4)
+    client = await connect(broker)
+    await beat(client, "consumer", 0)
+    joined = await join(client, "classic", "range")
+    assert (await synced(client, joined)).error_code == ErrorCode.NONE
+    # Nothing else tells the member to take what the other one had.
+    await beat(client, "consumer", -1)
+    await broker.stop()
+    client = await connect(await start_broker(settings))
+    code = await heartbeat(client, "classic", joined.generation_id)
+    assert code == ErrorCode.REBALANCE_IN_PROGRESS
+    again = await join(client, "classic", "range")
+    assert (again.leader, again.generation_id) == ("classic", joined.generation_id + 1)
