@@ -34,6 +34,8 @@ _DEFAULTS = {"partitioner": "murmur2_random", "linger.ms": "5", "log_level": "2"
 #: A bound of the rows of one task that wait to be sent.
 _QUEUE_KIB_MAX = 64 << 10
 _POLL_S = 0.05
+#: How long a producer that has ended may take to say why.
+_REASON_S = 1.0
 _ABORT_S = 1.0
 _CONNECT_S = 2.0
 _ASK_MS = 2_000
@@ -249,12 +251,13 @@ class _Writer:
                 # The queue is full: what was delivered in the meantime makes room.
                 except BufferError:
                     self._serve(self._producer.poll, _POLL_S)
-        except KafkaException as error:
-            self._serve(
-                self._producer.poll, 0
-            )  # If the producer has ended, this raises the reason.
+        except KafkaException as failure:
+            error = failure.args[0]
+            # If the producer has ended, this raises the reason, which may come a moment later.
+            is_over = error.code() == KafkaError._FATAL
+            self._serve(self._producer.poll, _REASON_S if is_over else 0)
             size_bytes = len(value or b"") + len(key or b"")
-            raise SinkError(_refused(topic, size_bytes, error.args[0])) from None
+            raise SinkError(_refused(topic, size_bytes, error)) from None
 
     def _persist(self, step: Callable[[float], None]) -> None:
         """Take a step of the transaction, repeated while it may still succeed."""
