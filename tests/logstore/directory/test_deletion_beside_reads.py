@@ -37,6 +37,19 @@ class Pause:
             assert self.go_on.wait(10)
 
 
+def pause_reads_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> Pause:
+    """The first read of that file waits."""
+    pause, read = Pause(), DiskFile.read
+
+    def paused(file: DiskFile, size: int, position: int) -> bytes:
+        if file.path == str(path):
+            pause()
+        return read(file, size, position)
+
+    monkeypatch.setattr(DiskFile, "read", paused)
+    return pause
+
+
 async def filled(opened: Opened) -> PartitionLog:
     """The topic's log, with several segments."""
     log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
@@ -85,14 +98,7 @@ async def test_a_read_that_would_go_on_in_the_next_segment_ends(
     (tmp_path / CLOSED_LOGS).unlink()
     opened = Opened(tmp_path)
     log = opened.directory.open("topic", 0, TOPIC_ID, CONFIG)
-    pause, read = Pause(), DiskFile.read
-
-    def paused(file: DiskFile, size: int, position: int) -> bytes:
-        if file.path == str(path):
-            pause()
-        return read(file, size, position)
-
-    monkeypatch.setattr(DiskFile, "read", paused)
+    pause = pause_reads_of(path, monkeypatch)
     reader = asyncio.ensure_future(log.reader.read_cold(last, 1000, Isolation.READ_UNCOMMITTED))
     await asyncio.to_thread(pause.is_reading.wait, 10)
     await opened.directory.delete([log])

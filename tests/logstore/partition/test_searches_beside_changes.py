@@ -16,7 +16,7 @@ from logstore.partition.reader import PartitionDeleted
 from logstore.segments.ledger import TimestampOffset
 from logstore.segments.segment import Segment
 from tests.logstore.cleaner.test_cleaning_beside_reads import in_thread
-from tests.logstore.directory.test_deletion_beside_reads import Pause
+from tests.logstore.directory.test_deletion_beside_reads import Pause, pause_reads_of
 from tests.logstore.directory.test_log_directory import NOW_MS, TOPIC_ID, Opened
 from tests.logstore.partitions import batch_of, delete_records
 from wire.records import BatchHeader
@@ -42,19 +42,6 @@ async def beside(search: Awaitable[T], pause: Pause, change: Callable[[], Awaita
     await change()
     pause.go_on.set()
     return await searching
-
-
-def pause_reads_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> Pause:
-    """The first read of that file waits."""
-    pause, read = Pause(), DiskFile.read
-
-    def paused(file: DiskFile, size: int, position: int) -> bytes:
-        if file.path == str(path):
-            pause()
-        return read(file, size, position)
-
-    monkeypatch.setattr(DiskFile, "read", paused)
-    return pause
 
 
 async def put_together(
