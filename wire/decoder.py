@@ -24,10 +24,11 @@ TAGGED_FIELDS_MAX = 10_000
 
 
 def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
-    """Return `decode(buf, pos, elements_max=ELEMENTS_MAX) -> (message, position behind it)`.
+    """Return `decode(buf, pos, elements_max=ELEMENTS_MAX)`.
 
-    It raises `TooManyElements` for a message of more than `elements_max`. Each KB of a long string
-    counts as one.
+    That returns the message, the position behind it, and the number of its elements: of all arrays,
+    tagged fields, and each KB of a long string. It raises `TooManyElements` for more than
+    `elements_max`.
     """
     return _DecoderSource(message, version).build()
 
@@ -83,7 +84,7 @@ class _DecoderSource(Source):
         self.depth += 1
         self.struct(self.message, "m0")
         self.flush()
-        self.emit("return m0, pos")
+        self.emit("return m0, pos, elements_max - left")
         self.depth -= 1
         # Fixed fields check no bounds of their own: to read past the end raises one of these.
         self.emit("except (StructError, IndexError):")

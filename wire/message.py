@@ -155,7 +155,7 @@ class Message(Struct):
     flexible_since: ClassVar[int | None] = None
     #: The version of its header, before and from `flexible_since` on.
     _header_versions: ClassVar[tuple[int, int]] = (0, 0)
-    _decoders: ClassVar[Mapping[int, Callable[..., tuple[Any, int]]]]
+    _decoders: ClassVar[Mapping[int, Callable[..., tuple[Any, int, int]]]]
     _encoders: ClassVar[Mapping[int, Callable[..., list[Buffer]]]]
 
     def __init_subclass__(
@@ -186,7 +186,7 @@ class Message(Struct):
     @classmethod
     def decode(cls, buffer: Buffer, version: int) -> Self:
         """Read one message that fills `buffer`. Raises WireError, also for bytes left over."""
-        message, end = cls._decoders[version](buffer, 0)
+        message, end, _ = cls._decoders[version](buffer, 0)
         if end != len(buffer):
             raise WireError(
                 f"{cls.__name__} v{version} ends at byte {end}, {len(buffer) - end} bytes follow"
@@ -196,7 +196,8 @@ class Message(Struct):
     @classmethod
     def decode_from(cls, buffer: Buffer, version: int, offset: int = 0) -> tuple[Self, int]:
         """Read one message at `offset`; return it and the offset behind it."""
-        return cls._decoders[version](buffer, offset)
+        message, end, _ = cls._decoders[version](buffer, offset)
+        return message, end
 
     def encode(self, version: int) -> bytes:
         """Return the message's bytes. Raises WireError, naming the field that cannot be sent."""
@@ -205,10 +206,11 @@ class Message(Struct):
         return first if len(parts) == 1 and type(first) is bytes else b"".join(parts)
 
     @classmethod
-    def decoder(cls, version: int) -> Callable[..., tuple[Self, int]]:
+    def decoder(cls, version: int) -> Callable[..., tuple[Self, int, int]]:
         """Return the compiled function behind `decode_from`, for a caller that keeps it.
 
-        `decode(buffer, offset, elements_max)`; without the last one, `wire.decoder` limits them.
+        `decode(buffer, offset, elements_max)`; without the last one, `wire.decoder` limits them. It
+        returns the number of elements too.
         """
         return cls._decoders[version]
 
@@ -222,7 +224,7 @@ class Message(Struct):
         return cls._encoders[version]
 
     @classmethod
-    def _compile_decoder(cls, version: int) -> Callable[..., tuple[Any, int]]:
+    def _compile_decoder(cls, version: int) -> Callable[..., tuple[Any, int, int]]:
         # Here, so that the import of a message does not import the compiler: starts are fast.
         from wire.decoder import compile_decoder
 

@@ -55,10 +55,10 @@ API_VERSIONS = 18
 #: The elements of all arrays that one request may have. Kafka's limit for each array is larger; a
 #: thread decodes so many in 0.2 s, and no real request comes near.
 ELEMENTS_MAX = 1 << 17
-#: What a large request takes besides its frame once it is decoded: by the bytes of the frame, and
-#: at most, since its elements are bounded.
+#: What an element takes once it is decoded, besides its text.
+_ELEMENT_BYTES = 256
+#: What the elements of a large request take by the bytes of its frame, before they are counted.
 _LARGE_FACTOR = 15
-_DECODED_BYTES_MAX = 32 << 20
 #: How a Fetch begins.
 _FETCH_BYTES = (1).to_bytes(2, "big")
 #: API key and version as one number, correlation id, length of the client id.
@@ -107,8 +107,8 @@ class Exchange:
         self.route = route
         self.context = context
         self.began_ns = perf_counter_ns()
-        #: What the request holds in an account while it waits. A large one: nothing until it is
-        #: decoded.
+        #: What the request holds in an account while it waits: what it decodes to. A large one:
+        #: nothing until it is decoded.
         self.size_bytes = size_bytes
         #: Whether the request has so many elements that a thread decodes it.
         self.is_large = False
@@ -198,17 +198,17 @@ class Dispatcher:
             connection,
             len(frame),
         )
-        exchange = Exchange(route, context, len(frame))
+        exchange = Exchange(route, context, 0)
         try:
             # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them
             # after a Metadata request of version 13.
-            exchange.request, _ = route.decode(frame, offset, ELEMENTS_AT_ONCE)
+            exchange.request, _, elements = route.decode(frame, offset, ELEMENTS_AT_ONCE)
         except TooManyElements:
             exchange.is_large = True
             exchange.overlaps = False
-            exchange.size_bytes = 0  # Until it is decoded.
             exchange.waits_for = self._begin_large(exchange, frame, offset)
             return exchange
+        exchange.size_bytes = route.byte_factor * len(frame) + _ELEMENT_BYTES * elements
         self.request_counts[key] += 1
         try:
             handled = route.handler(self.services, exchange.request, context)
@@ -317,10 +317,12 @@ class Dispatcher:
         return began
 
     async def _handle_large(self, exchange: Exchange, frame: Frame, offset: int) -> Any:
-        decoded_bytes = min(_LARGE_FACTOR * len(frame), _DECODED_BYTES_MAX)
-        await self._large.admit(exchange, len(frame), len(frame) + decoded_bytes)
+        frame_bytes = len(frame)
+        elements_bytes = min(_LARGE_FACTOR * frame_bytes, _ELEMENT_BYTES * ELEMENTS_MAX)
+        decoded_bytes = exchange.route.byte_factor * frame_bytes + elements_bytes
+        await self._large.admit(exchange, frame_bytes, decoded_bytes)
         decode = partial(exchange.route.decode, frame, offset, ELEMENTS_MAX)
-        exchange.request, _ = await LARGE_MESSAGES.run(decode)
+        exchange.request, _, _ = await LARGE_MESSAGES.run(decode)
         self.request_counts[exchange.route.api_key] += 1
         # The thread may be done with many in one step of the loop.
         await self._turns.begin()

@@ -26,8 +26,8 @@ from typing import Protocol
 
 #: The bytes that the favoured connection has to send from one sweep to the next.
 PROGRESS_BYTES_MIN = 64 * 1024
-#: A request that is no larger may wait whatever the others hold.
-SMALL_BYTES_MAX = 4096
+#: A request that holds no more may wait whatever the others hold: a fetch of a hundred partitions.
+SMALL_BYTES_MAX = 1 << 16
 
 
 class Receiver(Protocol):

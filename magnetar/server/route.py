@@ -10,6 +10,7 @@ from magnetar.apis.registry import Api
 from magnetar.server.latency import Durations
 from magnetar.server.metering import metered
 from magnetar.server.settling import settled
+from wire.source import has_records
 
 if TYPE_CHECKING:
     from magnetar.server.tracing import Tracing
@@ -27,6 +28,7 @@ class Route:
     __slots__ = (
         "api",
         "api_key",
+        "byte_factor",
         "decode",
         "durations",
         "encode",
@@ -73,5 +75,8 @@ class Route:
             self.handler = tracing.around(api, self.handler)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
+        #: What a byte of a frame may take once it is decoded: one of records stays as it came, one
+        #: of text may be a character of four bytes.
+        self.byte_factor = 1 if has_records(api.request_class, version) else 4
         self.is_flexible = api.request_class.header_version(version) >= 2
         self.prefix = _PREFIXES[api.response_class.header_version(version)]

@@ -139,7 +139,7 @@ def test_each_kilobyte_of_a_long_string_counts_as_an_element(version: int) -> No
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)] * 2)
     frame = request.encode(version)
     decode, counted = MetadataRequest.decoder(version), 2 + 2 * (32_000 // 1024)
-    assert decode(frame, 0, counted)[0] == request
+    assert decode(frame, 0, counted) == (request, len(frame), counted)
     with pytest.raises(TooManyElements):
         decode(frame, 0, counted - 1)
     encode = MetadataRequest.encoder(version)

@@ -286,9 +286,9 @@ async def test_commits_that_wait_for_a_sync_hold_their_memory(
     client = await connect(broker)
     sent = []
     for count in range(1, 5):
-        sent.append(client.send(OffsetCommitRequest(group_id="x" * 30_000), 8))
+        sent.append(client.send(OffsetCommitRequest(group_id="x" * 7_500), 8))
         await gate.until_begun(count)
-    sent += [client.send(OffsetCommitRequest(group_id="x" * 30_000), 8) for _ in range(4)]
+    sent += [client.send(OffsetCommitRequest(group_id="x" * 7_500), 8) for _ in range(4)]
     await asyncio.sleep(0.05)
     assert gate.begun == sent[:4]
     assert broker.server.memory.in_flight_bytes > 120_000
@@ -307,8 +307,8 @@ async def test_what_stands_behind_a_wait_keeps_no_other_from_being_read(
     replace_handler(broker, HeartbeatRequest, HeartbeatResponse, gate.handler)
     client, other = await connect(broker), await connect(broker)
     first = client.send(HeartbeatRequest(), 4)
-    second = client.send(HeartbeatRequest(group_id="x" * 30_000), 4)
-    rest = [client.send(HeartbeatRequest(group_id="x" * 30_000), 4) for _ in range(5)]
+    second = client.send(HeartbeatRequest(group_id="x" * 16_000), 4)
+    rest = [client.send(HeartbeatRequest(group_id="x" * 16_000), 4) for _ in range(7)]
     await gate.until_begun(1)
     async with asyncio.timeout(30):
         while broker.server.memory.partial_bytes < 100_000:

@@ -256,7 +256,7 @@ async def test_a_large_produce_keeps_its_place_among_others(
 @pytest.fixture
 async def narrow(start_broker: StartBroker) -> tuple[Broker, Gate]:
     """A broker with little memory for requests, whose Heartbeat waits until it is let go."""
-    broker = await start_broker({"queued.max.request.bytes": "100000"})
+    broker = await start_broker({"queued.max.request.bytes": "400000"})
     gate = Gate()
     replace_handler(broker, HeartbeatRequest, HeartbeatResponse, gate.handler)
     return broker, gate
@@ -275,6 +275,26 @@ async def test_a_request_that_waits_is_accounted_for_until_it_is_answered(
     assert is_empty(broker)
 
 
+@pytest.mark.parametrize(
+    ("names", "taken_bytes"),
+    [(["\U0001f600" + "x" * 30_000] * 10, 1_200_000), (["x"] * 2_000, 100_000)],
+    ids=["wide text", "many names"],
+)
+async def test_a_request_that_waits_counts_with_what_it_decodes_to(
+    start_broker: StartBroker, connect: Connect, names: list[str], taken_bytes: int
+) -> None:
+    """A character beyond the first 65,536 makes each of its text take four bytes."""
+    broker, gate = await start_broker({}), Gate()
+    replace_handler(broker, FindCoordinatorRequest, FindCoordinatorResponse, gate.handler)
+    client = await connect(broker)
+    sent = client.send(FindCoordinatorRequest(coordinator_keys=names), 4)
+    await gate.until_begun(1)
+    assert taken_bytes < broker.server.memory.waiting_bytes < 8 * taken_bytes
+    gate.let_go(sent, FindCoordinatorResponse())
+    assert (await client.receive())[0] == sent
+    assert is_empty(broker)
+
+
 async def test_requests_that_wait_hold_no_more_than_the_limit(
     narrow: tuple[Broker, Gate], connect: Connect, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,7 +309,7 @@ async def test_requests_that_wait_hold_no_more_than_the_limit(
     assert "may not wait: others hold queued.max.request.bytes" in capsys.readouterr().err
     # Small ones wait in any case.
     small = await connect(broker)
-    sent = small.send(HeartbeatRequest(group_id="x" * (SMALL_BYTES_MAX // 2)), 4)
+    sent = small.send(HeartbeatRequest(group_id="x" * (SMALL_BYTES_MAX // 5)), 4)
     await gate.until_begun(6)
     gate.let_go(sent, HeartbeatResponse())
     assert (await small.receive())[0] == sent
