@@ -48,10 +48,17 @@ class MappingRule(NamedTuple):
 
 
 def certificate_name(der: bytes) -> str:
-    """Return the subject of a certificate as Java prints it: `CN=ada,OU=eng`."""
-    from cryptography.x509 import load_der_x509_certificate
+    """Return the subject of a certificate as Java prints it: `CN=ada,OU=eng`.
 
-    return java_name(load_der_x509_certificate(der).subject)
+    Raises ValueError where OpenSSL takes a certificate whose name cannot be read.
+    """
+    from cryptography.x509 import InvalidVersion, load_der_x509_certificate
+
+    try:
+        return java_name(load_der_x509_certificate(der).subject)
+    # A certificate of version 2, and a name whose value is a string of bits.
+    except (InvalidVersion, TypeError) as odd:
+        raise NameRefused(str(odd)) from None
 
 
 class CertificateNames(NamedTuple):

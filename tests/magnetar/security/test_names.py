@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from magnetar.security.names import NameRefused, java_name, mapped, parse_rules
-from magnetar.testing.certificates import COMMON_NAME, COUNTRY, EMAIL, ORGANIZATION, named
+from magnetar.security.names import (
+    NameRefused,
+    certificate_name,
+    java_name,
+    mapped,
+    parse_rules,
+)
+from magnetar.testing.certificates import COMMON_NAME, COUNTRY, EMAIL, ORGANIZATION, make, named
 
 
 @pytest.mark.parametrize(
@@ -42,6 +49,22 @@ def test_a_name_is_written_as_java_does(name: x509.Name, written: str) -> None:
 )
 def test_the_first_rule_that_fits_the_whole_name_maps_it(rules: str, user: str) -> None:
     assert mapped("CN=Ada,OU=Eng", parse_rules(rules)) == user
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd"),
+    [
+        # Version 2, not 3.
+        (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01"),
+        # A string of bits, not UTF-8.
+        (b"\x0c\x04\x00ada", b"\x03\x04\x00ada"),
+    ],
+)
+def test_a_certificate_whose_name_cannot_be_read_is_refused(usual: bytes, odd: bytes) -> None:
+    der = make(named((COMMON_NAME, "\x00ada"))).certificate.public_bytes(Encoding.DER)
+    assert usual in der
+    with pytest.raises(NameRefused):
+        certificate_name(der.replace(usual, odd))
 
 
 def test_a_name_that_no_rule_fits_is_refused() -> None:

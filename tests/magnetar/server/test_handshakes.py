@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from magnetar.broker import Broker
 from magnetar.security import handshakes
 from magnetar.security.handshakes import Outcome
-from magnetar.testing.certificates import COMMON_NAME, make, named
+from magnetar.testing.certificates import COMMON_NAME, KeyPair, make, named
 from tests.magnetar.conftest import RawClient
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -178,3 +181,53 @@ async def test_a_stop_ends_handshakes(start_secure: StartBroker, open_tls: Open)
     await broker.stop()
     assert await silent.is_closed()
     assert of_listener.count == 0
+
+
+def of_version_2(pair: KeyPair) -> str:
+    """Return the certificate as one of X.509's version 2, in PEM: OpenSSL believes those too."""
+    certificate = pair.certificate
+    signed = certificate.tbs_certificate_bytes
+    changed = signed.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01", 1)
+    signature = b""
+    # A signature may be a byte longer or shorter than another one.
+    while len(signature) != len(certificate.signature):
+        signature = AUTHORITY.key.sign(changed, ec.ECDSA(hashes.SHA256()))
+    der = certificate.public_bytes(Encoding.DER)
+    der = der.replace(signed, changed).replace(certificate.signature, signature)
+    return ssl.DER_cert_to_PEM_cert(der)
+
+
+async def test_a_client_whose_certificate_cannot_be_read_is_counted_once(
+    start_secure: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(AUTHORITY.certificate_pem)
+    broker = await start_secure(
+        {
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(trusted),
+            "ssl.client.auth": "required",
+            "listener.name.ssl.max.connections": "2",
+        }
+    )
+    client = make(named((COMMON_NAME, "ada")), AUTHORITY)
+    good, odd = ssl.create_default_context(cadata=AUTHORITY.certificate_pem), tmp_path / "odd.pem"
+    good.load_cert_chain(client.write_pem(tmp_path / "good.pem"))
+    odd.write_text(client.key_pem + of_version_2(client))
+    refused = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    refused.load_cert_chain(odd)
+    port = broker.listeners[1].port
+    for _ in range(2):
+        streams = await asyncio.open_connection("localhost", port, ssl=refused)
+        assert await RawClient(*streams).is_closed()
+    # Had each been forgotten twice, there would be room for four.
+    clients = [
+        RawClient(*await asyncio.open_connection("localhost", port, ssl=good)) for _ in range(2)
+    ]
+    assert [await is_served(each) for each in clients] == [True, True]
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("localhost", port, ssl=good)
+    for each in clients:
+        each.close()
+    lines = capsys.readouterr().err
+    assert lines.count("its certificate: 1 is not a valid X509 version") == 2
