@@ -44,6 +44,8 @@ _CANDIDATES_MAX = 16
 #: The largest time that a session's end may have: the numbers of JSON are exact up to here.
 _TIME_MS_MAX = 1 << 53
 _SHOWN_CHARACTERS_MAX = 64
+#: The longest name in UTF-8 that a message can carry.
+_NAME_BYTES_MAX = (1 << 15) - 1
 #: What Java trims off the ends of a text.
 _SPACE = "".join(map(chr, range(0x21)))
 
@@ -221,9 +223,20 @@ def _identity(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> Identit
     _check_scope(claims, rules)
     subject = claims.get(rules.subject_claim)
     name = subject.strip(_SPACE) if isinstance(subject, str) else ""
-    if not name:
+    if not 0 < _size_bytes(name) <= _NAME_BYTES_MAX:
         raise TokenRefused(f"it names no one: claim {rules.subject_claim} is {_shown(subject)}")
     return Identity(user(name), expires_at_ms)
+
+
+def _size_bytes(name: str) -> int:
+    """Return the size of a name in UTF-8; 0 where it has none.
+
+    JSON may hold half of a surrogate pair.
+    """
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:
+        return 0
 
 
 def _check_issuer(claims: dict[str, Any], rules: TokenRules) -> None:

@@ -214,7 +214,7 @@ class ScramExchange:
         )
         is_whole = (
             final["nonce"] == self._nonce
-            and self._decoded(final["channel"]).decode("latin-1") == first["gs2"]
+            and self._decoded(final["channel"]) == first["gs2"].encode()
         )
         if not (is_proven and is_whole) or self._claimed is None:
             raise self._refusal()

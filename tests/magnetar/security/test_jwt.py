@@ -172,6 +172,9 @@ def test_a_key_that_brings_itself_is_not_believed() -> None:
         ({"sub": None}, "names no one"),
         ({"sub": " \n"}, "names no one"),
         ({"sub": 7}, "names no one: claim sub is 7"),
+        # No message could carry these names, nor the catalog keep the first.
+        ({"sub": "ada\ud800"}, "names no one: claim sub is 'ada"),
+        ({"sub": "x" * 32_768}, "names no one: claim sub is 'xxx"),
         ({"scope": ""}, "no scope"),
         ({"scope": ["a", "a"]}, "no scope"),
         ({"scope": [["a"]]}, "no scope"),

@@ -43,16 +43,17 @@ def log_in(
     password: str,
     mechanism: str = SHA_256,
     extensions: str = "",
+    gs2: str = "n,,",
 ) -> bytes:
     """Play the client's part; return server-final."""
     bare = f"n={name},r={CLIENT_NONCE}{extensions}"
-    server_first = server.step(f"n,,{bare}".encode(), 0).decode()
+    server_first = server.step(f"{gs2}{bare}".encode(), 0).decode()
     fields = dict(part.split("=", 1) for part in server_first.split(","))
     salted = salted_password(mechanism, password, base64.b64decode(fields["s"]), int(fields["i"]))
     name_of_hash = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
     client_key = hmac.digest(salted, b"Client Key", name_of_hash)
     stored_key = hashlib.new(name_of_hash, client_key).digest()
-    without_proof = f"c=biws,r={fields['r']}"
+    without_proof = f"c={base64.b64encode(gs2.encode()).decode()},r={fields['r']}"
     message = f"{bare},{server_first},{without_proof}".encode()
     signature = hmac.digest(stored_key, message, name_of_hash)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
@@ -78,6 +79,11 @@ def test_sha_512_and_a_name_with_a_comma() -> None:
     assert log_in(server, "a=2Cb=3Dc", "pw", "SCRAM-SHA-512").startswith(b"v=")
     assert server.identity is not None
     assert server.identity.principal.name == "a,b=c"
+
+
+def test_a_name_beyond_latin_1_may_be_the_authorization_id_too() -> None:
+    server = exchange({"Łucja": kept("pw")})
+    assert log_in(server, "Łucja", "pw", gs2="n,a=Łucja,").startswith(b"v=")
 
 
 def test_a_wrong_password_and_an_unknown_user_fail_in_the_same_step_and_words() -> None:
