@@ -6,7 +6,7 @@ must not ask for a large answer many times over.
 
 Each state carries tagged fields of our own (`wire.transaction_tags`): the TxnId, the
 client that last spoke for the id, and of a joint transaction its parent, its children and its vote
-(docs/joint_transactions.md).
+(docs/joint_transactions.md). Topics and children that the client may not describe are left out.
 """
 
 from __future__ import annotations
@@ -70,7 +70,13 @@ def _state(
 ) -> TransactionState:
     family: tuple[tuple[int, bytes], ...] = ()
     # Also for an id that is unknown: its children may be open already.
-    if children := services.transactions.children(transactional_id):
+    children = [
+        child
+        for child in services.transactions.children(transactional_id)
+        # As ListTransactions leaves them out.
+        if may(services, context, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, child)
+    ]
+    if children:
         family = ((CHILDREN_TAG, encode_children(children)),)
     if txn is None:
         code = (

@@ -14,6 +14,11 @@ from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode
 from wire.messages import offset_commit, offset_delete
+from wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -29,6 +34,10 @@ from wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
+from wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.produce import (
@@ -39,6 +48,7 @@ from wire.messages.produce import (
 )
 from wire.records import SimpleRecord, build_batch
 from wire.schema import fields_of
+from wire.transaction_tags import CHILDREN_TAG, decode_children
 from wire.types import Array, Nested
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -208,3 +218,45 @@ def request_of_one(api: Api, field: str) -> Any:
     request = api.request_class()
     setattr(request, field, [thing])
     return request
+
+
+async def test_a_parent_names_the_children_alone_that_a_client_may_describe(
+    broker: Broker, connect: Connect
+) -> None:
+    assert broker.acls is not None
+    rules = {
+        name: Acl(
+            Resource.TRANSACTIONAL_ID,
+            name,
+            Pattern.LITERAL,
+            "User:*",
+            "*",
+            Operation.ALL,
+            Permission.ALLOW,
+        )
+        for name in ("p", "p~>mine", "p~>secret")
+    }
+    broker.acls.add(list(rules.values()))
+    client = await connect(broker)
+    for child in ("p~>mine", "p~>secret"):
+        asked = InitProducerIdRequest(transactional_id=child, transaction_timeout_ms=60_000)
+        given = await client.ask(asked, 4, InitProducerIdResponse)
+        adding = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=child,
+            v3_and_below_producer_id=given.producer_id,
+            v3_and_below_producer_epoch=given.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="mine", partitions=[0])],
+        )
+        await client.ask(adding, 3, AddPartitionsToTxnResponse)
+
+    async def children() -> list[str]:
+        request = DescribeTransactionsRequest(transactional_ids=["p"])
+        answer = await client.ask(request, 0, DescribeTransactionsResponse)
+        tags = dict(answer.transaction_states[0].unknown_tags)
+        return decode_children(tags.get(CHILDREN_TAG, b""))
+
+    assert await children() == ["p~>mine", "p~>secret"]
+    broker.acls.remove([rules["p~>secret"]])
+    assert await children() == ["p~>mine"]
+    broker.acls.remove([rules["p~>mine"]])
+    assert await children() == []
