@@ -260,13 +260,20 @@ class Catalog:
                 return database.execute(found + " ORDER BY issued_ms, id").fetchall()
             return database.execute(found + " WHERE id = ?", (token_id,)).fetchall()
 
-    def put_delegation_token(self, token: TokenRow) -> None:
-        """Add a delegation token, or replace the one of its id."""
-        with self._change("put a delegation token", Change("tokens", token[0])) as database:
-            database.execute("DELETE FROM delegation_tokens WHERE id = ?", token[:1])
+    def add_delegation_token(self, token: TokenRow) -> None:
+        """Add a delegation token."""
+        with self._change("add a delegation token", Change("tokens", token[0])) as database:
             database.execute(
                 "INSERT INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
             )
+
+    def set_token_expiry(self, token_id: str, expires_ms: int) -> bool:
+        """Let a delegation token be good until then; return whether it was still there."""
+        with self._change("change a delegation token", Change("tokens", token_id)) as database:
+            changed = database.execute(
+                "UPDATE delegation_tokens SET expires_ms = ? WHERE id = ?", (expires_ms, token_id)
+            )
+            return bool(changed.rowcount)
 
     def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
         """Remove the delegation tokens of these ids."""

@@ -78,19 +78,25 @@ class DelegationTokens:
     def put(self, token: Token) -> None:
         """Keep a token, durably: a new one, or one whose time has changed.
 
-        Raises POLICY_VIOLATION for one too many.
+        Raises POLICY_VIOLATION for one too many, DELEGATION_TOKEN_NOT_FOUND for one that another
+        node has removed meanwhile.
         """
-        is_new = token.id not in self._tokens
-        if is_new and len(self._tokens) >= TOKENS_MAX:
+        # The catalog first: memory never says what the disk might not have.
+        if token.id not in self._tokens:
+            self._check_room(token)
+            self._catalog.add_delegation_token(_row(token))
+        elif not self._catalog.set_token_expiry(token.id, token.expires_ms):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "the token has been removed")
+        self._keep(token)
+
+    def _check_room(self, token: Token) -> None:
+        if len(self._tokens) >= TOKENS_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {TOKENS_MAX} tokens")
-        if is_new and self._counts[token.requester] >= TOKENS_OF_ONE_MAX:
+        if self._counts[token.requester] >= TOKENS_OF_ONE_MAX:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{token.requester} has asked for {TOKENS_OF_ONE_MAX} tokens that are not over",
             )
-        # The catalog first: memory never says what the disk might not have.
-        self._catalog.put_delegation_token(_row(token))
-        self._keep(token)
 
     def remove(self, tokens: Iterable[Token]) -> None:
         """Forget tokens, durably and all at once."""

@@ -101,6 +101,18 @@ def test_a_change_by_another_node_is_read_of_that_token_alone(
     ours.reload("never seen")
 
 
+def test_a_token_that_another_node_has_removed_does_not_come_back(tmp_path: Path) -> None:
+    theirs = opened(tmp_path)
+    theirs.put(TOKEN)
+    ours = opened(tmp_path)
+    theirs.remove([TOKEN])
+    # This node has not heard of that yet.
+    with pytest.raises(KafkaError) as refused:
+        ours.put(TOKEN._replace(expires_ms=200))
+    assert refused.value.code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+    assert opened(tmp_path).all() == []
+
+
 def test_tokens_are_limited_in_all_and_for_each_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

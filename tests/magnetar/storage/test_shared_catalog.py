@@ -108,10 +108,11 @@ def test_users_acls_and_tokens_are_shared(open_catalog: Open) -> None:
     second.remove_acls([acl])
     assert first.acls() == []
     token = ("id", "User", "ada", "User", "ada", "[]", 2**41, 2**42, 2**43)
-    for each in (token, (*token[:6], 2**41, 2**41, 2**43)):
-        first.put_delegation_token(each)
+    first.add_delegation_token(token)
+    assert second.set_token_expiry("id", 2**41)
     assert second.delegation_tokens() == [(*token[:6], 2**41, 2**41, 2**43)]
     second.remove_delegation_tokens(["id"])
+    assert not first.set_token_expiry("id", 2**42)
     assert first.delegation_tokens() == []
 
 
