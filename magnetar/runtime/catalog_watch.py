@@ -10,6 +10,8 @@ node (`catch_up`). The watch also looks once a second, so a lost message costs o
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import Callable
 from uuid import UUID
 
@@ -26,8 +28,9 @@ from magnetar.storage.topics import Topics
 
 #: The longest time until a change is seen if the peer's message was lost.
 LOOK_AGAIN_S = 1.0
-#: Reading so many tokens one by one takes as long as reading all of them.
-TOKENS_MAX = 100
+#: Reading so many tokens, or ACLs, one by one takes as long as reading all of them.
+ONE_BY_ONE_MAX = 100
+_READ_ONE_BY_ONE = ("acls", "tokens")
 
 
 class CatalogWatch:
@@ -119,7 +122,9 @@ class CatalogWatch:
             case "quotas":
                 self._client_quotas.reload()
             case "acls":
-                if self._acls is not None:
+                if self._acls is not None and change.name:
+                    self._acls.look(tuple(json.loads(change.name)))
+                elif self._acls is not None:
                     # Read in this step, not in a thread: otherwise this node might change its rules
                     # during the read, and lose the change to the older result.
                     self._acls.take_over(self._catalog.acls())
@@ -131,8 +136,8 @@ class CatalogWatch:
 
 
 def merged(changes: list[Change]) -> list[Change]:
-    """Return the changes, those of many tokens as one of all tokens."""
-    others = [change for change in changes if change.kind != "tokens"]
-    if len(changes) - len(others) <= TOKENS_MAX:
-        return changes
-    return [*others, Change("tokens", "")]
+    """Return the changes, those of many tokens, or many ACLs, as one of all of them."""
+    counts = Counter(change.kind for change in changes)
+    many = [kind for kind in _READ_ONE_BY_ONE if counts[kind] > ONE_BY_ONE_MAX]
+    others = [change for change in changes if change.kind not in many]
+    return [*others, *(Change(kind, "") for kind in many)]

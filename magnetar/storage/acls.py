@@ -66,6 +66,20 @@ class Acls:
         self.authorizer.add(new)
         self.version += 1
 
+    def look(self, row: AclRow) -> None:
+        """Take over one rule, or that it is gone: another node may have changed it."""
+        acl = acl_of(*row)
+        is_stored = bool(self._catalog.acls(row))
+        if is_stored == (acl in self._acls):
+            return
+        if is_stored:
+            self._acls[acl] = None
+            self.authorizer.add([acl])
+        else:
+            del self._acls[acl]
+            self.authorizer.remove([acl])
+        self.version += 1
+
     def all(self) -> tuple[Acl, ...]:
         """Return every rule, in the order in which they were made."""
         return tuple(self._acls)

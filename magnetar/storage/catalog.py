@@ -26,12 +26,16 @@ from uuid import UUID
 from logstore.disk.durability import Durability
 from magnetar.storage import differences, leadership
 from magnetar.storage.catalog_rows import (
+    ADD_ACL,
+    FIND_ACL,
+    REMOVE_ACL,
     AclRow,
     Change,
     NodeRow,
     Presence,
     TokenRow,
     TopicRow,
+    acl_changes,
     forget_deleted,
     insert_assigned,
     insert_configs,
@@ -231,26 +235,22 @@ class Catalog:
             for user, changes in credentials.items():
                 write_difference(database, differences.SCRAM_CREDENTIALS, (user,), changes)
 
-    def acls(self) -> list[AclRow]:
-        """Return every access control list."""
+    def acls(self, only: AclRow | None = None) -> list[AclRow]:
+        """Return every access control list; or that one, if it is there."""
         with self._database.statements("read ACLs") as database:
-            return database.execute("SELECT * FROM acls").fetchall()
+            if only is None:
+                return database.execute("SELECT * FROM acls").fetchall()
+            return database.execute(FIND_ACL, only).fetchall()
 
-    def add_acls(self, acls: Iterable[AclRow]) -> None:
+    def add_acls(self, acls: Collection[AclRow]) -> None:
         """Add access control lists."""
-        with self._change("add ACLs", Change("acls", "")) as database:
-            database.executemany(
-                "INSERT INTO acls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", acls
-            )
+        with self._change("add ACLs", *acl_changes(acls)) as database:
+            database.executemany(ADD_ACL, acls)
 
-    def remove_acls(self, acls: Iterable[AclRow]) -> None:
+    def remove_acls(self, acls: Collection[AclRow]) -> None:
         """Remove access control lists."""
-        with self._change("remove ACLs", Change("acls", "")) as database:
-            database.executemany(
-                "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
-                " AND host = ? AND operation = ? AND permission = ?",
-                acls,
-            )
+        with self._change("remove ACLs", *acl_changes(acls)) as database:
+            database.executemany(REMOVE_ACL, acls)
 
     def delegation_tokens(self, token_id: str | None = None) -> list[TokenRow]:
         """Return every delegation token, the oldest first; or the one of an id, if it is there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,6 +13,17 @@ from magnetar.storage.replicas import Replicas
 
 #: Resource, name, pattern, principal, host, operation and permission of one ACL.
 AclRow = tuple[int, str, int, str, str, int, int]
+FIND_ACL = (
+    "SELECT * FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
+    " AND host = ? AND operation = ? AND permission = ?"
+)
+ADD_ACL = "INSERT INTO acls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+REMOVE_ACL = (
+    "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
+    " AND host = ? AND operation = ? AND permission = ?"
+)
+#: Other nodes read the ACLs of a larger change all again.
+ACLS_NAMED_MAX = 16
 
 
 #: Id of one delegation token, types and names of its owner and its requester, its renewers as JSON,
@@ -31,6 +42,13 @@ class Change(NamedTuple):
 
     kind: str
     name: str
+
+
+def acl_changes(acls: Collection[AclRow]) -> list[Change]:
+    """Return what a change of these ACLs was about: each of them as JSON, or all of them."""
+    if len(acls) > ACLS_NAMED_MAX:
+        return [Change("acls", "")]
+    return [Change("acls", json.dumps(acl)) for acl in acls]
 
 
 class TopicRow(NamedTuple):

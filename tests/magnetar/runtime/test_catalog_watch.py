@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from magnetar.runtime import catalog_watch
-from magnetar.runtime.catalog_watch import TOKENS_MAX, merged
+from magnetar.runtime.catalog_watch import ONE_BY_ONE_MAX, merged
 from magnetar.security.scram import ScramCredential
 from magnetar.storage import catalog as catalogs
 from magnetar.storage.broker_configs import EVERY_BROKER
@@ -106,11 +106,12 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     assert deleted == [None]
 
 
-def test_changes_of_many_tokens_are_one_change_of_all() -> None:
-    acls, tokens = Change("acls", ""), [Change("tokens", str(n)) for n in range(TOKENS_MAX)]
-    few = [acls, *tokens]
+@pytest.mark.parametrize("kind", ["tokens", "acls"])
+def test_changes_of_many_tokens_or_acls_are_one_change_of_all(kind: str) -> None:
+    quotas, many = Change("quotas", ""), [Change(kind, str(n)) for n in range(ONE_BY_ONE_MAX)]
+    few = [quotas, *many]
     assert merged(few) == few
-    assert merged([*few, Change("tokens", "one more")]) == [acls, Change("tokens", "")]
+    assert merged([*few, Change(kind, "one more")]) == [quotas, Change(kind, "")]
 
 
 async def test_a_node_that_misses_changes_is_told_of_once(
