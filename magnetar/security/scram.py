@@ -14,7 +14,6 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from magnetar.security.principal import Principal, user
@@ -104,13 +103,12 @@ def shape_of(kept: ScramCredential) -> SaltShape:
     return SaltShape(len(kept.salt), kept.iterations, is_text)
 
 
-def decoy(mechanism: str, name: str, secret: bytes, shapes: Sequence[SaltShape]) -> ScramCredential:
-    """Return a credential that no password fits, in one of the shapes, chosen by the name.
+def decoy(mechanism: str, name: str, secret: bytes, shape: SaltShape) -> ScramCredential:
+    """Return a credential of this shape that no password fits.
 
     `secret` is the broker's: without it no one can tell the salt from a random one.
     """
     seed = hmac.digest(secret, f"{mechanism} {name}".encode(), "sha512")
-    shape = shapes[int.from_bytes(seed[:8], "big") % len(shapes)]
     salt = hashlib.shake_256(seed).digest(shape.size_bytes)
     if shape.is_text:
         salt = bytes(_DIGITS[byte % len(_DIGITS)] for byte in salt)

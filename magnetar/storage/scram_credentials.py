@@ -1,10 +1,17 @@
-"""Users of SCRAM: kept in the catalog, held in memory, by name and mechanism (KIP-554)."""
+"""Users of SCRAM: kept in the catalog, held in memory, by name and mechanism (KIP-554).
+
+A user that does not exist gets a decoy, which looks like the credential of one that does. Which one
+follows from the stored users and the broker's secret alone: all nodes, and a broker before and
+after a restart, show a stranger the same decoy. A user more or less changes the decoys of few.
+"""
 
 from __future__ import annotations
 
+import hmac
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 
-from magnetar.security.scram import USUAL_SHAPE, SaltShape, ScramCredential, decoy, shape_of
+from magnetar.security.scram import HASHES, USUAL_SHAPE, ScramCredential, decoy, shape_of
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.differences import difference
 from wire.error_code import ErrorCode
@@ -12,7 +19,6 @@ from wire.errors import KafkaError
 
 #: Most users with credentials: all of them are held in memory.
 USERS_MAX = 100_000
-_SHAPES_MAX = 64
 
 #: A user's credentials by the mechanism's name.
 Credentials = Mapping[str, ScramCredential]
@@ -25,16 +31,22 @@ class ScramCredentials:
         self._catalog = catalog
         self._users: dict[str, dict[str, ScramCredential]] = {}
         self._secret = catalog.secret()
-        #: By mechanism, what the credentials of some users look like: so do those of none.
-        self._shapes: dict[str, list[SaltShape]] = {}
         self._read(None)
-        for credentials in self._users.values():
-            self._note_shapes(credentials)
+        #: By mechanism, its users in an order that no client can tell.
+        self._order = {
+            mechanism: sorted(
+                self._place(user, mechanism)
+                for user, credentials in self._users.items()
+                if mechanism in credentials
+            )
+            for mechanism in HASHES
+        }
 
     def reload(self, user: str) -> None:
         """Read a user's credentials again: another node may have changed them."""
         self._users.pop(user, None)
         self._read(user)
+        self._settle(user)
 
     def _read(self, user: str | None) -> None:
         for row in self._catalog.scram_credentials(user):
@@ -48,16 +60,28 @@ class ScramCredentials:
         return self._users.get(user, {}).get(mechanism)
 
     def decoy(self, user: str, mechanism: str) -> ScramCredential:
-        """Return the credential of a user that does not exist, which looks like that of one."""
-        shapes = self._shapes.get(mechanism) or [USUAL_SHAPE]
-        return decoy(mechanism, user, self._secret, shapes)
+        """Return the credential of a user that does not exist: it looks like that of the user who
+        comes next in the order."""
+        order = self._order[mechanism]
+        shape = USUAL_SHAPE
+        if order:
+            after = bisect_left(order, self._place(user, mechanism))
+            _, next_one = order[after % len(order)]
+            shape = shape_of(self._users[next_one][mechanism])
+        return decoy(mechanism, user, self._secret, shape)
 
-    def _note_shapes(self, credentials: Credentials) -> None:
-        for mechanism, kept in credentials.items():
-            shapes = self._shapes.setdefault(mechanism, [])
-            # Not all: a decoy must stay what it was while more users come.
-            if len(shapes) < _SHAPES_MAX:
-                shapes.append(shape_of(kept))
+    def _place(self, user: str, mechanism: str) -> tuple[bytes, str]:
+        return hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha256"), user
+
+    def _settle(self, user: str) -> None:
+        """Take a user into the order, or out of it, whose credentials have changed."""
+        for mechanism, order in self._order.items():
+            place = self._place(user, mechanism)
+            at = bisect_left(order, place)
+            if order[at : at + 1] == [place]:
+                del order[at]
+            if mechanism in self.of(user):
+                order.insert(at, place)
 
     def of(self, user: str) -> Credentials:
         """Return all credentials of a user; none for an unknown one."""
@@ -88,6 +112,6 @@ class ScramCredentials:
         for user, each in credentials.items():
             if each:
                 self._users[user] = dict(each)
-                self._note_shapes(each)
             else:
                 self._users.pop(user, None)
+            self._settle(user)

@@ -26,4 +26,4 @@ class ScramUsersOf:
         return found if found is not None and now_ms <= found.expires_at_ms else None
 
     def decoy(self, name: str) -> ScramCredential:
-        return decoy(self.mechanism, name, SECRET, [USUAL_SHAPE])
+        return decoy(self.mechanism, name, SECRET, USUAL_SHAPE)

@@ -88,7 +88,7 @@ class _Users(NamedTuple):
         return None if kept is None else TokenLogin(kept, user(_NAME), 10_000)
 
     def decoy(self, name: str) -> ScramCredential:
-        return decoy(self.mechanism, name, b"secret", [USUAL_SHAPE])
+        return decoy(self.mechanism, name, b"secret", USUAL_SHAPE)
 
 
 def _verify(token: str, now_ms: int) -> Identity:
