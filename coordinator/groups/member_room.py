@@ -1,9 +1,10 @@
 """The room that members of groups have together: what they say of themselves, over all groups.
 
 A member is kept for as long as it heartbeats, with all that it has said: topics, a pattern, ids,
-the metadata of its protocols. Kafka bounds none of it over all groups, so one client with many
-members could take all memory. Here each shard has an account, which members of both protocols
-enter when they join and leave when they go.
+the metadata of its protocols, and what its group's leader has assigned to it. An id that was given
+to a client is kept until the client joins with it, for half an hour at most. Kafka bounds none of
+it over all groups, so one client with many members could take all memory. Here each shard has an
+account, which members of both protocols enter when they join and leave when they go.
 
 The figures are estimates of what an object takes in memory beside its text, on the safe side.
 """
@@ -17,6 +18,8 @@ from wire.errors import KafkaError
 
 #: A member that says nothing: its object, its sessions, its places in the group's tables.
 MEMBER_BYTES = 1024
+#: An id that was given out, beside its text: its place and its deadline.
+PENDING_BYTES = 128
 #: A text beside its characters, and its places in sets and counters.
 TEXT_BYTES = 64
 #: What a member says of itself is small up to here: some hundred topic names.

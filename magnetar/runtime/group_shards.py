@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from coordinator.groups.classic.group import GroupLimits, said_bytes
-from coordinator.groups.classic.requests import JoinRequest
+from coordinator.groups.classic.rebalance import assigns
+from coordinator.groups.classic.requests import JoinRequest, SyncRequest
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.consumer.soft_state import SoftState
 from coordinator.groups.member_room import has_room, no_room
@@ -138,7 +139,7 @@ class GroupShards:
         return partition_for(group_id, len(self._shards))
 
     def check_count(self, group_id: str, home: GroupShard) -> None:
-        """Raise POLICY_VIOLATION if the group is new and there are `max.groups` already.
+        """Raise as `check_group_count` if there is no place for the group, which may be new.
 
         `home` is the state of the group's shard.
         """
@@ -152,12 +153,19 @@ class GroupShards:
     def check_metadata_room(self, step: Step, joining: JoinRequest) -> None:
         """Raise POLICY_VIOLATION if the metadata of a classic member has no room in memory."""
         group = step.state.groups.get(step.group_id)
-        member = None if group is None else group.members.get(joining.member_id)
-        known_bytes = 0 if member is None else member.size_bytes
+        known_bytes = 0 if group is None else group.bytes_of(joining.member_id)
         member_id = joining.member_id or joining.new_member_id
         names = (member_id, joining.group_instance_id, joining.client_id)
         more_bytes = said_bytes(names, joining.protocols) - known_bytes
         self._check_room(step.group_id, more_bytes, ErrorCode.POLICY_VIOLATION)
+
+    def check_assignment_room(self, step: Step, request: SyncRequest) -> None:
+        """Raise POLICY_VIOLATION if what a classic group's leader assigns has no room in memory."""
+        group = step.state.groups.get(step.group_id)
+        if group is not None and assigns(group, request):
+            # The rebalance has forgotten what was assigned before.
+            more_bytes = sum(map(len, request.assignments.values()))
+            self._check_room(step.group_id, more_bytes, ErrorCode.POLICY_VIOLATION)
 
     def check_growth(self, step: Step, drafted: ConsumerGroup, code: ErrorCode) -> None:
         """Raise `code` if a consumer group, as a request would make it, has no room in memory."""

@@ -134,12 +134,14 @@ class Groups:
     async def sync(self, group_id: str, request: SyncRequest, connection: Connection) -> SyncAnswer:
         """Return the member's assignment, once it is known.
 
-        Raises INVALID_GROUP_ID; else as `classic.rebalance` or `consumer.classic_members`.
+        Raises INVALID_GROUP_ID, POLICY_VIOLATION; else as `classic.rebalance` or
+        `consumer.classic_members`.
         """
         check_group_id(group_id)
         step, consumer_group = self._find(group_id)
         if consumer_group is not None:
             return await self._classic_members.sync(step, consumer_group, request)
+        self.shards.check_assignment_room(step, request)
         return await self._classic.sync(step, request, connection)
 
     def heartbeat(

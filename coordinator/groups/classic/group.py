@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from coordinator.groups.classic.requests import JoinedMember, Token
-from coordinator.groups.member_room import MEMBER_BYTES, MemberAccount, protocols_bytes, texts_bytes
+from coordinator.groups.member_room import (
+    MEMBER_BYTES,
+    PENDING_BYTES,
+    MemberAccount,
+    protocols_bytes,
+    texts_bytes,
+)
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -56,6 +62,11 @@ def said_bytes(names: Iterable[str | None], protocols: Protocols) -> int:
     return MEMBER_BYTES + texts_bytes(names) + protocols_bytes(protocols)
 
 
+def _pending_bytes(member_id: str) -> int:
+    """Return what an id takes in memory that was given out and is not used yet."""
+    return PENDING_BYTES + texts_bytes((member_id,))
+
+
 @dataclass(slots=True, kw_only=True)
 class Member:
     """One member of a classic group; mutable, and changed by its group alone.
@@ -80,8 +91,9 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that the member takes, as `said_bytes` has it."""
-        return said_bytes((self.member_id, self.group_instance_id, self.client_id), self.protocols)
+        """The memory that the member takes, as `said_bytes` has it, with its assignment."""
+        names = (self.member_id, self.group_instance_id, self.client_id)
+        return said_bytes(names, self.protocols) + len(self.assignment)
 
     @property
     def is_static(self) -> bool:
@@ -145,7 +157,7 @@ class ClassicGroup:
         #: an initial rebalance: how much longer it may be put off while members keep coming
         self.initial_rebalance_left_ms: int | None = None
         self.member_joined_meanwhile = False
-        #: What the members take; the same is in `_account`.
+        #: What the members and the pending ids take; the same is in `_account`.
         self.member_bytes = 0
         self._account = MemberAccount()
         self._supporters: Counter[str] = Counter()
@@ -176,7 +188,7 @@ class ClassicGroup:
         """Become STABLE with these members, EMPTY without any. For `records.apply` alone."""
         self.members, self.static_members = {}, {}
         self._supporters, self._joins_waiting = Counter(), 0
-        self._take(-self.member_bytes)
+        self._take(sum(map(_pending_bytes, self.pending_members)) - self.member_bytes)
         for member in members:
             self.add(member, protocol_type)
         self.protocol_type = protocol_type or None
@@ -247,7 +259,7 @@ class ClassicGroup:
         self._supporters.update({name for name, _ in member.protocols})
         self._take(member.size_bytes)
         self._joins_waiting += member.joining is not None
-        self.pending_members.pop(member.member_id, None)
+        self.drop_pending(member.member_id)
 
     def remove(self, member_id: str) -> Member:
         """Forget a member; the caller answers its parked requests."""
@@ -288,6 +300,18 @@ class ClassicGroup:
         if old in self.pending_syncs:
             self.pending_syncs.remove(old)
             self.pending_syncs.add(member_id)
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Keep what the leader has assigned to a member."""
+        self._take(len(assignment) - len(member.assignment))
+        member.assignment = assignment
+
+    def bytes_of(self, member_id: str) -> int:
+        """Return what a member takes in memory, or a pending id; 0 for a stranger."""
+        member = self.members.get(member_id)
+        if member is not None:
+            return member.size_bytes
+        return _pending_bytes(member_id) if member_id in self.pending_members else 0
 
     def code_of(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
         """Return NONE for a member, else UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
@@ -368,9 +392,17 @@ class ClassicGroup:
         """Expect a join with this id until the deadline; beyond the limit drop the oldest id."""
         # Ids cost the client nothing: without a limit they would exhaust the broker's memory.
         if len(self.pending_members) >= self.limits.pending_members_max:
-            del self.pending_members[next(iter(self.pending_members))]
+            self.drop_pending(next(iter(self.pending_members)))
         self.pending_members[member_id] = deadline_ms
+        self._take(_pending_bytes(member_id))
         self._wake_by(deadline_ms)
+
+    def drop_pending(self, member_id: str) -> bool:
+        """Expect no join with this id any more; return whether one was expected."""
+        if self.pending_members.pop(member_id, None) is None:
+            return False
+        self._take(-_pending_bytes(member_id))
+        return True
 
     def reckon_wake(self) -> None:
         """Move the lower bound to the earliest session or pending deadline. O(members)."""

@@ -81,7 +81,7 @@ def _turn_away(
 ) -> None:
     """Refuse a member that finds the group full, and remove it if it was a member before."""
     full = ErrorCode.GROUP_MAX_SIZE_REACHED
-    group.pending_members.pop(member_id, None)
+    group.drop_pending(member_id)
     if member_id in group.members:
         drop(group, member_id, outcome, full)
     outcome.answer(token, JoinAnswer(member_id="", error_code=full))

@@ -51,7 +51,7 @@ def leave(
 
 
 def _leave_one(group: ClassicGroup, leaving: LeavingMember, outcome: Outcome) -> ErrorCode:
-    if group.pending_members.pop(leaving.member_id, None) is not None:
+    if group.drop_pending(leaving.member_id):
         return ErrorCode.NONE
     member_id = leaving.member_id
     if not member_id and leaving.group_instance_id is not None:
@@ -80,7 +80,7 @@ def _remove_expired(group: ClassicGroup, now_ms: int, outcome: Outcome) -> bool:
     """Remove the members whose sessions have ended; return whether a rebalance must follow."""
     unused = [key for key, deadline in group.pending_members.items() if deadline <= now_ms]
     for member_id in unused:
-        del group.pending_members[member_id]
+        group.drop_pending(member_id)
     silent = [
         member.member_id
         for member in group.members.values()

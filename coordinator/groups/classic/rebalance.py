@@ -146,7 +146,7 @@ def generation_answer(group: ClassicGroup, member: Member) -> JoinAnswer:
 def refuse_syncs(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     """Tell the members that wait for their assignment to join again: no assignment will come."""
     for member in group.members.values():
-        member.assignment = b""
+        group.assign(member, b"")
         token, member.syncing = member.syncing, None
         if token is not None:
             outcome.answer(token, SyncAnswer(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
@@ -187,6 +187,15 @@ def sync(group: ClassicGroup, request: SyncRequest, now_ms: int, token: Token) -
     if member.member_id == group.leader:
         _assign(group, request.assignments, now_ms, outcome)
     return outcome
+
+
+def assigns(group: ClassicGroup, request: SyncRequest) -> bool:
+    """Return whether the group would take over the assignments of the request."""
+    return (
+        group.state is GroupState.COMPLETING_REBALANCE
+        and request.member_id == group.leader
+        and request.generation_id == group.generation_id
+    )
 
 
 def _validated(group: ClassicGroup, request: SyncRequest) -> Member:

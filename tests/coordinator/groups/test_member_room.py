@@ -8,6 +8,9 @@ from dataclasses import replace
 import pytest
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits, Member
+from coordinator.groups.classic.rebalance import refuse_syncs
+from coordinator.groups.classic.records import apply, stable_value
+from coordinator.groups.classic.requests import Outcome
 from coordinator.groups.member_room import (
     MEMBER_BYTES,
     SMALL_BYTES,
@@ -97,6 +100,37 @@ def test_the_names_of_a_classic_member_count() -> None:
     assert 3000 < group.member_bytes < 5000
     group.remove("d")
     assert group.member_bytes == 0
+
+
+def test_what_a_leader_assigns_counts() -> None:
+    group = ClassicGroup("group", GroupLimits())
+    group.add(classic("a", 0), "consumer")
+    without = group.member_bytes
+    apply(group, stable_value(group, {"a": bytes(5000)}, 0))
+    assert group.member_bytes == without + 5000
+    refuse_syncs(group, 0, Outcome())
+    assert group.member_bytes == without
+    group.remove("a")
+    assert group.member_bytes == 0
+
+
+def test_ids_that_were_given_out_count_until_they_are_used_or_dropped() -> None:
+    account = MemberAccount()
+    group = ClassicGroup("group", GroupLimits(pending_members_max=2))
+    group.account_in(account)
+    for member_id in ("a", "b", "c"):
+        group.add_pending(member_id * 1000, 10)
+    assert account.size_bytes == group.member_bytes > 2000
+    assert group.bytes_of("a" * 1000) == 0
+    assert group.bytes_of("b" * 1000) > 1000
+    group.add(classic("b" * 1000, 0), "consumer")
+    group.rest([*group.members.values()], "consumer", None, 0)
+    assert account.size_bytes == group.bytes_of("b" * 1000) + group.bytes_of("c" * 1000)
+    group.remove("b" * 1000)
+    assert account.size_bytes == group.bytes_of("c" * 1000) > 1000
+    assert group.drop_pending("c" * 1000)
+    assert not group.drop_pending("c" * 1000)
+    assert account.size_bytes == 0
 
 
 @pytest.mark.parametrize(
