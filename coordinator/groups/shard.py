@@ -31,6 +31,9 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.internal.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 
+#: The longest id of a new group, in UTF-8. It takes up to four times as much in memory.
+ID_BYTES_MAX = 1024
+
 
 @dataclass(slots=True)
 class GroupShard:
@@ -221,16 +224,26 @@ class GroupShard:
 def check_group_count(
     home: GroupShard, shards: Collection[GroupShard], group_id: str, groups_max: int
 ) -> None:
-    """Raise POLICY_VIOLATION where a new group in `home` would be one more than `max.groups`.
+    """Raise POLICY_VIOLATION where a new group in `home` would be one more than `max.groups`, and
+    INVALID_GROUP_ID where its id is too long.
 
-    Without the limit a client could exhaust the broker's memory with ever new groups. A
-    `groups_max` of 0 means no limit.
+    Without the limits a client could exhaust the broker's memory with ever new groups. A
+    `groups_max` of 0 means no limit of their number.
     """
-    if not groups_max or home.exists(group_id):
+    if home.exists(group_id):
+        return
+    if len(group_id) > ID_BYTES_MAX or len(group_id.encode()) > ID_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_GROUP_ID,
+            f"the id of the new group {group_id[:80]!r} is longer than {ID_BYTES_MAX} bytes",
+        )
+    if not groups_max:
         return
     with_members = sum(shard.member_group_count for shard in shards)
     with_offsets = sum(shard.offsets.group_count for shard in shards)
-    if max(with_members, with_offsets) >= groups_max:
+    # They get offsets by a marker, which cannot be refused.
+    in_transactions = sum(len(shard.offsets.pending.groups) for shard in shards)
+    if max(with_members, with_offsets, in_transactions) >= groups_max:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"there are {groups_max} groups already (max.groups), {group_id} would be one more",

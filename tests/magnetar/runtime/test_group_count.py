@@ -24,6 +24,11 @@ from wire.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from wire.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 
@@ -72,6 +77,27 @@ async def test_offsets_of_a_group_beyond_the_limit_are_refused(small: Broker) ->
     assert await commit(small, "c") is ErrorCode.POLICY_VIOLATION
     small.groups.delete("a")
     assert await commit(small, "c") is ErrorCode.NONE
+
+
+async def test_groups_of_open_transactions_beyond_the_limit_are_refused(small: Broker) -> None:
+    """Else one transaction makes any number of them, and keeps them by its commit."""
+    producer = await small.transactions.init_producer_id("tx", 60_000, None)
+
+    async def stage(group_id: str) -> None:
+        await durably(
+            small.groups.offsets.commit_in_transaction(
+                Committer(group_id=group_id),
+                *producer,
+                [("orders", 0, CommittedOffset(1))],
+                knows_group_not_found=True,
+            )
+        )
+
+    for group_id in ("a", "b", "a"):
+        await stage(group_id)
+    with pytest.raises(KafkaError, match="max.groups") as refused:
+        await stage("c")
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
 
 
 async def test_a_group_that_has_offsets_can_be_joined(small: Broker, connect: Connect) -> None:
@@ -184,6 +210,68 @@ async def test_members_that_say_much_of_themselves_have_a_bound(
     assert (await code("b", 4_000))[0] == ErrorCode.NONE
     await broker.groups.leave("a", [LeavingMember(member_id)])
     assert (await code("c", 60_000))[0] == ErrorCode.NONE
+
+
+async def test_assignments_have_a_bound_over_all_groups(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """100 groups whose leaders assigned 4 MB each held 425 MB."""
+    broker = await start_broker({"queued.max.request.bytes": "1000000"})
+    client = await connect(broker)
+
+    async def assign(group_id: str, size_bytes: int) -> int:
+        joining = JoinGroupRequest(
+            group_id=group_id,
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="bench",
+            protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
+        )
+        joined = await client.ask(joining, 3, JoinGroupResponse)
+        assert joined.error_code == ErrorCode.NONE
+        assigned = SyncGroupRequestAssignment(
+            member_id=joined.member_id, assignment=bytes(size_bytes)
+        )
+        syncing = SyncGroupRequest(
+            group_id=group_id,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[assigned],
+        )
+        return (await client.ask(syncing, 2, SyncGroupResponse)).error_code
+
+    assert await assign("a", 600_000) == ErrorCode.NONE
+    assert 600_000 < broker.groups.shards.member_bytes < 610_000
+    assert await assign("b", 600_000) == ErrorCode.POLICY_VIOLATION
+    assert await assign("c", 8_000) == ErrorCode.NONE
+
+
+async def test_ids_that_were_given_out_have_a_bound_over_all_groups(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """Each is kept for as long as the client wants, up to half an hour: 40,000 held 323 MB."""
+    broker = await start_broker({"queued.max.request.bytes": "100000"})
+    client = await connect(broker)
+    codes = [await join(client, f"group-{number}") for number in range(1000)]
+    given_out = codes.index(ErrorCode.POLICY_VIOLATION)
+    assert set(codes[:given_out]) == {ErrorCode.MEMBER_ID_REQUIRED}
+    assert set(codes[given_out:]) == {ErrorCode.POLICY_VIOLATION}
+    assert 90_000 < broker.groups.shards.member_bytes <= 100_000
+
+
+async def test_a_new_group_has_an_id_of_a_bounded_length(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """A group of 32 KB of name takes 130 KB, which makes a bound of their number none."""
+    broker = await start_broker()
+    broker.topics.create("orders", 1)
+    client = await connect(broker)
+    assert await join(client, "g" * 1024) == ErrorCode.MEMBER_ID_REQUIRED
+    assert await join(client, "g" * 1025) == ErrorCode.INVALID_GROUP_ID
+    assert await join(client, "\u00e9" * 513) == ErrorCode.INVALID_GROUP_ID
+    assert await commit(broker, "g" * 1025) is ErrorCode.INVALID_GROUP_ID
+    said = await beat(client, "m", 0, group_id="g" * 1025, subscribed_topic_names=["orders"])
+    assert said.error_code == ErrorCode.INVALID_GROUP_ID
 
 
 async def test_members_of_consumer_groups_have_a_bound_over_all_groups(
