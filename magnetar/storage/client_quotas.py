@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.differences import difference
+from magnetar.storage.kept_names import check_length
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -89,6 +90,8 @@ class ClientQuotas:
                 _check_value(allowed, key, value)
                 quotas[key] = value
         if quotas and entity not in self._quotas:
+            for _, name in entity:
+                check_length(name or "")
             self._check_room(beside or {})
         return quotas
 

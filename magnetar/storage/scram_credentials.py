@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from magnetar.security.scram import HASHES, USUAL_SHAPE, ScramCredential, decoy, shape_of
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.differences import difference
+from magnetar.storage.kept_names import check_length
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -92,8 +93,12 @@ class ScramCredentials:
         return sorted(self._users)
 
     def check_room(self, user: str, beside: Collection[str]) -> None:
-        """Raise POLICY_VIOLATION for one user too many, `beside` others that get credentials."""
-        if user in self._users or len(self._users) + len(beside) < USERS_MAX:
+        """Raise POLICY_VIOLATION for one user too many, `beside` others that get credentials, and
+        for a new one whose name is too long."""
+        if user in self._users:
+            return
+        check_length(user)
+        if len(self._users) + len(beside) < USERS_MAX:
             return
         if len(self._users) + sum(each not in self._users for each in beside) >= USERS_MAX:
             raise KafkaError(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.differences import difference
+from magnetar.storage.kept_names import check_length
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -36,9 +37,12 @@ class StoredConfigs:
         return sorted(name for kind, name in self._texts if kind == resource_type)
 
     def check_room(self, resource_type: int, name: str) -> None:
-        """Raise POLICY_VIOLATION where the resource would be one too many."""
-        is_known = (resource_type, name) in self._texts
-        if not is_known and len(self._texts) >= RESOURCES_MAX:
+        """Raise POLICY_VIOLATION where the resource would be one too many, or its name is too
+        long."""
+        if (resource_type, name) in self._texts:
+            return
+        check_length(name)
+        if len(self._texts) >= RESOURCES_MAX:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{RESOURCES_MAX} resources have configs of their own, no more can.",
