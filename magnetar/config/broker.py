@@ -135,9 +135,9 @@ class BrokerConfig(
         " Apart from that, memory for requests that wait as long as their clients like; beyond it"
         " such a request closes its connection, unless it is small. One of thousands of elements"
         " waits for its place there, in memory of half of that. Apart from that, memory for answers"
-        " that clients have not taken yet; beyond it a fetch brings 64 KB at a time, and clients"
-        " that take less than 64 KB in 10 s are disconnected, the slowest first, until a quarter is"
-        " free."
+        " that clients have not taken yet; beyond it a fetch brings 64 KB at a time, other answers"
+        " of hundreds of elements wait, 16 at most, and clients that take less than 64 KB in 10 s"
+        " are disconnected, the slowest first, until a quarter is free."
         " -1: no limit, which is Kafka's default and lets a few clients exhaust the memory.",
     )
     connection_max_in_flight_requests = integer(

@@ -9,6 +9,8 @@ would have brought: every client goes on, more slowly, and the total stays below
 
 from __future__ import annotations
 
+import asyncio
+
 #: What a fetch holds for each of its partitions while it reads and waits: what was asked, what was
 #: read, the subscription.
 PARTITION_BYTES = 1000
@@ -20,16 +22,39 @@ _UNLIMITED_BYTES = 2**31 - 1
 class ResponseMemory:
     """The account. A negative limit stands for none."""
 
-    __slots__ = ("held_bytes", "limit_bytes")
+    __slots__ = ("_waiter", "held_bytes", "limit_bytes", "unread_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
+        #: The part of it that was sent, and waits for clients to take it; by `resize_unread`.
+        self.unread_bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
 
     @property
     def room_bytes(self) -> int:
         """The bytes that may still be read; zero or negative where the limit is reached."""
         return _UNLIMITED_BYTES if self.limit_bytes < 0 else self.limit_bytes - self.held_bytes
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether all of it is answers that clients do not take. Slow ones are cut off then."""
+        return self.unread_bytes >= self.limit_bytes >= 0
+
+    def resize_unread(self, by_bytes: int) -> None:
+        """Note that more answers wait for their clients, or fewer (negative)."""
+        self.unread_bytes += by_bytes
+        waiter = self._waiter
+        if waiter is not None and not self.is_unread and not waiter.done():
+            waiter.set_result(None)
+
+    async def taken(self) -> None:
+        """Return when `is_unread` no longer holds. Only one waits at a time."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
 
 class HeldResponse:

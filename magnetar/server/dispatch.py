@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from struct import Struct
 from struct import error as StructError
@@ -35,6 +36,7 @@ from magnetar.runtime.turns import Turns
 from magnetar.server.collecting import Collector
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
+from magnetar.server.large_answers import SMALL_ELEMENTS_MAX, LargeAnswers
 from magnetar.server.large_requests import LargeRequests
 from magnetar.server.latency import SUM_NS, no_durations
 from magnetar.server.memory import RequestMemory
@@ -153,6 +155,7 @@ class Dispatcher:
         self._apis = apis
         self._turns = turns
         self._large = LargeRequests(memory)
+        self._large_answers = LargeAnswers()
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
@@ -274,15 +277,26 @@ class Dispatcher:
             if isinstance(handled, DelayedResponse):
                 exchange.waits_for = handled
                 return
+            memory = self.services.response_memory
+            is_full = memory.unread_bytes >= memory.limit_bytes >= 0
             try:
-                exchange.answer = _encode(exchange, handled, ELEMENTS_AT_ONCE)
+                at_once = SMALL_ELEMENTS_MAX if is_full else ELEMENTS_AT_ONCE
+                exchange.answer = _encode(exchange, handled, at_once)
             except TooManyElements:
                 exchange.held.append(handled)
-                with self._turns.aside():
-                    encode = partial(_encode, exchange, handled)
-                    exchange.answer = await LARGE_MESSAGES.run(encode)
+                await self._encode_large(exchange, handled)
         except Exception as error:  # the edge of the broker: `_on_error` sorts them
             await self._refuse_rest(exchange, error)
+
+    async def _encode_large(self, exchange: Exchange, response: Message | None) -> None:
+        """Set an answer that a thread encodes, once there is room for it. Raises WireError."""
+        memory = self.services.response_memory
+        # A fetch has its place in the account already.
+        has_place = exchange.context.held_response is not None
+        async with nullcontext() if has_place else self._large_answers.place(memory):
+            with self._turns.aside():
+                encode = partial(_encode, exchange, response)
+                exchange.answer = await LARGE_MESSAGES.run(encode)
 
     async def _refuse_rest(self, exchange: Exchange, error: Exception) -> None:
         """Answer a request whose handler has failed after its first wait. Raises WireError."""
@@ -305,8 +319,12 @@ class Dispatcher:
 
     def _respond(self, exchange: Exchange, response: Message | None) -> None:
         """Set the answer, or what it waits for where a thread has to encode it."""
+        memory = self.services.response_memory
+        # Written out, as above: a call for each request costs more.
+        is_full = memory.unread_bytes >= memory.limit_bytes >= 0
         try:
-            exchange.answer = _encode(exchange, response, ELEMENTS_AT_ONCE)
+            at_once = SMALL_ELEMENTS_MAX if is_full else ELEMENTS_AT_ONCE
+            exchange.answer = _encode(exchange, response, at_once)
         except TooManyElements:
             exchange.waits_for = run_first_step(_later(response), self._loop)
 

@@ -28,15 +28,18 @@ ROOM_PART = 4
 class UnreadAnswers:
     """What a connection has in the account. `resize(0)` ends it."""
 
-    __slots__ = ("_held", "_taking")
+    __slots__ = ("_held", "_memory", "_taking")
 
     def __init__(self, memory: ResponseMemory) -> None:
+        self._memory = memory
         self._held = HeldResponse(memory)
         self._taking: Idling | None = None
 
     def resize(self, size_bytes: int) -> None:
         """Account for the bytes that wait for the client at present."""
+        by_bytes = size_bytes - self._held.size_bytes
         self._held.resize(size_bytes)
+        self._memory.resize_unread(by_bytes)
         if not size_bytes:
             self._taking = None
 
