@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from sys import intern
 from uuid import UUID, uuid4
 
 from magnetar.config.broker import BrokerConfig
@@ -207,7 +208,8 @@ class ClientTelemetry:
             )
             patterns = patterns_of(config.match).items()
             if config.metrics and await self._is_for(patterns, attributed):
-                metrics.update(config.metrics)
+                # Each text is parsed anew, and kept: clients that are asked for the same share it.
+                metrics.update(map(intern, config.metrics))
                 intervals.append(config.interval_ms)
             if len(metrics) > METRICS_MAX:
                 metrics = {ALL}

@@ -89,6 +89,16 @@ async def test_a_client_is_asked_for_what_its_subscriptions_want(
     assert "c" not in asked.metrics
 
 
+async def test_clients_share_the_names_that_they_are_asked_for(telemetry: ClientTelemetry) -> None:
+    """1,000 clients that were asked for 980 names of 95 characters held 144 MB."""
+    names = [f"{number}." + "x" * 1000 for number in range(9)]
+    subscribed(telemetry, metrics=",".join(names))
+    one, other = [await telemetry.subscribe(ZERO_UUID, ATTRIBUTES, 0) for _ in range(2)]
+    assert one.subscription.metrics == other.subscription.metrics == names
+    pairs = zip(one.subscription.metrics, other.subscription.metrics, strict=True)
+    assert all(first is second for first, second in pairs)
+
+
 async def test_a_push_before_its_time_or_for_another_subscription_is_refused(
     telemetry: ClientTelemetry,
 ) -> None:
