@@ -1,8 +1,9 @@
 """The metrics of several nodes at one endpoint: each sample gets the label `node`.
 
 The first node has the endpoint. Each other node has a socket in its directory, which its owner
-alone may use, and writes its metrics there, in Prometheus' text format, to each connection. A node
-that is away, or does not answer in time, is left out of the scrape.
+alone may use, and writes its metrics there, in Prometheus' text format, to each connection. A last
+line says that they are whole: a node that is killed while it writes must not show part of a number.
+A node that is away, or does not answer in time, is left out of the scrape.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
 ANSWER_SECONDS = 2.0
 _LABEL = "node"
 _CHUNK_BYTES = 1 << 16
+#: The last line of a node's answer; a comment to the parser.
+_END = b"# EOF\n"
 
 _log = get_logger("metrics")
 
@@ -50,7 +53,7 @@ async def _answer(gather: Gather, _: asyncio.StreamReader, writer: asyncio.Strea
     registry.register(_Fixed(await gather()))
     ProcessCollector(registry=registry)
     try:
-        writer.write(generate_latest(registry))
+        writer.write(generate_latest(registry) + _END)
         await writer.drain()
     except ConnectionError:
         _log.debug("metrics not taken", reason="the endpoint's node has gone")
@@ -100,8 +103,10 @@ def _read(connect: Callable[[], socket.socket]) -> Iterable[Metric]:
 
     with connect() as connected:
         connected.settimeout(ANSWER_SECONDS)
-        chunks = iter(lambda: connected.recv(_CHUNK_BYTES), b"")
-        return text_string_to_metric_families(b"".join(chunks).decode())
+        text = b"".join(iter(lambda: connected.recv(_CHUNK_BYTES), b""))
+    if not text.endswith(_END):
+        raise ConnectionError("the node ended while it answered")
+    return text_string_to_metric_families(text.decode())
 
 
 def _merge(merged: dict[str, Metric], node_id: int, families: Iterable[Metric]) -> None:

@@ -92,8 +92,10 @@ def bind_local(directory: Path, name: str) -> socket.socket:
 
 
 def connect_local(directory: Path, name: str) -> socket.socket:
-    """Return a connection to such a socket. Raises OSError."""
+    """Return a connection to such a socket; raise OSError where none comes about at once."""
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # The queue of a process that stands still may be full, and `connect` would wait for its end.
+    connected.setblocking(False)
     try:
         with short_path(directory, name) as path:
             connected.connect(path)

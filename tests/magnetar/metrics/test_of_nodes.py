@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
@@ -84,6 +85,31 @@ async def test_a_node_that_does_not_answer_is_left_out(
     with bind_local(tmp_path, NAME):
         found = await collected(Fixed(gauge(1.0)), {2: partial(connect_local, tmp_path, NAME)})
     assert [*found] == ["lag"]
+
+
+async def test_a_node_that_does_not_accept_is_left_out(tmp_path: Path) -> None:
+    connect = partial(connect_local, tmp_path, NAME)
+    with bind_local(tmp_path, NAME) as listening, ExitStack() as held:
+        listening.listen(0)
+        held.enter_context(connect())
+        found = await asyncio.wait_for(collected(Fixed(gauge(1.0)), {2: connect}), 10)
+    assert [*found] == ["lag"]
+
+
+async def test_a_node_that_is_killed_while_it_writes_shows_no_part_of_a_number(
+    tmp_path: Path,
+) -> None:
+    whole = b'# HELP lag How far behind.\n# TYPE lag gauge\nlag{topic="a"} 12345.0\n'
+    with bind_local(tmp_path, NAME) as listening:
+        listening.setblocking(True)
+        for end in (0, whole.index(b"gauge"), whole.index(b"345"), len(whole)):
+            asked = asyncio.create_task(
+                collected(Fixed(gauge(1.0)), {2: partial(connect_local, tmp_path, NAME)})
+            )
+            accepted, _ = await asyncio.to_thread(listening.accept)
+            with accepted:
+                accepted.sendall(whole[:end])
+            assert await asked == {"lag": [({"topic": "a", "node": "1"}, 1.0)]}
 
 
 def test_what_is_of_the_whole_cluster_adds_up_over_its_nodes() -> None:
