@@ -15,7 +15,7 @@ from magnetar.broker import Broker, data_dir_of
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
-from magnetar.config.load import ConfigError, unusable_directory
+from magnetar.config.load import ConfigError
 from magnetar.metrics import of_nodes
 from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
 from magnetar.peers.addresses import bind_local, connect_local
@@ -185,10 +185,10 @@ def _open_storage(
     fail: Callable[[BaseException], None],
     open_logs: Callable[..., Logs] = Logs.in_directory,
 ) -> tuple[Logs, Catalog]:
-    """Open the node's own logs, and the catalog of all nodes. Raises ConfigError."""
-    directory = data_dir_of(config)
-    try:
-        logs = open_logs(str(directory), config, clock, fail)
-    except OSError as error:
-        raise unusable_directory(directory, error) from error
+    """Open the node's own logs, and the catalog of all nodes. Raises ConfigError, and OSError.
+
+    The supervisor has used the directory before. So an OSError is no mistake in the settings, which
+    would end all nodes: this node's disk has failed since, or a limit is reached.
+    """
+    logs = open_logs(str(data_dir_of(config)), config, clock, fail)
     return logs, Catalog(data_dir, Durability(config.durability), is_shared=True)

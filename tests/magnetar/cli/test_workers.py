@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,23 @@ def test_a_cluster_serves_outlives_a_killed_node_and_becomes_one_node(tmp_path: 
         broker.start()
         assert len(run(broker, *consume).split()) == 20
         assert "partitions moved" in broker.log
+
+
+def test_a_node_that_cannot_use_its_disk_leaves_the_others_alone(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, workers=2) as broker:
+        lock = tmp_path / "nodes" / "2" / ".lock"
+        lock.unlink()
+        lock.mkdir()  # It cannot be opened, as on a disk that is read-only after an error.
+        os.kill(nodes_of(broker)[1], signal.SIGKILL)
+        deadline_s = time.monotonic() + 20
+        while f"{lock}: Is a directory" not in broker.log and time.monotonic() < deadline_s:
+            time.sleep(0.01)  # Another process logs it.
+        assert run(broker, "topics", "create", "a", "--partitions", "4") == "a: created\n"
+        lock.rmdir()
+        # To every partition: the client waits for the node.
+        text = "".join(f"{number}:value\n" for number in range(20))
+        run(broker, "produce", "a", "--key-delimiter", ":", text=text)
+        assert broker.stop() == 0
 
 
 @pytest.mark.parametrize("workers", ["0", "-1", "many", "65"])
