@@ -77,6 +77,11 @@ class _Worker:
     #: When it is to be started again; None while it runs.
     due_s: float | None = field(default=0.0)
 
+    def back_off(self, now_s: float) -> None:
+        """Wait for the next start, twice as long as for this one."""
+        self.due_s = now_s + self.back_off_s
+        self.back_off_s = min(self.back_off_s * 2, _BACK_OFF_S[1])
+
 
 class Supervisor:
     """All workers. `run` returns the exit code of the whole."""
@@ -194,8 +199,7 @@ class Supervisor:
         if now_s - worker.started_s >= _STEADY_S:
             worker.back_off_s, worker.due_s = _BACK_OFF_S[0], now_s
         else:
-            worker.due_s = now_s + worker.back_off_s
-            worker.back_off_s = min(worker.back_off_s * 2, _BACK_OFF_S[1])
+            worker.back_off(now_s)
         _log.error("node ended: it is started again", node_id=worker.node_id, exit_code=code)
 
     # --- what is done
@@ -205,14 +209,31 @@ class Supervisor:
         for worker in self._workers:
             is_due = worker.due_s is not None and worker.due_s <= now_s
             if is_due and not self._is_stopping:
-                self._start(worker)
+                self._try_to_start(worker)
+
+    def _try_to_start(self, worker: _Worker) -> None:
+        try:
+            self._start(worker)
+        except OSError as error:
+            # A limit of processes or memory. The nodes that run need neither.
+            if not self._was_ready:
+                raise
+            worker.back_off(time.monotonic())
+            _log.error("node cannot be started yet", node_id=worker.node_id, reason=str(error))
 
     def _start(self, worker: _Worker) -> None:
-        ready_read, ready_write = os.pipe()
-        orders_read, orders_write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        ends: list[int] = []
+        try:
+            ends += os.pipe()
+            ends += os.pipe()
+            pid = os.fork()
+        except OSError:
+            for fd in ends:
+                os.close(fd)
+            raise
+        ready_read, ready_write, orders_read, orders_write = ends
         if pid == 0:
             os.close(ready_read)
             os.close(orders_write)

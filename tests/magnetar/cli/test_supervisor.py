@@ -14,7 +14,7 @@ import pytest
 
 from magnetar.cli.supervisor import ONE_SIGNAL_S
 
-Start = Callable[[str], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 #: Two nodes that do as `BODY` says. Each writes its number and process id.
 SCRIPT = """
@@ -35,13 +35,30 @@ SERVES = "ties.tell_ready(); stops = ties.is_stop(); os.write(1, b'stopped\\n');
 HANGS = "ties.tell_ready(); ties.is_stop(); time.sleep(60)"
 
 
+#: Forks fail twice once all nodes serve. Then the supervisor says how many descriptors it has more.
+FAILING_FORKS = """
+import os, sys
+fork, open_at = os.fork, []
+
+def failing_fork():
+    open_at.append(len(os.listdir("/proc/self/fd")))
+    if len(open_at) in (3, 4):
+        raise BlockingIOError(11, os.strerror(11))
+    if len(open_at) == 5:
+        print("more descriptors:", open_at[4] - open_at[2], file=sys.stderr, flush=True)
+    return fork()
+
+os.fork = failing_fork
+"""
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start a supervisor whose nodes do as a body says; it and its nodes are killed at the end."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(body: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", SCRIPT.replace("BODY", body)]
+    def begin(body: str, before: str = "") -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", before + SCRIPT.replace("BODY", body)]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -111,6 +128,19 @@ def test_a_node_that_was_killed_is_started_again(start: Start) -> None:
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
     assert "node ended" in errors and "-9" in errors
+
+
+def test_a_fork_that_fails_is_tried_again(start: Start) -> None:
+    process = start(SERVES, FAILING_FORKS)
+    pids = until_ready(process)
+    os.kill(pids[2], signal.SIGKILL)
+    number, _ = line(process).split()
+    assert number == "2"
+    process.terminate()
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
+    assert errors.count("Resource temporarily unavailable") == 2
+    assert "more descriptors: 0" in errors
 
 
 def test_a_node_that_cannot_start_ends_all(start: Start) -> None:
