@@ -107,7 +107,7 @@ class DeletedPartitions:
         name = partition_name(*key)
         if not self._files.exists(f"{self._path}/{name}"):
             return None
-        target = f"{self._path}/{_name_of_leaving(key, suffix)}"
+        target = f"{self._path}/{name_of_leaving(key, suffix)}"
         self._files.rename(f"{self._path}/{name}", target)
         self._unsettled.add(key)
         return target
@@ -173,7 +173,7 @@ class DeletedPartitions:
             self._renamed.append((log.config.file_delete_delay_ms, target))
 
 
-def _name_of_leaving(key: Key, suffix: str) -> str:
+def name_of_leaving(key: Key, suffix: str) -> str:
     """Return the new name of a leaving directory. A long topic's name is cut, as in Kafka."""
     topic, partition = key
     end = f"-{partition}.{uuid.uuid4().hex}{suffix}"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from logstore.directory.closed_logs import CLOSED_LOGS
 from logstore.directory.data_directory import DataDirectory, FoundPartition, Key, partition_name
+from logstore.directory.deleted_partitions import DELETE_SUFFIX, name_of_leaving
 from logstore.directory.journal_replay import Replayed, replay_journal
 from logstore.directory.log_offsets import LogOffsets
 from logstore.disk.checkpoints import (
@@ -114,6 +115,18 @@ class StillDirectory:
         """Forget, durably, what the checkpoints tell of these partitions."""
         for name in sorted(self._offsets.forget(keys)):
             self._offsets.write(name, sync=True)
+
+    def put_away(self, key: Key) -> str:
+        """Give a deleted partition a name from which it is no partition; return its new path.
+
+        A start deletes what has such a name. Without it, files that a kill leaves would be taken
+        for the next topic's, once the file that tells the topic's id is gone.
+        """
+        self.forget([key])
+        target = f"{self.path}/{name_of_leaving(key, DELETE_SUFFIX)}"
+        self._files.rename(self._data.directory_of(key), target)
+        self._files.sync_directory(self.path)
+        return target
 
     def _three(self) -> tuple[dict[Key, int], dict[Key, int], dict[Key, int]]:
         offsets = self._offsets

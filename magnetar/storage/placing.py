@@ -242,6 +242,9 @@ class _Moves:
                 target = self._home_of(path, found)
                 if target not in (None, path):
                     moves[path, target].append((found.topic, found.partition))
+        if self._deleted:
+            # No directory has anything of them any more. Nodes that run cannot know that.
+            self._catalog.forget_deleted_topics(self._deleted)
         for path in {path for pair in moves for path in pair}:
             self._directories[path].prepare(accepts_damage=accepts_damage)
         for (path, target), keys in moves.items():
@@ -266,9 +269,7 @@ class _Moves:
         row = self._row_of(found)
         if row is None:
             if found.topic_id in self._deleted:
-                # First: the next topic of that name must not begin where this one did.
-                self._directories[path].forget([(found.topic, found.partition)])
-                shutil.rmtree(path / f"{found.topic}-{found.partition}")
+                shutil.rmtree(self._directories[path].put_away((found.topic, found.partition)))
                 return None
             # To be taken over, as what lies in DATA is; a node would pass over it.
             is_taken = not self._wanted and self._is_unknown(path, found)

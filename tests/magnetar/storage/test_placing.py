@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,12 @@ from typing import Any
 import pytest
 
 from logstore.directory.moving import StillDirectory
-from logstore.disk.checkpoints import LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
+from logstore.disk.checkpoints import (
+    LOG_START_OFFSETS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    decode_offsets,
+)
 from logstore.disk.files import DiskFiles
 from magnetar.broker import Broker
 from magnetar.config.broker import BrokerConfig
@@ -183,6 +190,41 @@ async def test_a_kill_at_any_step_loses_nothing(
     assert len(where(data_dir)) == RECORDS
     assert await read(data_dir, then) == EXPECTED
     assert told(data_dir) == where(data_dir)
+
+
+async def test_a_kill_while_a_deleted_topic_is_removed_gives_the_next_one_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = tmp_path / "data"
+    await fill(data_dir, count=2)
+    catalog = Catalog(data_dir)
+    (former,) = (row for row in catalog.topics() if row.name == "a")
+    catalog.remove_topics([former.id])
+    catalog.add_topic(former._replace(id=uuid.uuid4(), leaders=()))
+    catalog.close()
+
+    def begun(path: Path | str) -> None:
+        (Path(path) / PARTITION_METADATA).unlink()
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(shutil, "rmtree", begun)
+        place(data_dir, 2)
+    assert set((await read(data_dir, 2)).values()) == {(0, 0)}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_deleted_topics_are_forgotten_once_no_directory_has_anything_of_them(
+    tmp_path: Path, count: int
+) -> None:
+    data_dir = tmp_path / "data"
+    await fill(data_dir, count=2)
+    catalog = Catalog(data_dir)
+    catalog.remove_topics([row.id for row in catalog.topics() if row.name == "a"])
+    place(data_dir, count)
+    assert where(data_dir) == {}
+    assert catalog.deleted_topics() == set()
+    catalog.close()
 
 
 async def test_a_start_with_the_same_nodes_moves_nothing(
