@@ -255,6 +255,7 @@ class _Moves:
             )
         for path, directory in self._directories.items():
             directory.forget_absent(partial(self._is_elsewhere, path))
+        self._remove_deleted()
         self._remove_empty()
 
     def _is_elsewhere(self, path: Path, key: Key) -> bool:
@@ -309,6 +310,12 @@ class _Moves:
         if found.topic_id is None:
             return self._by_name.get(found.topic)
         return self._topics.get(found.topic_id)
+
+    def _remove_deleted(self) -> None:
+        """Remove deleted partitions where no broker runs that would: in DATA beside nodes."""
+        if self._wanted:
+            for path in self._data_dir.glob(f"*{DELETE_SUFFIX}"):
+                shutil.rmtree(path)
 
     def _remove_empty(self) -> None:
         """Remove the directories of nodes that are no more, where nothing of value is in them."""

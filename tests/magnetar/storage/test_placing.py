@@ -227,6 +227,19 @@ async def test_deleted_topics_are_forgotten_once_no_directory_has_anything_of_th
     catalog.close()
 
 
+async def test_what_one_node_was_still_deleting_goes_when_several_start(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    await fill(data_dir, count=2)
+    place(data_dir, 1)
+    broker = Broker(config_of(data_dir))
+    await broker.start()
+    await broker.topics.delete([broker.topics.ensure("a")])
+    await broker.stop()
+    assert [path for path in data_dir.iterdir() if path.name.endswith("-delete")]
+    place(data_dir, 2)
+    assert not [path for path in data_dir.iterdir() if path.name.endswith("-delete")]
+
+
 async def test_a_start_with_the_same_nodes_moves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
