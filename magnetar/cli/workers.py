@@ -18,7 +18,7 @@ from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
 from magnetar.metrics import of_nodes
 from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
-from magnetar.peers.addresses import bind_local, connect_local
+from magnetar.peers.addresses import bind_local, connect_local, unlink_local
 from magnetar.server.listening import Bind, bind_socket
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
@@ -174,6 +174,7 @@ class NodeMetrics:
         """Serve no more. Call it before the broker stops, since its figures are read."""
         if self._server is not None:
             self._server.close()
+            unlink_local(node_directory(self._data_dir, self._node_id), _METRICS_SOCKET)
         elif self._endpoint is not None:
             await self._endpoint.stop()
 

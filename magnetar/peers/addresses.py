@@ -69,11 +69,7 @@ class LocalSockets:
         if self._server is None:
             return
         self._server.close()
-        with (
-            suppress(FileNotFoundError),
-            short_path(self._directory_of(self._own_id), SOCKET_NAME) as path,
-        ):
-            os.unlink(path)
+        unlink_local(self._directory_of(self._own_id), SOCKET_NAME)
 
 
 def bind_local(directory: Path, name: str) -> socket.socket:
@@ -89,6 +85,15 @@ def bind_local(directory: Path, name: str) -> socket.socket:
     listening.listen(_BACKLOG)
     listening.setblocking(False)
     return listening
+
+
+def unlink_local(directory: Path, name: str) -> None:
+    """Remove the file of such a socket, if it is there: a copy of the directory would fail at it.
+
+    Raises OSError.
+    """
+    with suppress(FileNotFoundError), short_path(directory, name) as path:
+        os.unlink(path)
 
 
 def connect_local(directory: Path, name: str) -> socket.socket:

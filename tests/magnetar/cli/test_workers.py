@@ -63,6 +63,14 @@ def test_a_cluster_serves_outlives_a_killed_node_and_becomes_one_node(tmp_path: 
         assert "partitions moved" in broker.log
 
 
+def test_a_clean_stop_leaves_no_sockets(tmp_path: Path) -> None:
+    settings = {"metrics.listen": "127.0.0.1:0"}
+    with BrokerProcess(tmp_path, workers=2, settings=settings) as broker:
+        assert len([*tmp_path.rglob("*.sock")]) > 2
+        assert broker.stop() == 0
+    assert [*tmp_path.rglob("*.sock")] == []
+
+
 def test_a_node_that_cannot_use_its_disk_leaves_the_others_alone(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, workers=2) as broker:
         lock = tmp_path / "nodes" / "2" / ".lock"
