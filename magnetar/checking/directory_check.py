@@ -8,7 +8,7 @@ catalog, the transactions that are open, and the journal, which is bounded.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -58,9 +58,9 @@ class CheckedPartition(NamedTuple):
 class Shared:
     """What the checks of all directories of one broker share."""
 
-    def __init__(self, partitions: Set[Key] = frozenset()) -> None:
-        """`partitions`: what lies in any of the directories; none where there is only one."""
-        self.partitions = partitions
+    def __init__(self, partitions: Mapping[str, Set[Key]]) -> None:
+        """`partitions`: what lies in each directory, by its path below DATA."""
+        self.partitions = dict(partitions)
         #: As the check of DATA has read it.
         self.catalog: StoredCatalog | None = None
         self.hanging = Hanging()
@@ -87,7 +87,7 @@ class DirectoryCheck:
         self._files = files
         self._path = path
         self._below = below
-        self._shared = shared or Shared()
+        self._shared = shared or Shared({})
         self._data = DataDirectory(path, files)
         self._on_read = on_read
         self._on_partition = on_partition
@@ -119,10 +119,11 @@ class DirectoryCheck:
         found = {
             (each.topic, each.partition): each.topic_id for each in self._data.found_partitions({})
         }
+        # A repair has set partitions aside since these were listed.
+        self._shared.partitions[self._below] = found.keys()
         for key, topic_id in found.items():
             yield from self._check_partition(key, topic_id)
-        # Checkpoints go on telling of partitions that were moved to another node's directory.
-        yield from self._check_gone(found.keys() | self._shared.partitions)
+        yield from self._check_gone()
 
     # What lies in the directory itself.
 
@@ -291,20 +292,24 @@ class DirectoryCheck:
             problem = f"what it holds of {name} stays out: no {PARTITION_METADATA} is there"
             yield Finding(Severity.WARNING, JOURNAL, problem, Remedy.JOURNAL)
 
-    def _check_gone(self, found: Set[Key]) -> Iterator[Finding]:
+    def _is_anywhere(self, key: Key) -> bool:
+        # Checkpoints go on telling of partitions that were moved to another node's directory.
+        return any(key in lying for lying in self._shared.partitions.values())
+
+    def _check_gone(self) -> Iterator[Finding]:
         """Tell of partitions that are not there, by what the checkpoints and the journal know."""
         catalog = self._shared.catalog
         topics = {} if catalog is None else catalog.topics
         for name, topic in topics.items():
             for index in range(topic.partition_count):
                 key = name, index
-                if key in found or topic.home_of(index) != self._below:
+                if topic.home_of(index) != self._below or self._is_anywhere(key):
                     continue
                 damage = self._forecast.damage_of(key, topic.topic_id)
                 if damage is not None and damage.lost_offsets:
                     yield self._gone(key, damage.end_offset + damage.lost_offsets)
         for key, offset in self._offsets[RECOVERY_POINTS].items():
-            if key not in found and key[0] not in topics and offset > 0:
+            if offset > 0 and key[0] not in topics and not self._is_anywhere(key):
                 yield self._gone(key, offset)
 
     def _gone(self, key: Key, offset: int) -> Finding:

@@ -68,11 +68,11 @@ def repair_directory(path: Path, on_read: OnRead, tell: Callable[[Finding], None
 
 def _shared(files: DiskFiles, path: Path, directories: Sequence[str]) -> Shared:
     """Return what the checks of these directories, which are given below `path`, share."""
-    partitions: set[Key] = set()
+    partitions: dict[str, set[Key]] = {}
     if len(directories) > 1:
         for below in directories:
             found = DataDirectory(str(path / below), files).found_partitions({})
-            partitions.update((each.topic, each.partition) for each in found)
+            partitions[below] = {(each.topic, each.partition) for each in found}
     return Shared(partitions)
 
 

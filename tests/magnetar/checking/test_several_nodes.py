@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from logstore.directory.moving import StillDirectory
+from logstore.disk.checkpoints import encode_partition_metadata
 from logstore.disk.files import DiskFiles
 from logstore.partition.log import PartitionLog
 from logstore.partition.mending import SET_ASIDE
@@ -116,6 +118,19 @@ async def test_the_damage_of_any_node_is_found_and_mended(data: Path, nodes: Nod
     assert again.log(0).log_end_offset == again.log(1).log_end_offset == BATCHES
     assert len([*records_from(again.log(1).reader, 0)]) == BATCHES - 1
     await again.stop()
+
+
+@pytest.mark.parametrize("node_id", [0, 1])
+def test_a_repair_mends_what_a_partition_that_it_sets_aside_leaves(
+    data: Path, node_id: int
+) -> None:
+    partition = logs_of(data, node_id)[0].parent
+    metadata = encode_partition_metadata(uuid.uuid4())
+    (partition / "partition.metadata").write_bytes(metadata)
+    result = run("repair", data)
+    assert result.exit_code == 0, result.output
+    assert f"{partition.name} is gone" in result.stdout
+    assert findings(data) == []
 
 
 async def _start(nodes: NodesInOne) -> None:
