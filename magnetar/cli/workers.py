@@ -23,6 +23,7 @@ from magnetar.server.listening import Bind, bind_socket
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.placing import node_directory
+from wire.address import PORT_MAX
 
 _METRICS_SOCKET = "metrics.sock"
 
@@ -55,11 +56,16 @@ def check_workers(config: BrokerConfig) -> None:
 
 def worker_nodes(config: BrokerConfig, node_ids: Sequence[int]) -> dict[int, WorkerNode]:
     """Take the addresses of all nodes; return each node by its id. Raises ConfigError."""
-    data_dir, count = data_dir_of(config), len(node_ids)
+    data_dir, count, given = data_dir_of(config), len(node_ids), parse_listeners(config)
+    for listener in given:
+        if (last := listener.port + count - 1) > PORT_MAX:
+            raise ConfigError(
+                f"listener {listener.name}: the last of {count} nodes would have port {last}"
+            )
     found = {}
     for number, node_id in enumerate(node_ids):
         listeners, sockets = [], []
-        for listener in parse_listeners(config):
+        for listener in given:
             bound = bind_socket(_shifted(listener, number))
             sockets.append(bound)
             listeners.append(_shifted(listener, number).bound_to(bound.getsockname()[1]))

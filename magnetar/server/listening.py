@@ -52,14 +52,18 @@ Bind: TypeAlias = Callable[[Listener], socket.socket]
 
 def bind_socket(listener: Listener) -> socket.socket:
     """Return a socket with the listener's address. Raises ConfigError for one that is taken."""
-    host = listener.host or _EVERY_INTERFACE
     try:
-        return socket_at(host, listener.port)
+        return socket_at(listener.host, listener.port)
     except OSError as error:
-        raise ConfigError(
-            f"cannot listen on {listener.name}://{host}:{listener.port}: {error.strerror}."
-            " Choose another address with --listen."
-        ) from error
+        raise _taken(listener, error) from error
+
+
+def _taken(listener: Listener, error: OSError) -> ConfigError:
+    host = listener.host or _EVERY_INTERFACE
+    return ConfigError(
+        f"cannot listen on {listener.name}://{host}:{listener.port}: {error.strerror}."
+        " Choose another address with --listen."
+    )
 
 
 def socket_at(host: str, port: int) -> socket.socket:
@@ -174,7 +178,10 @@ class Server:
             bound.close()
 
     async def start(self, services: Services) -> None:
-        """Accept connections; `services` answer their requests."""
+        """Accept connections; `services` answer their requests.
+
+        Raises ConfigError for an address that two listeners ask for, or another process too.
+        """
         self.dispatcher.services = services
         clock, is_serving = self._clock.steady_ms, lambda: self.is_serving
         self._admission = Admission(self._config, services.quotas, clock, is_serving)
@@ -186,6 +193,12 @@ class Server:
         for bound, listener in zip(self._bound, self.listeners, strict=True):
             connection = functools.partial(self._connection, services.authentication, listener)
             backlog = self._config.socket_listen_backlog_size
+            try:
+                # Several sockets may take an address as long as none listens. uvloop would pass
+                # over the failure, and clients would reach another listener than they asked for.
+                bound.listen(backlog)
+            except OSError as error:
+                raise _taken(listener, error) from error
             tls = self._tls.get(listener.name)
             if tls is None:
                 served = await self.loop.create_server(connection, sock=bound, backlog=backlog)

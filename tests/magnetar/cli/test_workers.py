@@ -121,6 +121,30 @@ def test_a_taken_port_is_reported_before_anything_is_touched(tmp_path: Path) -> 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_port_that_two_listeners_ask_for_is_reported(workers: int, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    # With two nodes the second listener of the first and the first one of the second.
+    other = port + workers - 1
+    settings = [
+        f"listeners=A://127.0.0.1:{port},B://127.0.0.1:{other}",
+        "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name=A",
+    ]
+    command = [sys.executable, "-m", "magnetar", "serve", "--workers", str(workers)]
+    command += ["--data-dir", str(tmp_path), *(f"--set={each}" for each in settings)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"127.0.0.1:{other}: Address already in use" in done.stderr
+
+
+def test_a_port_beyond_the_last_one_is_reported() -> None:
+    config = load([Given("listeners", "PLAINTEXT://127.0.0.1:65535", "test")]).config
+    with pytest.raises(ConfigError, match="would have port 65536"):
+        worker_nodes(config, [1, 2])
+
+
 def test_each_node_has_the_next_port_and_its_part_of_the_memory() -> None:
     values = {
         "listeners": "A://127.0.0.1:0,B://[::1]:0",

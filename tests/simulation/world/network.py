@@ -36,6 +36,9 @@ class ListeningSocket(socket.socket):
     def getsockname(self) -> tuple[str, int]:
         return ("broker.simulated", 9092)
 
+    def listen(self, backlog: int = 0, /) -> None:
+        """Pass over it: connections come from the simulated network."""
+
 
 class _Pipe:
     """One direction of a connection: bytes arrive in their order, after some time."""
