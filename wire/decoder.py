@@ -8,6 +8,7 @@ by `Struct.unpack_from`, single bytes by indexing. `left` counts down what the m
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ def compile_decoder(message: Any, version: int) -> Callable[..., Any]:
     """Return `decode(buf, pos, elements_max=ELEMENTS_MAX)`.
 
     That returns the message, the position behind it, and the number of its elements: of all arrays,
-    tagged fields, and each KB of a long string. It raises `TooManyElements` for more than
+    tagged fields, and each KB that a long string takes. It raises `TooManyElements` for more than
     `elements_max`.
     """
     return _DecoderSource(message, version).build()
@@ -66,6 +67,7 @@ class _DecoderSource(Source):
             "new": object.__new__,
             "overtagged": overtagged,
             "crowded": crowded,
+            "getsizeof": sys.getsizeof,
             "read_string_length": primitives.read_string_length,
             "read_tag": primitives.read_tag,
             "read_tags": primitives.read_tags,
@@ -260,8 +262,14 @@ class _DecoderSource(Source):
             self.emit(f"if {n} >= {types.LONG_STRING_BYTES}:")
             self.depth += 1
             self.count(f"{n} // {types.LONG_STRING_BYTES}")
+            self.emit(f"{target} = {value}")
+            # One character beyond the first 65,536 makes each of a text take four bytes.
+            more = f"(getsizeof({target}) - {n}) // {types.LONG_STRING_BYTES}"
+            self.count(f"max(0, {more})")
             self.depth -= 1
-        self.emit(f"{target} = {value}")
+            self.emit(f"else: {target} = {value}")
+        else:
+            self.emit(f"{target} = {value}")
         self.emit(f"pos = {end}")
         if nullable:
             self.depth -= 1

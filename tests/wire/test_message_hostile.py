@@ -133,16 +133,22 @@ def test_elements_are_counted_over_the_whole_message() -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_each_kilobyte_of_a_long_string_counts_as_an_element(version: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "encoded_kb", "decoded_kb"),
+    [("é" * 16_000, 31, 31), ("x" * 31_000 + "\U0001f600", 30, 120)],
+    ids=["two bytes", "wide"],
+)
+def test_each_kilobyte_of_a_long_string_counts_as_an_element(
+    version: int, name: str, encoded_kb: int, decoded_kb: int
+) -> None:
     """The versions have lengths of two bytes, and compact ones."""
-    name = "é" * 16_000
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)] * 2)
     frame = request.encode(version)
-    decode, counted = MetadataRequest.decoder(version), 2 + 2 * (32_000 // 1024)
+    decode, counted = MetadataRequest.decoder(version), 2 + 2 * decoded_kb
     assert decode(frame, 0, counted) == (request, len(frame), counted)
     with pytest.raises(TooManyElements):
         decode(frame, 0, counted - 1)
-    encode = MetadataRequest.encoder(version)
+    encode, counted = MetadataRequest.encoder(version), 2 + 2 * encoded_kb
     assert b"".join(encode(request, counted)) == frame
     with pytest.raises(TooManyElements):
         encode(request, counted - 1)

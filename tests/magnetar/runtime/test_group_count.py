@@ -240,9 +240,9 @@ async def test_assignments_have_a_bound_over_all_groups(
         )
         return (await client.ask(syncing, 2, SyncGroupResponse)).error_code
 
-    assert await assign("a", 600_000) == ErrorCode.NONE
-    assert 600_000 < broker.groups.shards.member_bytes < 610_000
-    assert await assign("b", 600_000) == ErrorCode.POLICY_VIOLATION
+    assert await assign("a", 400_000) == ErrorCode.NONE
+    assert 400_000 < broker.groups.shards.member_bytes < 410_000
+    assert await assign("b", 400_000) == ErrorCode.POLICY_VIOLATION
     assert await assign("c", 8_000) == ErrorCode.NONE
 
 
@@ -314,5 +314,6 @@ async def test_members_of_consumer_groups_have_a_bound_over_all_groups(
     for number in range(joined):
         await leave(number)
     assert broker.groups.shards.member_bytes == 0
-    assert await join(0, names=300) == ErrorCode.NONE
-    assert await join(1, names=300) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert await join(0, names=200) == ErrorCode.NONE
+    assert await join(1, names=200) == ErrorCode.NONE
+    assert await join(2, names=200) == ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -286,9 +286,9 @@ async def test_commits_that_wait_for_a_sync_hold_their_memory(
     client = await connect(broker)
     sent = []
     for count in range(1, 5):
-        sent.append(client.send(OffsetCommitRequest(group_id="x" * 7_500), 8))
+        sent.append(client.send(OffsetCommitRequest(group_id="x" * 14_000), 8))
         await gate.until_begun(count)
-    sent += [client.send(OffsetCommitRequest(group_id="x" * 7_500), 8) for _ in range(4)]
+    sent += [client.send(OffsetCommitRequest(group_id="x" * 14_000), 8) for _ in range(4)]
     await asyncio.sleep(0.05)
     assert gate.begun == sent[:4]
     assert broker.server.memory.in_flight_bytes > 120_000

@@ -256,7 +256,7 @@ async def test_a_large_produce_keeps_its_place_among_others(
 @pytest.fixture
 async def narrow(start_broker: StartBroker) -> tuple[Broker, Gate]:
     """A broker with little memory for requests, whose Heartbeat waits until it is let go."""
-    broker = await start_broker({"queued.max.request.bytes": "400000"})
+    broker = await start_broker({"queued.max.request.bytes": "220000"})
     gate = Gate()
     replace_handler(broker, HeartbeatRequest, HeartbeatResponse, gate.handler)
     return broker, gate
@@ -277,7 +277,7 @@ async def test_a_request_that_waits_is_accounted_for_until_it_is_answered(
 
 @pytest.mark.parametrize(
     ("names", "taken_bytes"),
-    [(["\U0001f600" + "x" * 30_000] * 10, 1_200_000), (["x"] * 2_000, 100_000)],
+    [(["\U0001f600" + "x" * 30_000] * 10, 1_200_000), (["any name"] * 2_000, 128_000)],
     ids=["wide text", "many names"],
 )
 async def test_a_request_that_waits_counts_with_what_it_decodes_to(
@@ -289,7 +289,7 @@ async def test_a_request_that_waits_counts_with_what_it_decodes_to(
     client = await connect(broker)
     sent = client.send(FindCoordinatorRequest(coordinator_keys=names), 4)
     await gate.until_begun(1)
-    assert taken_bytes < broker.server.memory.waiting_bytes < 8 * taken_bytes
+    assert taken_bytes / 2 < broker.server.memory.waiting_bytes < 5 * taken_bytes
     gate.let_go(sent, FindCoordinatorResponse())
     assert (await client.receive())[0] == sent
     assert is_empty(broker)
