@@ -8,14 +8,16 @@ The answers to clients are in `transactions`.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 from coordinator.decision import Decision, Urgency
 from coordinator.transactions import joint
-from coordinator.transactions.commit_plan import Plan, Storage, complete, planned, work_due
+from coordinator.transactions.commit_plan import MarkerWork, Plan, Storage, complete, planned
 from coordinator.transactions.epochs import Decide, takes_producer_id
 from coordinator.transactions.metadata import (
     NO_PRODUCER_ID,
@@ -52,6 +54,18 @@ TransactionShard = RunningShard[Shard, Txn]
 
 #: `encode_endable` bounds what begins, so that its end fits too: an end is never refused.
 FORMAT: RecordFormat[Txn] = RecordFormat(encode_endable, decode_record, is_bounded=False)
+
+#: Ids of a shard that has come whose deadlines are set in one turn of the loop: a millisecond.
+_SCHEDULED_AT_ONCE = 256
+
+
+class _Found(NamedTuple):
+    """What a replayed shard means for the whole store."""
+
+    strays: dict[str, int]
+    """Ids whose names say another partition now, with that partition."""
+    due: list[MarkerWork]
+    producer_id_max: int
 
 
 class TransactionStore:
@@ -122,50 +136,76 @@ class TransactionStore:
             for one in partitions
         ]
         self.shards = [shard for shard in self._by_partition if shard is not None]
-        for shard in self.shards:
-            shard.replay()
-        for shard in self.shards:
-            self._resume(shard)
+        found = [self._replay(shard) for shard in self.shards]
+        for shard, each in zip(self.shards, found, strict=True):
+            self._resume(shard, each)
+            for txn in shard.state:
+                # Read for each id: a long start must not move the deadlines of the last ones.
+                self.expiry.schedule(txn, self._clock.now_ms())
 
-    def _resume(self, shard: TransactionShard) -> None:
-        """Take up what a replayed shard has: ids, deadlines, work that is due."""
-        end_offset = shard.log.log_end_offset
+    def _replay(self, shard: TransactionShard) -> _Found:
+        """Replay a shard; return what follows. Blocks, and may run in a thread."""
+        shard.replay()
+        partition, count = shard.state.partition, len(self._by_partition)
+        strays: dict[str, int] = {}
+        producer_id_max = NO_PRODUCER_ID
         for txn in shard.state:
-            if (home := self._home_of(txn.transactional_id)) is not shard:
-                if home is None:
-                    raise _strayed(txn.transactional_id)
-                self._kept_in[txn.transactional_id] = shard.state.partition
-            self.producer_ids.stay_above(max(txn.producer_id, txn.next_producer_id))
-            # Read for each id: a long start must not move the deadlines of the last ones.
+            home = joint.coordinator_partition(txn.transactional_id, self._separator, count)
+            if home != partition:
+                strays[txn.transactional_id] = home
+            producer_id_max = max(producer_id_max, txn.producer_id, txn.next_producer_id)
+        return _Found(strays, shard.state.work_due(), producer_id_max)
+
+    def _resume(self, shard: TransactionShard, found: _Found) -> None:
+        """Take up what a replayed shard has: ids, work that is due."""
+        for transactional_id, home in found.strays.items():
+            if self._by_partition[home] is None:
+                raise _strayed(transactional_id)
+            self._kept_in[transactional_id] = shard.state.partition
+        self.producer_ids.stay_above(found.producer_id_max)
+        end_offset = shard.log.log_end_offset
+        for work in found.due:
             now_ms = self._clock.now_ms()
-            self.expiry.schedule(txn, now_ms)
-            if (work := work_due(txn, shard.state.get)) is not None:
-                self.commits.begin((work,), Plan.REDRIVE, shard.log, end_offset, now_ms)
+            self.commits.begin((work,), Plan.REDRIVE, shard.log, end_offset, now_ms)
 
     # --- shards that come and go
 
     async def load(self, log: PartitionLog) -> Callable[[], None]:
         """As `magnetar.storage.led_partitions.Coordinator`."""
+        if not self._by_partition:
+            # `open` replays this shard with the others, when one is first needed.
+            return lambda: None
         # Without the index: no request may find an id by its producer id before the id has a shard.
         shard = RunningShard(log, Shard(log.partition), FORMAT)
-        await LOADING.run(shard.replay)
-        return partial(self._begin, shard)
+        # All that takes long for each id is done in the thread, or after the step that begins.
+        found = await LOADING.run(partial(self._replay, shard))
+        return partial(self._begin, shard, found)
 
-    def _begin(self, shard: TransactionShard) -> None:
-        # Otherwise `open` replays this shard with the others, when one is first needed.
-        if self._by_partition:
-            shard.state.join(self.index)
-            self._put(shard.state.partition, shard)
-            self._resume(shard)
+    def _begin(self, shard: TransactionShard, found: _Found) -> None:
+        shard.state.join(self.index)
+        self._put(shard.state.partition, shard)
+        self._resume(shard, found)
+        self._schedule(shard, iter([txn.transactional_id for txn in shard.state]))
+
+    def _schedule(self, shard: TransactionShard, left: Iterator[str]) -> None:
+        """Set the deadlines of a shard that has come, some in each turn of the event loop."""
+        if self._by_partition[shard.state.partition] is not shard:
+            return  # It has gone again.
+        for transactional_id in (some := [*islice(left, _SCHEDULED_AT_ONCE)]):
+            if (txn := shard.state.get(transactional_id)) is not None:
+                self.expiry.schedule(txn, self._clock.now_ms())
+        if some:
+            asyncio.get_running_loop().call_soon(self._schedule, shard, left)
 
     def unload(self, partition: int) -> None:
         """As `magnetar.storage.led_partitions.Coordinator`."""
         shard = self._by_partition[partition] if self._by_partition else None
         if shard is None:
             return
-        for txn in tuple(shard.state):
-            # So that the next coordinator need not drive again what is visible already.
-            self.complete(txn.transactional_id)
+        for transactional_id in tuple(self.commits.owed):
+            if shard.state.get(transactional_id) is not None:
+                # So that the next coordinator need not drive again what is visible already.
+                self.complete(transactional_id)
         self._put(partition, None)
         shard.state.leave()
         for txn in shard.state:
@@ -200,7 +240,6 @@ class TransactionStore:
         if self._kept_in and transactional_id in self._kept_in:
             shard = shards[self._kept_in[transactional_id]]
         else:
-            # The same as `_home_of`, without its call: every request comes here.
             home = joint.coordinator_partition(transactional_id, self._separator, len(shards))
             shard = shards[home]
         if shard is None:
@@ -213,11 +252,6 @@ class TransactionStore:
         )
         partition = TopicPartition(TRANSACTION_STATE, home)
         return self._elsewhere is not None and self._elsewhere.is_coming(partition)
-
-    def _home_of(self, transactional_id: str) -> TransactionShard | None:
-        """Return the shard that the id's name says; None where another node has that shard."""
-        shards = self._by_partition
-        return shards[joint.coordinator_partition(transactional_id, self._separator, len(shards))]
 
     def parent_of(self, txn: Txn | None) -> Txn | None:
         """Return what is known of the parent of a child."""
