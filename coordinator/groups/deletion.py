@@ -11,8 +11,8 @@ from itertools import islice
 
 from coordinator.decision import Decision
 from coordinator.groups.classic.group import GroupState
+from coordinator.groups.consumer import migration
 from coordinator.groups.consumer.consumer_protocol import CONSUMER, subscribed_topics
-from coordinator.groups.consumer.records import group_tombstones
 from coordinator.groups.offsets.committed import OffsetRecord, deletions
 from coordinator.groups.records import GroupRecord, ShardRecord
 from coordinator.groups.shard import GroupShard
@@ -44,8 +44,11 @@ def decide_deletion(shard: GroupShard, group_id: str) -> list[ShardRecord]:
 
 def group_deletion(shard: GroupShard, group_id: str) -> list[ShardRecord]:
     """Return the records that delete a group without members, of either kind, not its offsets."""
-    if group_id in shard.consumer_groups:
-        return list(group_tombstones(group_id))
+    consumer_group = shard.consumer_groups.get(group_id)
+    if consumer_group is not None:
+        # With its regular expressions: a removal of many members takes several batches, and a crash
+        # between them leaves those of members that are gone.
+        return list(migration.deletion(consumer_group))
     return [GroupRecord(group_id, None)]
 
 

@@ -15,6 +15,7 @@ from coordinator.groups.committing import (
     decide_commit_in_transaction,
     keep_alive,
 )
+from coordinator.groups.consumer.records import ResolvedRegex, epoch_record, regex_record
 from coordinator.groups.deletion import EXPIRED_AT_ONCE, decide_deletion, decide_expiry
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord
@@ -179,6 +180,20 @@ def test_a_group_with_offsets_alone_is_empty_and_can_be_deleted(driver: Any) -> 
     for position, record in enumerate(decide_deletion(shard, "simple")):
         shard.apply(record, position + 1)
     assert not shard.exists("simple")
+
+
+def test_a_group_is_deleted_with_the_patterns_that_a_crash_has_left_of_its_members(
+    driver: Any,
+) -> None:
+    """Its last members left by several batches, of which the last one was not written."""
+    shard = GroupShard(driver.limits)
+    found = ResolvedRegex(frozenset({"a"}), 1, 0)
+    left = [epoch_record("group", 1, 0), regex_record("group", "a.*", found)]
+    for offset, record in enumerate(left):
+        shard.apply(record, offset)
+    for offset, deleted in enumerate(decide_deletion(shard, "group"), len(left)):
+        shard.apply(deleted, offset)
+    assert not shard.exists("group")
 
 
 def test_a_group_with_members_cannot_be_deleted(driver: Any) -> None:
