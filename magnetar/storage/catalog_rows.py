@@ -182,10 +182,12 @@ def insert_configs(database: Queries, topic_id: UUID, configs: Mapping[str, str]
 
 def insert_leaders(database: Queries, topic_id: UUID, first: int, node_ids: Iterable[int]) -> None:
     """Store who leads a topic's partitions from `first` on."""
-    database.executemany(
-        "INSERT INTO partition_leaders"
-        " SELECT ?, ?, node_id, incarnation FROM nodes WHERE node_id = ?",
-        [(topic_id.bytes, index, node_id) for index, node_id in enumerate(node_ids, first)],
+    # One statement, however many they are: a statement for each took 0.9 s for 10,000, and kept
+    # the catalog locked. Both databases know this function for an object, and none for an array.
+    database.execute(
+        "INSERT INTO partition_leaders SELECT ?, CAST(key AS INTEGER), node_id, incarnation"
+        " FROM json_each(?) JOIN nodes ON node_id = CAST(CAST(value AS TEXT) AS INTEGER)",
+        (topic_id.bytes, json.dumps(dict(enumerate(node_ids, first)))),
     )
 
 

@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from compat_tests.waiting import eventually
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import Presence
+from magnetar.storage.catalog_rows import Presence, TopicRow
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable
+from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.postgres_database import PostgresDatabase, shown
 from magnetar.storage.postgres_schema import MIGRATIONS
 from tools.postgresql import PostgresServer
@@ -262,3 +264,18 @@ def test_no_message_shows_the_password() -> None:
     with pytest.raises(CatalogFailure, match="--storage") as raised:
         PostgresDatabase("mysql://ada:secret@db.example")
     assert "secret" not in str(raised.value)
+
+
+def test_a_topic_of_many_partitions_is_made_within_the_time_of_a_call(postgres_url: str) -> None:
+    """All other changes of the catalog wait for this one."""
+    count = 40_000
+    leaders = tuple(Elsewhere(1 + index % 2, 0) for index in range(count))
+    row = TopicRow(uuid4(), "large", count, 1, False, {}, leaders)
+    with closing(open_catalog(postgres_url)) as catalog:
+        for node_id in (1, 2):
+            catalog.start_node(node_id)
+        catalog.add_topic(row)
+        assert catalog.led_counts() == {1: count / 2, 2: count / 2}
+        stored = catalog.topic(row.id)
+        assert stored is not None
+        assert [one.node_id for one in stored.leaders] == [one.node_id for one in leaders]
