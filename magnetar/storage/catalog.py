@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -449,15 +449,18 @@ class Catalog:
                 insert_leaders(database, topic_id, 0, nodes)
 
     def take_over(self, node_id: int, incarnation: int) -> int | None:
-        """As `magnetar.storage.leadership.take_over`. None also where the node leads nothing."""
+        """As `magnetar.storage.leadership.take_over`. None: nothing was taken over, and nothing has
+        changed. That is also so where the node leads nothing."""
         # A node that is gone for good is looked at all the time, and that is no change.
         changes = self.change_count()
         if changes != self._leading[0]:
             self._leading = (changes, {*self.led_counts()})
         if node_id not in self._leading[1]:
             return None
-        with self._change("take over a node", Change("node", str(node_id))) as database:
+        change = self._change("take over a node", Change("node", str(node_id)))
+        with suppress(leadership.NotTaken), change as database:
             return leadership.take_over(database, node_id, incarnation)
+        return None
 
     def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
         """As `magnetar.storage.leadership.hand_over`."""

@@ -194,17 +194,23 @@ def _steps_of_shards(moves: Sequence[tuple[Move, int]]) -> Iterator[Sequence[Mov
 # --- the statements
 
 
-def take_over(database: Queries, node_id: int, incarnation: int) -> int | None:
+class NotTaken(Exception):
+    """A node is not taken over: it has a lease, or another node was faster, or no other node lives.
+
+    The transaction is to be given up, so that no node looks for what has changed.
+    """
+
+
+def take_over(database: Queries, node_id: int, incarnation: int) -> int:
     """Fence a node whose lease has ended, and give `TAKEN_TOGETHER` partitions that it leads to
     live nodes, those of coordinators first.
 
     `incarnation` is the one that was seen dead. Returns the next one, which never lives: it leads
-    the rest, and is to be taken over in its turn. None: it has a lease, or another node was faster,
-    or no other node lives; then nothing has changed but the counter of epochs.
+    the rest, and is to be taken over in its turn. Raises NotTaken.
     """
     live = [each for each in _live(database) if each != node_id]
     if not live:
-        return None
+        raise NotTaken
     epoch = next_epoch(database)
     # First the row: what the old leader is committing at this moment comes before, or never.
     fenced = database.execute(
@@ -213,7 +219,7 @@ def take_over(database: Queries, node_id: int, incarnation: int) -> int | None:
         (epoch, node_id, incarnation),
     )
     if not fenced.rowcount:
-        return None
+        raise NotTaken
     led, assigned = _led_by(database, node_id), _assigned_of(database, node_id)
     _move(database, node_id, inheritance(led, live, assigned), epoch)
     return epoch

@@ -258,6 +258,21 @@ def test_a_large_node_is_taken_over_in_steps_the_coordinators_first(
     assert left == [14, 4, 0]
 
 
+def test_a_node_that_was_slower_changes_nothing(
+    open_catalog: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All nodes try to take over a dead one at the same moment, step by step."""
+    monkeypatch.setattr(leadership, "TAKEN_TOGETHER", 1)
+    first, second = open_catalog(), open_catalog()
+    epochs = started(first, 1, 2)
+    topic(first, 1, 1)
+    first.end_lease(1, epochs[1])
+    assert first.take_over(1, epochs[1])
+    before = second.change_count()
+    assert second.take_over(1, epochs[1]) is None
+    assert second.change_count() == before, "no node has to look for what has changed"
+
+
 def test_nodes_that_are_gone_are_looked_for_only_when_something_has_changed(
     open_catalog: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
