@@ -249,8 +249,9 @@ class Broker:
 
     async def _recover(self) -> None:
         self.topics = Topics(self.catalog, self.logs, self.config, self._placement)
+        self.topics.see_nodes(self.catalog.node_epochs())
         await self.topics.start()
-        await self._join_nodes()
+        self._join_nodes()
         for name in self._adopted:
             topic = self.topics.by_name(name)
             assert topic is not None
@@ -315,10 +316,9 @@ class Broker:
         self.groups.start()
         await self.transactions.start()
 
-    async def _join_nodes(self) -> None:
+    def _join_nodes(self) -> None:
         """Find out who the other nodes are, and hear of what they change from now on."""
         if not self._placement.is_alone:
-            await self.topics.see_nodes()
             # By now the catalog may have more than the topics that were opened: the watch looks.
             stores = (self.stored_configs, self.broker_configs, self.client_quotas, self.acls)
             self.watch = CatalogWatch(

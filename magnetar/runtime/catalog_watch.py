@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from magnetar.runtime.background import Background
@@ -77,6 +77,8 @@ class CatalogWatch:
         """Apply every change made so far; return the number of the last one."""
         async with self._applying:
             if self._catalog.change_count() != self.version:
+                # Before the changes: see `Topics.see_nodes`.
+                epochs = self._catalog.node_epochs()
                 version, changes = self._catalog.changes_since(self.version)
                 found = self._everything() if changes is None else merged(changes)
                 # First: a node that starts may be the former leader of a topic that has moved.
@@ -84,7 +86,7 @@ class CatalogWatch:
                     UUID(hex=each.name) for each in found if each.kind == "topic"
                 )
                 for change in found:
-                    await self._apply(change)
+                    await self._apply(change, epochs)
                 self.version = version
             return self.version
 
@@ -108,12 +110,12 @@ class CatalogWatch:
             *(Change("scram", user) for user in users),
         ]
 
-    async def _apply(self, change: Change) -> None:
-        """Apply a change that is not about a topic."""
+    async def _apply(self, change: Change, epochs: Mapping[int, int]) -> None:
+        """Apply a change that is not about a topic. `epochs`: as `Topics.see_nodes`."""
         match change.kind:
             case "node":
                 self.on_nodes()
-                await self._topics.see_nodes()
+                self._topics.see_nodes(epochs)
             case "configs":
                 self._stored_configs.reload()
                 self._broker_configs.reload()

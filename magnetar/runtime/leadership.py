@@ -96,6 +96,8 @@ class Leadership:
             return 0
         # First, or other nodes would give back at once what is assigned to this node.
         await LEADERSHIP.run(partial(self._catalog.begin_to_leave, *self._hand_over.own))
+        # What was given to this node until then, by a take-over perhaps, is led here on return.
+        await self._changes.see_changes()
         return await self._perform(inheritance(self._led(), others, self._assigned()))
 
     def misplaced(self, live: Collection[int]) -> list[Move]:

@@ -129,6 +129,13 @@ class Placement:
         """
         return leader if self.moves else self.at(leader.node_id)
 
+    def since_start(self, partition: Partition) -> Partition:
+        """Return what stands for a partition since the last start of its leader."""
+        if not isinstance(partition, Elsewhere):
+            return partition
+        started = self.at(partition.node_id)
+        return partition if partition.leader_epoch > started.leader_epoch else started
+
     def led_here(self, leaders: Sequence[Elsewhere], first: int, end: int) -> Iterable[int]:
         """Return which partitions from `first` to `end` (exclusive) this node leads.
 

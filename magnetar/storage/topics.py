@@ -364,27 +364,19 @@ class Topics:
             await self._logs.free_all()
             await self._open_more(topic, row)
 
-    async def see_nodes(self) -> None:
+    def see_nodes(self, epochs: Mapping[int, int]) -> None:
         """Note the starts of nodes, and so the leader epochs of what they lead.
 
-        Raises NodeFenced.
+        `epochs`: by node, the number of its last start, as the catalog had it before the leaders
+        were read that are known here, or at the same time. Otherwise a node could get a new epoch
+        for a partition that it has lost. Raises NodeFenced.
         """
         placement = self.placement
-        epochs = self._catalog.node_epochs()
         placement.see_epochs(epochs)
-        if placement.moves:
-            if epochs.get(placement.own_id) != self._logs.leader_epoch:
-                raise NodeFenced(
-                    f"node {placement.own_id} was taken over, or started a second time"
-                )
-            # The start of a node changes whatever it leads.
-            await self.refresh([*self._by_id])
-            return
+        if placement.moves and epochs.get(placement.own_id) != self._logs.leader_epoch:
+            raise NodeFenced(f"node {placement.own_id} was taken over, or started a second time")
         for topic in self._by_name.values():
-            topic.partitions[:] = [
-                placement.at(one.node_id) if isinstance(one, Elsewhere) else one
-                for one in topic.partitions
-            ]
+            topic.partitions[:] = map(placement.since_start, topic.partitions)
 
     def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
         """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""

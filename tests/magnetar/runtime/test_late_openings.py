@@ -56,7 +56,7 @@ class World:
         )
         logs.begin_as(1, incarnation)
         topics = Topics(self._catalog, logs, config, Placement(1, [1], moves=True))
-        await topics.see_nodes()
+        topics.see_nodes(self._catalog.node_epochs())
         self._node = [(topics, logs)]
         async with asyncio.timeout(5):
             await topics.start()
