@@ -90,7 +90,7 @@ class Joining(NamedTuple):
     peers: tuple[str, int]
     #: The place (host and data directory) that has this node's id.
     owner: str
-    #: Opens one more connection to the catalog, for the looks.
+    #: Opens one more connection to the catalog: for the looks, and for what changes leaders.
     open_catalog: Callable[[], Catalog]
     #: Where the node remembers what it knows of the database; None: nowhere.
     directory: Path | None = None

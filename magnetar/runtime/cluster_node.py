@@ -26,11 +26,12 @@ from magnetar.runtime.lease_watch import Clients, LeaseWatch
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.remains import Remains
 from magnetar.storage.catalog import Catalog, NameTaken
-from magnetar.storage.catalog_rows import NodeRow, Presence, TopicRow
+from magnetar.storage.catalog_rows import NodeRow, Presence, TopicRow, topic_names
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.hand_over import LEADERSHIP, HandOver
 from magnetar.storage.history import halt, read_history
 from magnetar.storage.leaders import Placement
+from magnetar.storage.leaders_catalog import LeadersCatalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, internal_configs
 from magnetar.storage.topic_names import INTERNAL
@@ -68,6 +69,7 @@ class ClusterNode:
         self._own_id = placement.own_id
         self._incarnation = -1
         self._catalog: Catalog | None = None
+        self._leaders = LeadersCatalog(joining.open_catalog)
         self._changes: CatalogWatch | None = None
         self._watch: MemberWatch | None = None
         self._leadership: Leadership | None = None
@@ -155,8 +157,8 @@ class ClusterNode:
         # looked at the nodes again.
         changes.on_nodes = self._see_nodes
         await changes.catch_up()
-        hand_over = HandOver(topics, self._catalog, self._incarnation)
-        self._leadership = Leadership(topics, self._catalog, nodes, hand_over)
+        hand_over = HandOver(topics, self._leaders, self._incarnation)
+        self._leadership = Leadership(topics, self._leaders, nodes, hand_over)
         self._tasks, self._logs = Tasks(fail), logs
         own = (self._own_id, self._incarnation)
         self._watch = MemberWatch(
@@ -245,6 +247,7 @@ class ClusterNode:
         assert self._catalog is not None
         if self._watch is not None:
             await self._watch.stop()
+        await LEADERSHIP.run(self._leaders.close)
         try:
             self._catalog.end_lease(self._own_id, self._incarnation)
         except CatalogUnavailable as away:
@@ -324,7 +327,8 @@ class ClusterNode:
 
     def _make_internal(self, catalog: Catalog) -> None:
         """Create the coordinators' topics: nodes must agree on them from the first request."""
-        known = {row.name for row in catalog.topics()}
+        with catalog.database.statements("read the names of topics") as database:
+            known = topic_names(database)
         for name in sorted(INTERNAL - known):
             nodes_max = self._placement.replicas_max
             counts = counts_of_new(name, BROKER_DEFAULT, BROKER_DEFAULT, self._config, nodes_max)

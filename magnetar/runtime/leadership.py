@@ -7,7 +7,7 @@ take over the same dead node, the catalog lets one of them succeed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -98,7 +98,8 @@ class Leadership:
         await LEADERSHIP.run(partial(self._catalog.begin_to_leave, *self._hand_over.own))
         # What was given to this node until then, by a take-over perhaps, is led here on return.
         await self._changes.see_changes()
-        return await self._perform(inheritance(self._led(), others, self._assigned()))
+        moves = partial(inheritance, self._led(), others, self._assigned())
+        return await self._perform(await LEADERSHIP.run(moves))
 
     def misplaced(self, live: Collection[int]) -> list[Move]:
         """Return what this node leads and another one is assigned to lead."""
@@ -119,12 +120,17 @@ class Leadership:
         if own_id not in live:
             return 0  # This node leaves, or its lease has ended: all its partitions move anyway.
         preferred = await self.prefer(live)
-        leaders = [self._leaders_of(topic, live) for topic in self._topics.all()]
-        # In a thread: ten thousand partitions take too long for a step.
+        topics = self._topics.all()
+        # In a thread, also the look at each topic: ten thousand partitions take too long for a
+        # step. What moves meanwhile is seen as it was or as it is.
+        leaders = (self._leaders_of(topic, live) for topic in topics)
         moves = await LEADERSHIP.run(partial(evened, own_id, leaders, live))
-        # Only partitions that are still led here, and are open.
-        led = {*self._led()}
-        return preferred + await self._perform(move for move in moves if Led(*move[:2]) in led)
+        return preferred + await self._perform([move for move in moves if self._is_open(move)])
+
+    def _is_open(self, move: Move) -> bool:
+        """Return whether a partition is still led here, and is open."""
+        topic = self._topics.by_id(move.topic_id)
+        return topic is not None and not isinstance(topic.partitions[move.partition], Elsewhere)
 
     def _leaders_of(self, topic: Topic, live: Collection[int]) -> TopicLeaders:
         own_id = self._topics.placement.own_id
@@ -144,7 +150,7 @@ class Leadership:
     def _led(self) -> list[Led]:
         return [Led(topic.id, log.partition) for topic in self._topics.all() for log in topic.local]
 
-    async def _perform(self, moves: Iterable[Move]) -> int:
+    async def _perform(self, moves: Sequence[Move]) -> int:
         shards = {
             Led(topic.id, log.partition): log.size_bytes
             for topic in self._topics.all()
@@ -152,7 +158,7 @@ class Leadership:
             for log in topic.local
         }
         count = 0
-        for step in in_steps(moves, shards):
+        for step in await LEADERSHIP.run(lambda: [*in_steps(moves, shards)]):
             await self._hand_over.perform(step, self._changes.tell_changes)
             count += len(step)
         if count:

@@ -114,6 +114,11 @@ _LEADERS = (
 )
 
 
+def topic_names(database: Queries) -> set[str]:
+    """Return the name of every topic."""
+    return {name for (name,) in database.execute("SELECT name FROM topics").fetchall()}
+
+
 def read_topics(database: Queries, topic_ids: Sequence[UUID] | None = None) -> list[TopicRow]:
     """Return every topic, or those of these ids, in the order of names."""
 

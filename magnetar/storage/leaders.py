@@ -114,9 +114,14 @@ class Placement:
         self.node_ids = tuple(sorted({*live, self.own_id}))
         self._known_ids = tuple(sorted({*known, *self.node_ids}))
 
-    def see_epochs(self, epochs: Mapping[int, int]) -> None:
-        """Note the leader epochs of nodes, each the number of its last start."""
+    def see_epochs(self, epochs: Mapping[int, int]) -> dict[int, Elsewhere]:
+        """Note the leader epochs of nodes, each the number of its last start.
+
+        Returns what stands from now on for the partitions of each node whose epoch is new.
+        """
+        before = self._elsewhere
         self._elsewhere = {node_id: Elsewhere(node_id, epoch) for node_id, epoch in epochs.items()}
+        return {key: one for key, one in self._elsewhere.items() if before.get(key) != one}
 
     def at(self, node_id: int) -> Elsewhere:
         """Return what stands for a partition of that node: one value for all of them."""
@@ -128,13 +133,6 @@ class Placement:
         Where partitions do not move, all of a node have the epoch of its start.
         """
         return leader if self.moves else self.at(leader.node_id)
-
-    def since_start(self, partition: Partition) -> Partition:
-        """Return what stands for a partition since the last start of its leader."""
-        if not isinstance(partition, Elsewhere):
-            return partition
-        started = self.at(partition.node_id)
-        return partition if partition.leader_epoch > started.leader_epoch else started
 
     def led_here(self, leaders: Sequence[Elsewhere], first: int, end: int) -> Iterable[int]:
         """Return which partitions from `first` to `end` (exclusive) this node leads.

@@ -372,11 +372,16 @@ class Topics:
         for a partition that it has lost. Raises NodeFenced.
         """
         placement = self.placement
-        placement.see_epochs(epochs)
+        started = placement.see_epochs(epochs)
         if placement.moves and epochs.get(placement.own_id) != self._logs.leader_epoch:
             raise NodeFenced(f"node {placement.own_id} was taken over, or started a second time")
-        for topic in self._by_name.values():
-            topic.partitions[:] = map(placement.since_start, topic.partitions)
+        # Without a call for each partition: there may be tens of thousands.
+        for topic in self._by_name.values() if started else ():
+            for index, one in enumerate(topic.partitions):
+                if isinstance(one, Elsewhere):
+                    since = started.get(one.node_id)
+                    if since is not None and since.leader_epoch > one.leader_epoch:
+                        topic.partitions[index] = since
 
     def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
         """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""

@@ -58,32 +58,36 @@ class _Stop(_Cluster):
         return self.log.warnings()
 
 
+def _catalogs(machine: ClusterMachine) -> tuple[Any, Any]:
+    """Return the catalog as the event loop has it, and as what changes leaders has it."""
+    assert machine.broker is not None and machine.broker._cluster is not None
+    return machine.broker.catalog, machine.broker._cluster._leaders
+
+
 def _cut(stop: _Stop, machine: ClusterMachine) -> None:
     """Cut the node off before it begins to hand over."""
-    assert machine.store is not None and machine.broker is not None
+    assert machine.store is not None
     machine.store.is_cut = True
-    catalog: Any = machine.broker.catalog
-    catalog.begin_to_leave = catalog.hand_over = catalog.end_lease = _away
+    catalog, leaders = _catalogs(machine)
+    leaders.begin_to_leave = leaders.hand_over = catalog.end_lease = _away
 
 
 def _cut_in_the_middle(stop: _Stop, machine: ClusterMachine) -> None:
     """Cut the node off when partitions are closed here, and led by no other node yet."""
-    assert machine.store is not None and machine.broker is not None
-    catalog: Any = machine.broker.catalog
+    _, leaders = _catalogs(machine)
 
     def hand_over(node_id: int, incarnation: int, moves: Sequence[Move]) -> NoReturn:
         assert moves
         _cut(stop, machine)
         _away()
 
-    catalog.hand_over = hand_over
+    leaders.hand_over = hand_over
 
 
 def _catalog_alone(stop: _Stop, machine: ClusterMachine) -> None:
     """Let commits go on, and the catalog not: it waits for a lock, for example."""
-    assert machine.broker is not None
-    catalog: Any = machine.broker.catalog
-    catalog.hand_over = catalog.end_lease = _away
+    catalog, leaders = _catalogs(machine)
+    leaders.hand_over = catalog.end_lease = _away
 
 
 def _store_alone(stop: _Stop, machine: ClusterMachine) -> None:

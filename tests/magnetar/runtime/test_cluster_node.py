@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 
@@ -21,9 +22,9 @@ from magnetar.runtime.cluster_node import ClusterNode
 from magnetar.runtime.leadership import Leadership as RealLeadership
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import NodeRow, Presence
+from magnetar.storage.catalog_rows import NodeRow, Presence, TopicRow
 from magnetar.storage.database import CatalogUnavailable
-from magnetar.storage.leaders import Placement
+from magnetar.storage.leaders import Elsewhere, Placement
 from magnetar.storage.logs import Logs as RealLogs
 from tests.magnetar.conftest import StartBroker
 
@@ -192,6 +193,49 @@ async def test_a_node_knows_of_one_that_began_during_its_start_before_it_serves(
         joining=Joining(ClusterMembers(), ("127.0.0.1", 1), "place", away),
     )
     assert broker.nodes.ids == (1, 2)
+
+
+async def test_no_read_of_the_event_loop_waits_for_a_take_over(
+    tmp_path: Path, start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may take as long as a call of the catalog may, and uses another connection."""
+    monkeypatch.setattr(cluster_node, "STEADY_S", 0.0)
+    taken_over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class OfLeaders(Catalog):
+        def take_over(self, node_id: int, incarnation: int) -> int | None:
+            fenced = super().take_over(node_id, incarnation)
+            if fenced is not None:
+                loop.call_soon_threadsafe(taken_over.set)
+            return fenced
+
+    class OfTheEventLoop(Catalog):
+        def take_over(self, node_id: int, incarnation: int) -> int | None:
+            raise AssertionError("reads wait for this connection")
+
+    def open_storage(
+        config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+    ) -> tuple[RealLogs, Catalog]:
+        logs = RealLogs.in_directory("nowhere", config, clock, fail)
+        return logs, OfTheEventLoop(tmp_path, is_shared=True)
+
+    def open_catalog() -> Catalog:
+        return OfLeaders(tmp_path, is_shared=True)
+
+    (tmp_path / "1").mkdir()  # For the socket that peers reach it by.
+    with closing(open_catalog()) as catalog:
+        dead = catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+        catalog.add_topic(TopicRow(uuid4(), "a", 1, 1, False, {}, (Elsewhere(2, dead),)))
+        catalog.end_lease(2, dead)
+    broker = await start_broker(
+        {"node.id": "1"},
+        open_storage=open_storage,
+        joining=Joining(ClusterMembers(), ("127.0.0.1", 1), "place", open_catalog),
+    )
+    async with asyncio.timeout(20):
+        await taken_over.wait()
+    assert broker.catalog.led_counts().keys() == {1}
 
 
 async def test_a_node_begins_once_the_catalog_answers_and_says_once_that_it_waits(
