@@ -317,8 +317,7 @@ class Catalog:
     def cluster_id(self) -> str:
         """Return the id that the cluster got when its catalog was created."""
         with self._database.statements("read cluster id") as database:
-            row = database.execute("SELECT cluster_id FROM cluster").fetchone()
-            return str(row[0])
+            return str(database.execute("SELECT cluster_id FROM cluster").fetchone()[0])
 
     def next_broker_epoch(self) -> int:
         """Count one more start and return its number, 0 at the first. Durable before it returns."""
@@ -476,10 +475,8 @@ class Catalog:
             (last,) = database.execute("SELECT change_count FROM cluster").fetchone()
             if last - version > _CHANGES_KEPT:
                 return last, None
-            rows = database.execute(
-                "SELECT DISTINCT kind, name FROM changes WHERE version > ?",
-                (version,),
-            )
+            found = "SELECT DISTINCT kind, name FROM changes WHERE version > ?"
+            rows = database.execute(found, (version,))
             return last, [Change(*row) for row in rows]
 
     @contextmanager
