@@ -313,7 +313,7 @@ class Broker:
             CONSUMER_OFFSETS: self.groups.shards,
             TRANSACTION_STATE: self.transactions.store,
         }
-        self.groups.start()
+        await self.groups.start()
         await self.transactions.start()
 
     def _join_nodes(self) -> None:

@@ -6,7 +6,7 @@ hashes to, as in Apache Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.shard import LOADING, RecordFormat, RunningShard
-from magnetar.storage.leaders import Elsewhere, leader_id, shard_missing
+from magnetar.storage.leaders import Elsewhere, Partition, leader_id, shard_missing
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import Topics
 from wire.error_code import ErrorCode
@@ -100,6 +100,15 @@ class GroupShards:
     def __iter__(self) -> Iterator[RunningGroupShard]:
         """The shards that are open here: none before the topic is made."""
         return iter([shard for shard in self._shards if shard is not None])
+
+    async def start(self) -> None:
+        """Replay the shards, if the topic is there, before anything else asks for them.
+
+        In a thread: the event loop hears signals meanwhile, and a node keeps its lease.
+        """
+        topic = self._topics.by_name(CONSUMER_OFFSETS)
+        if topic is not None:
+            self._take_up(await LOADING.run(partial(self._replayed, topic.partitions)))
 
     def open_existing(self) -> None:
         """Replay the shards, if the topic is there. Blocks."""
@@ -232,15 +241,25 @@ class GroupShards:
         return shard.append_marker(marker, now_ms)
 
     def _open(self) -> None:
+        self._take_up(self._replayed(self._topics.ensure_internal(CONSUMER_OFFSETS).partitions))
+
+    def _replayed(self, partitions: Sequence[Partition]) -> list[RunningGroupShard | None]:
+        """Return the shards of all partitions, replayed. Blocks, and may run in a thread."""
+        shards: list[RunningGroupShard | None] = []
+        for log in partitions:
+            shard = None
+            if not isinstance(log, Elsewhere):
+                shard = RunningGroupShard(log, GroupShard(self._limits), RECORD_FORMAT)
+                shard.replay()
+            shards.append(shard)
+        return shards
+
+    def _take_up(self, shards: Iterable[RunningGroupShard | None]) -> None:
         now_ms = self._clock.steady_ms()
-        for log in self._topics.ensure_internal(CONSUMER_OFFSETS).partitions:
-            if isinstance(log, Elsewhere):
-                self._shards.append(None)
-                continue
-            shard = RunningGroupShard(log, GroupShard(self._limits), RECORD_FORMAT)
-            shard.replay()
+        for shard in shards:
             self._shards.append(shard)
-            self._resume(shard, now_ms)
+            if shard is not None:
+                self._resume(shard, now_ms)
 
     def _resume(self, shard: RunningGroupShard, now_ms: int) -> None:
         # After the replay: a session must not end for the time that the broker was down.

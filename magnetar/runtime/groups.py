@@ -91,12 +91,12 @@ class Groups:
         )
         self._classic_members = ClassicMembers(self.consumer, image)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Replay every shard. Before the transaction coordinator, whose markers come here."""
         self._topics.on_deleted.append(
             lambda topic: self.offsets.on_topic_deleted(topic.name, topic.id)
         )
-        self.shards.open_existing()
+        await self.shards.start()
 
     def stop(self) -> None:
         """Expire no members and no offsets any more."""

@@ -123,12 +123,24 @@ class TransactionStore:
         """Whether the state topic is there: it is made with the first transactional id."""
         return bool(self._by_partition)
 
+    async def start(self, partitions: Sequence[Partition]) -> None:
+        """As `open`, before anything else asks for the shards.
+
+        In a thread: the event loop hears signals meanwhile, and a node keeps its lease.
+        """
+        self._make(partitions)
+        self._take_up(await LOADING.run(self._replay_all))
+
     def open(self, partitions: Sequence[Partition]) -> None:
         """Replay the partitions of the state topic that are led here, and begin what is due.
 
         Blocks. Raises ConfigError where the separator of joint transactions was changed so that
         another node would have to know an id of this one.
         """
+        self._make(partitions)
+        self._take_up(self._replay_all())
+
+    def _make(self, partitions: Sequence[Partition]) -> None:
         self._by_partition = [
             None
             if isinstance(one, Elsewhere)
@@ -136,7 +148,11 @@ class TransactionStore:
             for one in partitions
         ]
         self.shards = [shard for shard in self._by_partition if shard is not None]
-        found = [self._replay(shard) for shard in self.shards]
+
+    def _replay_all(self) -> list[_Found]:
+        return [self._replay(shard) for shard in self.shards]
+
+    def _take_up(self, found: Sequence[_Found]) -> None:
         for shard, each in zip(self.shards, found, strict=True):
             self._resume(shard, each)
             for txn in shard.state:

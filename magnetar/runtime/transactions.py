@@ -116,7 +116,7 @@ class Transactions:
         if topic is None:
             return
         self.store.expiry.pause()
-        self.store.open(topic.partitions)
+        await self.store.start(topic.partitions)
         await self.store.commits.all_own_visible()
         self.store.commits.complete_all()
 

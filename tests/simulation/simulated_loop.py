@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 START_MS = 1_700_000_000_000
 
@@ -35,6 +39,23 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.now_s
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        """Do the work at a later step: there are no threads."""
+        done: asyncio.Future[T] = self.create_future()
+
+        def perform() -> None:
+            if done.cancelled():
+                return
+            try:
+                done.set_result(func(*args))
+            except Exception as failure:
+                done.set_exception(failure)
+
+        self.call_soon(perform)
+        return done
 
 
 class LoopClock:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from coordinator.transactions.records import encode_record
 from coordinator.transactions.shard import Shard
 from magnetar.runtime.shard import Batch, RunningShard, not_replaced
 from magnetar.runtime.transaction_store import FORMAT
+from magnetar.storage.topic_names import INTERNAL
 from tests.coordinator.transactions.shard_history import History, states
+from tests.magnetar.conftest import StartBroker
 from wire.errors import WireError
 from wire.records import (
     BATCH_OVERHEAD,
@@ -167,3 +171,25 @@ def test_a_replay_ends_in_the_state_of_the_living_shard(seed: int) -> None:
     assert states(shard) == states(history.shard)
     assert shard.families == history.shard.families
     assert sorted(shard.work_due()) == sorted(history.shard.work_due())
+
+
+async def test_the_event_loop_goes_on_while_a_start_replays(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps the lease of a node: a replay of many groups takes longer than that lasts."""
+    settings = {"durability": "page-cache"}
+    first = await start_broker(settings)
+    for name in sorted(INTERNAL):
+        first.topics.ensure_internal(name)
+    await first.stop()
+    loop, replay, replayed = asyncio.get_running_loop(), RunningShard.replay, []
+
+    def watched(shard: RunningShard[Any, Any]) -> None:
+        has_turned = Event()
+        loop.call_soon_threadsafe(has_turned.set)
+        replayed.append(has_turned.wait(2))
+        replay(shard)
+
+    monkeypatch.setattr(RunningShard, "replay", watched)
+    await start_broker(settings)
+    assert replayed == [True] * 4
