@@ -77,9 +77,7 @@ class CatalogWatch:
         """Apply every change made so far; return the number of the last one."""
         async with self._applying:
             if self._catalog.change_count() != self.version:
-                # Before the changes: see `Topics.see_nodes`.
-                epochs = self._catalog.node_epochs()
-                version, changes = self._catalog.changes_since(self.version)
+                version, changes, epochs = self._catalog.changes_since(self.version)
                 found = self._everything() if changes is None else merged(changes)
                 # First: a node that starts may be the former leader of a topic that has moved.
                 await self._topics.refresh(

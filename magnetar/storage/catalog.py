@@ -38,10 +38,11 @@ from magnetar.storage.catalog_rows import (
     acl_changes,
     forget_deleted,
     insert_assigned,
-    insert_configs,
     insert_leaders,
+    insert_topic,
     next_epoch,
     node_of,
+    read_node_epochs,
     read_topics,
 )
 from magnetar.storage.database import Database, Queries
@@ -117,19 +118,7 @@ class Catalog:
                 raise NameTaken(topic.name)
             # An import can bring back, with its id, a topic that was deleted here.
             database.execute("DELETE FROM deleted_topics WHERE id = ?", (topic.id.bytes,))
-            database.execute(
-                "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
-                (
-                    topic.id.bytes,
-                    topic.name,
-                    topic.partition_count,
-                    topic.replication_factor,
-                    int(topic.is_internal),
-                ),
-            )
-            insert_configs(database, topic.id, topic.configs)
-            insert_leaders(database, topic.id, 0, [leader.node_id for leader in topic.leaders])
-            insert_assigned(database, topic.id, topic.assigned)
+            insert_topic(database, topic)
 
     def grow_topic(
         self,
@@ -428,7 +417,7 @@ class Catalog:
     def node_epochs(self) -> dict[int, int]:
         """Return the number of the last start of each node."""
         with self._database.statements("read nodes") as database:
-            return dict(database.execute("SELECT node_id, incarnation FROM nodes").fetchall())
+            return read_node_epochs(database)
 
     def place(self, node_ids: Sequence[int], leaders: Mapping[UUID, Sequence[int]]) -> None:
         """Store the nodes and the leaders of every partition; for a single node, none of either."""
@@ -466,18 +455,19 @@ class Catalog:
         with self._change("hand over partitions") as database:
             return leadership.hand_over(database, node_id, incarnation, moves)
 
-    def changes_since(self, version: int) -> tuple[int, list[Change] | None]:
-        """Return the number of the last change, and what changed after `version`.
+    def changes_since(self, version: int) -> tuple[int, list[Change] | None, dict[int, int]]:
+        """Return the number of the last change, what changed after `version`, and `node_epochs`.
 
         None: too much, everything may have changed.
         """
         with self._database.snapshot("read changes") as database:
             (last,) = database.execute("SELECT change_count FROM cluster").fetchone()
+            epochs = read_node_epochs(database)
             if last - version > _CHANGES_KEPT:
-                return last, None
+                return last, None, epochs
             found = "SELECT DISTINCT kind, name FROM changes WHERE version > ?"
             rows = database.execute(found, (version,))
-            return last, [Change(*row) for row in rows]
+            return last, [Change(*row) for row in rows], epochs
 
     @contextmanager
     def _change(self, doing: str, *changes: Change) -> Iterator[Queries]:

@@ -119,6 +119,11 @@ def topic_names(database: Queries) -> set[str]:
     return {name for (name,) in database.execute("SELECT name FROM topics").fetchall()}
 
 
+def read_node_epochs(database: Queries) -> dict[int, int]:
+    """Return the number of the last start of each node."""
+    return dict(database.execute("SELECT node_id, incarnation FROM nodes").fetchall())
+
+
 def read_topics(database: Queries, topic_ids: Sequence[UUID] | None = None) -> list[TopicRow]:
     """Return every topic, or those of these ids, in the order of names."""
 
@@ -175,6 +180,17 @@ def topics_of(
         )
         for topic_id, name, partitions, factor, internal in rows
     ]
+
+
+def insert_topic(database: Queries, topic: TopicRow) -> None:
+    """Store a topic, with its own settings and who leads its partitions."""
+    numbers = topic.partition_count, topic.replication_factor, int(topic.is_internal)
+    database.execute(
+        "INSERT INTO topics VALUES (?, ?, ?, ?, ?)", (topic.id.bytes, topic.name, *numbers)
+    )
+    insert_configs(database, topic.id, topic.configs)
+    insert_leaders(database, topic.id, 0, [leader.node_id for leader in topic.leaders])
+    insert_assigned(database, topic.id, topic.assigned)
 
 
 def insert_configs(database: Queries, topic_id: UUID, configs: Mapping[str, str]) -> None:

@@ -367,9 +367,9 @@ class Topics:
     def see_nodes(self, epochs: Mapping[int, int]) -> None:
         """Note the starts of nodes, and so the leader epochs of what they lead.
 
-        `epochs`: by node, the number of its last start, as the catalog had it before the leaders
-        were read that are known here, or at the same time. Otherwise a node could get a new epoch
-        for a partition that it has lost. Raises NodeFenced.
+        `epochs`: by node, the number of its last start. Read it before the leaders: else a node
+        that has lost a partition and started again would get its new epoch for the partition.
+        Raises NodeFenced.
         """
         placement = self.placement
         started = placement.see_epochs(epochs)

@@ -51,6 +51,26 @@ async def test_the_start_of_another_node_reads_no_topic_again(
     assert [leader for leader in row.leaders if leader.node_id == 1] == there
 
 
+async def test_a_start_that_is_read_with_other_changes_is_not_missed(
+    nodes: MovingNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later change would tell of it."""
+    catalog, topic = nodes.nodes[0].catalog, nodes.nodes[0].topics.ensure("a")
+    started: list[int] = []
+    changes_since = catalog.changes_since
+
+    def overtaken(version: int) -> tuple[int, list[Change] | None, dict[int, int]]:
+        monkeypatch.undo()
+        started.append(catalog.start_node(1))
+        return changes_since(version)
+
+    monkeypatch.setattr(catalog, "changes_since", overtaken)
+    catalog.start_node(2)
+    await nodes.nodes[0].nodes.see_changes()
+    there = {one for one in topic.partitions if isinstance(one, Elsewhere)}
+    assert there == {Elsewhere(1, *started)}
+
+
 async def test_a_start_raises_no_epoch_of_a_partition_that_has_gone_meanwhile(
     nodes: MovingNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +81,7 @@ async def test_a_start_raises_no_epoch_of_a_partition_that_has_gone_meanwhile(
     catalog.start_node(2)
     changes_since = catalog.changes_since
 
-    def overtaken(version: int) -> tuple[int, list[Change] | None]:
+    def overtaken(version: int) -> tuple[int, list[Change] | None, dict[int, int]]:
         read = changes_since(version)
         monkeypatch.undo()
         assert catalog.hand_over(1, first, [Move(topic.id, partition, 2)])

@@ -190,9 +190,9 @@ def test_names_and_counts_are_decided_by_the_catalog(tmp_path: Path) -> None:
     grown = second.grow_topic(topic.id, 2, 3, (1,))
     assert grown is not None and [each.node_id for each in grown.leaders] == [0, 1, 1]
     assert first.grow_topic(topic.id, 2, 4, (0, 0)) is None
-    version, changes = first.changes_since(0)
+    version, changes, epochs = first.changes_since(0)
     assert changes == [Change("topic", topic.id.hex)]
-    assert second.changes_since(version) == (version, [])
+    assert second.changes_since(version) == (version, [], epochs)
     assert second.start_node(1) == 0
     assert first.start_node(0) == 1
     assert first.node_epochs() == {0: 1, 1: 0}

@@ -227,7 +227,7 @@ def test_a_node_whose_lease_has_ended_is_taken_over_once(open_catalog: Open) -> 
     before = leaders(first, topic_id)
     assert not second.take_over(1, epochs[1]), "its lease is good"
     first.end_lease(1, epochs[1])
-    version, _ = second.changes_since(0)
+    version, _, _ = second.changes_since(0)
     assert second.take_over(1, epochs[1])
     assert not first.take_over(1, epochs[1]), "it was taken over already"
     after = leaders(first, topic_id)
@@ -236,7 +236,7 @@ def test_a_node_whose_lease_has_ended_is_taken_over_once(open_catalog: Open) -> 
     assert all(one.node_id in (2, 3) for one in moved)
     (epoch,) = {one.leader_epoch for one in moved}
     assert epoch > max(epochs.values()), "no leader had it before"
-    _, changes = first.changes_since(version)
+    _, changes, _ = first.changes_since(version)
     assert changes is not None
     assert {Change("topic", topic_id.hex), Change("node", "1")} <= {*changes}
 

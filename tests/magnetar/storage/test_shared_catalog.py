@@ -130,10 +130,10 @@ def test_names_counts_and_numbers_are_decided_by_the_catalog(open_catalog: Open)
     second.reserve_producer_ids_below(5000)
     second.reserve_producer_ids_below(10)
     assert first.allocate_producer_ids(10) == 5000
-    version, changes = first.changes_since(0)
+    version, changes, epochs = first.changes_since(0)
     assert changes is not None
     assert Change("topic", topic.id.hex) in changes and Change("node", "1") in changes
-    assert second.changes_since(version) == (version, [])
+    assert second.changes_since(version) == (version, [], epochs)
 
 
 def test_a_start_fences_the_one_before_and_leads_with_its_number(open_catalog: Open) -> None:
