@@ -3,8 +3,9 @@
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
 Needs ALTER on the cluster. SECURITY_DISABLED for each of them without an authorizer. An ACL that
-exists already is success. A request of more than 10,000 ACLs is refused as a whole. One of more
-than 256 is stored in parts, each of them at once: others have their turn in between.
+exists already is success. A name, principal or host of more than 1 KB is POLICY_VIOLATION. A
+request of more than 10,000 ACLs is refused as a whole. One of more than 256 is stored in parts,
+each of them at once: others have their turn in between.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ async def create_acls(
         result = AclCreationResult(error_message=None)
         results.append(result)
         with refused_in(result):
-            valid.append(_acl(creation))
+            acl = _acl(creation)
+            acls.check_texts(acl)
+            valid.append(acl)
     # Before the first part: all of them are refused, or none.
     acls.check_room(valid)
     async for part in services.turns.pieces(valid):

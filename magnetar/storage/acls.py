@@ -13,6 +13,7 @@ from magnetar.security.authorizer import Authorizer
 from magnetar.security.principal import parse_principal
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import AclRow
+from magnetar.storage.kept_names import check_length
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -45,6 +46,12 @@ class Acls:
             return
         if len(self._acls) + sum(acl not in self._acls for acl in set(acls)) > ACLS_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"there are {ACLS_MAX} ACLs, no more can.")
+
+    def check_texts(self, acl: Acl) -> None:
+        """Raise POLICY_VIOLATION for a new rule with a name, principal or host that is too long."""
+        if acl not in self._acls:
+            for text in (acl.name, acl.principal, acl.host):
+                check_length(text)
 
     def add(self, acls: Collection[Acl]) -> None:
         """Add rules, durably and all at once. Raises as `check_room`."""

@@ -1,8 +1,8 @@
-"""How long the names may be that the catalog keeps, and memory with it: of users, of entities with
-quotas, of resources with configs.
+"""The longest names that the catalog and memory keep: of users, of entities with quotas, of
+resources with configs, in ACLs.
 
-Requests name up to 32 KB, which Python keeps in four bytes for each character where one of them is
-wide. So a bound of how many there are is none without this one. Names that are there stay.
+A request may name 32 KB, and one wide character makes Python keep four bytes for each. So a bound
+on the number of names does not bound memory by itself. Names that are there already stay.
 """
 
 from __future__ import annotations

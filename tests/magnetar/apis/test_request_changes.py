@@ -339,6 +339,33 @@ async def test_users_and_entities_have_names_of_a_bounded_length(
     assert [each.error_code for each in answer.entries] == [*lengths.values()]
 
 
+async def test_an_acl_has_texts_of_a_bounded_length(broker: Broker, client: RawClient) -> None:
+    """All of them are in memory: of a bound of their number alone little would follow."""
+    fits, too_long = "n" * 1024, "n" * 1025
+    asked = [
+        create_acls.AclCreation(
+            resource_type=Resource.TOPIC,
+            resource_name=name,
+            principal=f"User:{user}",
+            host=host,
+            operation=Operation.READ,
+            permission_type=Permission.ALLOW,
+        )
+        for name, user, host in [
+            (fits, fits[5:], fits),
+            (too_long, "ada", "*"),
+            ("a", too_long[5:], "*"),
+            ("a", "ada", too_long),
+        ]
+    ]
+    request = create_acls.CreateAclsRequest(creations=asked)
+    said = await client.ask(request, 3, create_acls.CreateAclsResponse)
+    refused = ErrorCode.POLICY_VIOLATION
+    assert [each.error_code for each in said.results] == [ErrorCode.NONE, *[refused] * 3]
+    (kept,) = acls_of(broker).all()
+    assert kept.name == fits
+
+
 @pytest.mark.parametrize(("salt", "salted"), [(b"s" * 1025, b"p"), (b"s", b"p" * 1025)])
 async def test_a_credential_that_every_login_would_be_slow_by_is_refused(
     broker: Broker, client: RawClient, salt: bytes, salted: bytes

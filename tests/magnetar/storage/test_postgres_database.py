@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from compat_tests.waiting import eventually
 from magnetar.storage.catalog import Catalog
-from magnetar.storage.catalog_rows import Presence, TopicRow
+from magnetar.storage.catalog_rows import Change, Presence, TopicRow
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.postgres_database import PostgresDatabase, shown
@@ -264,6 +265,21 @@ def test_no_message_shows_the_password() -> None:
     with pytest.raises(CatalogFailure, match="--storage") as raised:
         PostgresDatabase("mysql://ada:secret@db.example")
     assert "secret" not in str(raised.value)
+
+
+def test_an_acl_of_a_long_name_is_kept_and_removed(postgres_url: str) -> None:
+    """An index of PostgreSQL takes 2,704 bytes; what other nodes are told must be no longer."""
+    # In an order that cannot be compressed.
+    letters = random.Random(1).choices([*map(chr, range(0x4E00, 0x9FFF))], k=800)
+    acl = (2, "".join(letters), 3, "User:ada", "*", 3, 3)
+    with closing(open_catalog(postgres_url)) as catalog:
+        catalog.start_node(1)
+        version = catalog.change_count()
+        catalog.add_acls([acl])
+        assert catalog.acls() == [acl]
+        assert catalog.changes_since(version)[1] == [Change("acls", "")]
+        catalog.remove_acls([acl])
+        assert catalog.acls() == []
 
 
 def test_a_topic_of_many_partitions_is_made_within_the_time_of_a_call(postgres_url: str) -> None:
