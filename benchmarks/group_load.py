@@ -274,7 +274,7 @@ def _form(groups: Sequence[Sequence[Member]]) -> None:
 
 
 def _assign(members: Sequence[Member]) -> None:
-    """Have the joins that were sent answered, and the leader assign."""
+    """Read the answers to the joins that were sent, and let the leader assign."""
     answers = [member.joined() for member in members]
     leader = next(answer for answer in answers if answer.members)
     assert len(leader.members) == len(members)

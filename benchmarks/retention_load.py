@@ -1,8 +1,8 @@
 """Retention of a log of many segments: what clients feel of it, and how long it takes.
 
-Each batch is a millisecond later than the one before, which `segment.ms` gives a segment of its
-own. Then `retention.ms` becomes one, and the next check has all of them go. Pings are those of
-`partition_load`.
+Each batch is 5 ms later than the one before, and `segment.ms` is 1: each gets a segment of its own.
+Then `retention.ms` becomes 1, and the next check deletes all of them but the last. Pings are those
+of `partition_load`.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class Member(Connection):
         return Code(self.call(request, HeartbeatResponse).error_code)
 
     def leave(self, *members: tuple[str, str | None], version: int = 5) -> list[Code]:
-        """Have (member id, instance id) leave, by default this one; return a code for each."""
+        """Let (member id, instance id) leave, by default this one; return a code for each."""
         leaving = members or ((self.member_id, self.instance),)
         if version < _OF_MEMBERS_SINCE:
             ((member_id, _),) = leaving

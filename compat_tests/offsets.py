@@ -97,7 +97,7 @@ def begin_at_positions(reader: Consumer, partitions: list[TopicPartition]) -> No
 def check_the_next_member_goes_on(
     bootstrap: str, group: str, topic: str, join: Callable[[], Consumer]
 ) -> None:
-    """Have a member read, commit and leave: the one that joins after it begins where it was."""
+    """Let a member read, commit and leave: the one that joins after it begins where it was."""
     pairs = [(b"k", b"%d" % n) for n in range(10)]
     confluent_client.send(confluent_client.producer(bootstrap), topic, pairs)
     first = join()

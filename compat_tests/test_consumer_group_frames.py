@@ -49,7 +49,7 @@ def all_of(member: ConsumerMember) -> set[int]:
 
 
 def share(first: ConsumerMember, second: ConsumerMember, topic: str) -> None:
-    """Have both be members, reconciled, with two partitions each."""
+    """Make both members, reconciled, with two partitions each."""
     first.enter_with(topic)
     second.enter_with(topic)
     first.beat()

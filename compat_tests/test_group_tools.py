@@ -73,7 +73,7 @@ class Scene(NamedTuple):
         return found[self.topic, 0][0], found[self.topic, 1][0]
 
     def start_reading(self) -> None:
-        """Have the member join, and read both partitions."""
+        """Let the member join, and read both partitions."""
         range_of = (("range", subscription(self.topic)),)
         # It sends no heartbeats, and tools are slow.
         self.member.enter(protocols=range_of, session_timeout_ms=600_000)

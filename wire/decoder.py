@@ -263,7 +263,7 @@ class _DecoderSource(Source):
             self.depth += 1
             self.count(f"{n} // {types.LONG_STRING_BYTES}")
             self.emit(f"{target} = {value}")
-            # One character beyond the first 65,536 makes each of a text take four bytes.
+            # One character beyond the first 65,536 makes every character take four bytes.
             more = f"(getsizeof({target}) - {n}) // {types.LONG_STRING_BYTES}"
             self.count(f"max(0, {more})")
             self.depth -= 1

@@ -63,8 +63,8 @@ class Worker:
         tell("ready")
         while True:
             polled: dict[Any, list[Any]] = self.consumer.poll(timeout_ms=500)
-            # As of the poll. Its heartbeat thread may learn later that the group goes on without
-            # this member, and forgets its generation then: offsets without one are not fenced.
+            # With the poll. If the heartbeat thread learns later that the group goes on without
+            # this member, it forgets the generation, and offsets without one are not fenced.
             self.membership = self.consumer.group_metadata()
             if not self.listener.owns_partitions or self.membership.generation_id < 0:
                 tell("idle")

@@ -241,7 +241,7 @@ def check_group_count(
         return
     with_members = sum(shard.member_group_count for shard in shards)
     with_offsets = sum(shard.offsets.group_count for shard in shards)
-    # They get offsets by a marker, which cannot be refused.
+    # A marker, which cannot be refused, will give them offsets.
     in_transactions = sum(len(shard.offsets.pending.groups) for shard in shards)
     if max(with_members, with_offsets, in_transactions) >= groups_max:
         raise KafkaError(

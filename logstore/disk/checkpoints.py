@@ -38,7 +38,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CorruptCheckpoint(ValueError):
-    """A checkpoint is torn or of another format. The log itself tells the same."""
+    """A checkpoint is torn or of another format. What it says can be read from the log too."""
 
 
 class UnknownVersion(ValueError):

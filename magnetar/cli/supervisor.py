@@ -78,7 +78,7 @@ class _Worker:
     due_s: float | None = field(default=0.0)
 
     def back_off(self, now_s: float) -> None:
-        """Wait for the next start, twice as long as for this one."""
+        """Put the next start off, and the one after it for twice as long."""
         self.due_s = now_s + self.back_off_s
         self.back_off_s = min(self.back_off_s * 2, _BACK_OFF_S[1])
 

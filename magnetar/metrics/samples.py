@@ -17,7 +17,7 @@ def plain(name: str, value: float) -> Metric:
 
 
 def labelled(name: str, samples: Samples, families: Mapping[str, Family] = FAMILIES) -> Metric:
-    """Return a family with the values by labels."""
+    """Return the family `name` with these samples: the values of its labels, and the number."""
     family = families[name]
     of_kind = CounterMetricFamily if family.kind is COUNTER else GaugeMetricFamily
     metric = of_kind(name, family.help, labels=family.labels)

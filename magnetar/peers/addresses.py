@@ -97,9 +97,9 @@ def unlink_local(directory: Path, name: str) -> None:
 
 
 def connect_local(directory: Path, name: str) -> socket.socket:
-    """Return a connection to such a socket; raise OSError where none comes about at once."""
+    """Return a connection to such a socket. Raises OSError, also where it would have to wait."""
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # The queue of a process that stands still may be full, and `connect` would wait for its end.
+    # While a process stands still, its queue may be full: `connect` would wait until it ends.
     connected.setblocking(False)
     try:
         with short_path(directory, name) as path:

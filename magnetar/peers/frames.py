@@ -22,7 +22,7 @@ _REQUEST_HEADER = Struct(">hhih4s")
 _CLIENT_ID = b"peer"
 #: Size, correlation id.
 _RESPONSE = Struct(">ii")
-#: No tagged field; after a header of a flexible version.
+#: What ends a header of a flexible version: it has no tagged field.
 _NO_TAGS = b"\0"
 #: No frame between nodes is larger: a batch of requests is split long before.
 FRAME_BYTES_MAX = 64 << 20

@@ -96,7 +96,7 @@ class Leadership:
             return 0
         # First, or other nodes would give back at once what is assigned to this node.
         await LEADERSHIP.run(partial(self._catalog.begin_to_leave, *self._hand_over.own))
-        # What was given to this node until then, by a take-over perhaps, is led here on return.
+        # Until then other nodes may have given it partitions, by a take-over. It leads them now.
         await self._changes.see_changes()
         moves = partial(inheritance, self._led(), others, self._assigned())
         return await self._perform(await LEADERSHIP.run(moves))

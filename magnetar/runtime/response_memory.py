@@ -27,7 +27,7 @@ class ResponseMemory:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        #: The part of it that was sent, and waits for clients to take it; by `resize_unread`.
+        #: What was sent, and clients have not taken yet. `resize_unread` changes it.
         self.unread_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
 
@@ -38,7 +38,7 @@ class ResponseMemory:
 
     @property
     def is_unread(self) -> bool:
-        """Whether all of it is answers that clients do not take. Slow ones are cut off then."""
+        """Whether answers that clients do not take fill the account: slow clients are cut off."""
         return self.unread_bytes >= self.limit_bytes >= 0
 
     def resize_unread(self, by_bytes: int) -> None:

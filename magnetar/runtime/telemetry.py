@@ -208,7 +208,8 @@ class ClientTelemetry:
             )
             patterns = patterns_of(config.match).items()
             if config.metrics and await self._is_for(patterns, attributed):
-                # Each text is parsed anew, and kept: clients that are asked for the same share it.
+                # The texts are parsed anew for each client, which keeps them. Interned, clients
+                # that are asked for the same names share them.
                 metrics.update(map(intern, config.metrics))
                 intervals.append(config.interval_ms)
             if len(metrics) > METRICS_MAX:

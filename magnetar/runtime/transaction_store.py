@@ -55,7 +55,7 @@ TransactionShard = RunningShard[Shard, Txn]
 #: `encode_endable` bounds what begins, so that its end fits too: an end is never refused.
 FORMAT: RecordFormat[Txn] = RecordFormat(encode_endable, decode_record, is_bounded=False)
 
-#: Ids of a shard that has come whose deadlines are set in one turn of the loop: a millisecond.
+#: The most deadlines that are set in one turn of the loop for a shard that has come: a millisecond.
 _SCHEDULED_AT_ONCE = 256
 
 

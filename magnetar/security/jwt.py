@@ -229,10 +229,7 @@ def _identity(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> Identit
 
 
 def _size_bytes(name: str) -> int:
-    """Return the size of a name in UTF-8; 0 where it has none.
-
-    JSON may hold half of a surrogate pair.
-    """
+    """Return the size of a name in UTF-8; 0 for half of a surrogate pair, which JSON may hold."""
     try:
         return len(name.encode())
     except UnicodeEncodeError:
@@ -253,7 +250,7 @@ def _check_issuer(claims: dict[str, Any], rules: TokenRules) -> None:
 
 
 def _check_times(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> int:
-    """Return when the token expires, in milliseconds."""
+    """Return when the token expires, in milliseconds since 1970. Raises TokenRefused."""
     issued_s, expires_s = _time_s(claims, "iat"), _time_s(claims, "exp")
     if issued_s is None or expires_s is None:
         raise TokenRefused("it does not say when it was issued (iat) and when it expires (exp)")

@@ -50,7 +50,7 @@ class MappingRule(NamedTuple):
 def certificate_name(der: bytes) -> str:
     """Return the subject of a certificate as Java prints it: `CN=ada,OU=eng`.
 
-    Raises ValueError where OpenSSL takes a certificate whose name cannot be read.
+    Raises ValueError for one that OpenSSL believes and this library cannot read.
     """
     from cryptography.x509 import InvalidVersion, load_der_x509_certificate
 

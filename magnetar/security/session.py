@@ -16,7 +16,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError, WireError
 
 _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 17, 18, 36
-#: Logins that an open connection begins are at least this far apart.
+#: An open connection may begin another login so long after it began the last one.
 REAUTHENTICATION_INTERVAL_MS = 1_000
 
 

@@ -59,7 +59,7 @@ API_VERSIONS = 18
 ELEMENTS_MAX = 1 << 17
 #: What an element takes once it is decoded, besides its text.
 _ELEMENT_BYTES = 256
-#: What the elements of a large request take by the bytes of its frame, before they are counted.
+#: The elements of a large request are not counted yet: they are taken for so many times its frame.
 _LARGE_FACTOR = 15
 #: How a Fetch begins.
 _FETCH_BYTES = (1).to_bytes(2, "big")
@@ -109,8 +109,8 @@ class Exchange:
         self.route = route
         self.context = context
         self.began_ns = perf_counter_ns()
-        #: What the request holds in an account while it waits: what it decodes to. A large one:
-        #: nothing until it is decoded.
+        #: What the request holds in an account while it waits: its bytes in memory. A large one
+        #: holds nothing until it is decoded.
         self.size_bytes = size_bytes
         #: Whether the request has so many elements that a thread decodes it.
         self.is_large = False
@@ -320,7 +320,7 @@ class Dispatcher:
     def _respond(self, exchange: Exchange, response: Message | None) -> None:
         """Set the answer, or what it waits for where a thread has to encode it."""
         memory = self.services.response_memory
-        # Written out, as above: a call for each request costs more.
+        # Not by `is_unread`: a call for each request costs more.
         is_full = memory.unread_bytes >= memory.limit_bytes >= 0
         try:
             at_once = SMALL_ELEMENTS_MAX if is_full else ELEMENTS_AT_ONCE

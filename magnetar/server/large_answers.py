@@ -2,13 +2,13 @@
 
 A request of 31 bytes may be answered with megabytes. The answers that clients have not taken yet
 have an account (`magnetar.runtime.response_memory`), and only a fetch knows beforehand what it will
-put there. Any other answer is encoded unless what clients do not take fills the account, one at a
-time, so that the next one sees it there. A small answer never waits. Clients that take next to
-nothing are cut off after ten seconds (`unread`), so there is room again by then. Fetches that wait
-for records may fill the account for minutes, and do not count here.
+put there. Other large answers are encoded one at a time, so that each sees the one before in the
+account, and not while answers that clients do not take fill it. A small answer never waits. Clients
+that take next to nothing are cut off after ten seconds (`unread`), so there is room again by then.
+Fetches that wait for records may fill the account for minutes, and do not count here.
 
-What waits is not encoded, and holds the objects that it consists of. So only few may wait, and one
-more is closed.
+An answer that waits is not encoded, and holds the objects that it consists of. So only few may
+wait, and the connection of one more is closed.
 """
 
 from __future__ import annotations

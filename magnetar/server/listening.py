@@ -180,7 +180,7 @@ class Server:
     async def start(self, services: Services) -> None:
         """Accept connections; `services` answer their requests.
 
-        Raises ConfigError for an address that two listeners ask for, or another process too.
+        Raises ConfigError for an address at which another listener, or another process, listens.
         """
         self.dispatcher.services = services
         clock, is_serving = self._clock.steady_ms, lambda: self.is_serving

@@ -26,7 +26,7 @@ from typing import Protocol
 
 #: The bytes that the favoured connection has to send from one sweep to the next.
 PROGRESS_BYTES_MIN = 64 * 1024
-#: A request that holds no more may wait whatever the others hold: a fetch of a hundred partitions.
+#: A request that holds no more may always wait: a fetch of a hundred partitions, for example.
 SMALL_BYTES_MAX = 1 << 16
 
 

@@ -75,8 +75,8 @@ class Route:
             self.handler = tracing.around(api, self.handler)
         self.decode = api.request_class.decoder(version)
         self.encode = api.response_class.encoder(version)
-        #: What a byte of a frame takes once it is decoded: one of records stays as it came, one of
-        #: text may be half of a character.
+        #: The bytes in memory for each byte of a frame. Records stay as they came. One character
+        #: beyond the first 256 makes each of a text take two; longer texts count as elements too.
         self.byte_factor = 1 if has_records(api.request_class, version) else 2
         self.is_flexible = api.request_class.header_version(version) >= 2
         self.prefix = _PREFIXES[api.response_class.header_version(version)]

@@ -27,7 +27,7 @@ _log = get_logger("traces")
 
 
 class SpanExport:
-    """The library's way from spans to a collector, and what makes the spans."""
+    """Makes spans, and has the library send them to a collector."""
 
     def __init__(self, node_id: int) -> None:
         _log_as_ours().setLevel(standard_logging.WARNING)
@@ -50,13 +50,13 @@ class SpanExport:
         closing.join(CLOSES_WITHIN_S)
         if closing.is_alive():
             _log.warning("the collector does not take the last spans: they are lost")
-            # Its thread would try on, and tell of it.
+            # Its thread would try again, and log each failure.
             _log_as_ours().setLevel(standard_logging.CRITICAL)
             self._exporter.shutdown()  # type: ignore[no-untyped-call]  # the library's
 
 
 class _ToOurLog(standard_logging.Handler):
-    """Lines of the library, in the broker's log."""
+    """Writes the library's lines into the broker's log."""
 
     def emit(self, record: standard_logging.LogRecord) -> None:
         _log.warning("spans are not exported", reason=record.getMessage())

@@ -74,7 +74,7 @@ class Acls:
         self.version += 1
 
     def look(self, row: AclRow) -> None:
-        """Take over one rule, or that it is gone: another node may have changed it."""
+        """Look in the catalog for one rule, which another node has added or removed."""
         acl = acl_of(*row)
         is_stored = bool(self._catalog.acls(row))
         if is_stored == (acl in self._acls):

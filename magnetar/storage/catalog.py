@@ -225,7 +225,7 @@ class Catalog:
                 write_difference(database, differences.SCRAM_CREDENTIALS, (user,), changes)
 
     def acls(self, only: AclRow | None = None) -> list[AclRow]:
-        """Return every access control list; or that one, if it is there."""
+        """Return every access control list; or `only` that one, if it is there."""
         with self._database.statements("read ACLs") as database:
             if only is None:
                 return database.execute("SELECT * FROM acls").fetchall()
@@ -257,7 +257,7 @@ class Catalog:
             )
 
     def set_token_expiry(self, token_id: str, expires_ms: int) -> bool:
-        """Let a delegation token be good until then; return whether it was still there."""
+        """Set when a delegation token expires; return whether the token was still there."""
         with self._change("change a delegation token", Change("tokens", token_id)) as database:
             changed = database.execute(
                 "UPDATE delegation_tokens SET expires_ms = ? WHERE id = ?", (expires_ms, token_id)
@@ -437,8 +437,8 @@ class Catalog:
                 insert_leaders(database, topic_id, 0, nodes)
 
     def take_over(self, node_id: int, incarnation: int) -> int | None:
-        """As `magnetar.storage.leadership.take_over`. None: nothing was taken over, and nothing has
-        changed. That is also so where the node leads nothing."""
+        """As `magnetar.storage.leadership.take_over`. None where that raises NotTaken, and for a
+        node that leads nothing: nothing has changed then."""
         # A node that is gone for good is looked at all the time, and that is no change.
         changes = self.change_count()
         if changes != self._leading[0]:

@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
 
 def acl_changes(acls: Collection[AclRow]) -> list[Change]:
-    """Return what a change of these ACLs was about: each of them as JSON, or all of them."""
+    """Return what a change of these ACLs was about: each of them, as JSON, or ACLs as such."""
     if len(acls) <= ACLS_NAMED_MAX:
         named = [Change("acls", json.dumps(acl)) for acl in acls]
         if all(len(change.name) <= _ACL_NAME_BYTES_MAX for change in named):
@@ -206,8 +206,8 @@ def insert_configs(database: Queries, topic_id: UUID, configs: Mapping[str, str]
 
 def insert_leaders(database: Queries, topic_id: UUID, first: int, node_ids: Iterable[int]) -> None:
     """Store who leads a topic's partitions from `first` on."""
-    # One statement, however many they are: a statement for each took 0.9 s for 10,000, and kept
-    # the catalog locked. Both databases know this function for an object, and none for an array.
+    # One statement, however many they are: a statement for each took 0.9 s for 10,000, and kept the
+    # catalog locked. An object, since the two databases have no common function for an array.
     database.execute(
         "INSERT INTO partition_leaders SELECT ?, CAST(key AS INTEGER), node_id, incarnation"
         " FROM json_each(?) JOIN nodes ON node_id = CAST(CAST(value AS TEXT) AS INTEGER)",

@@ -1,7 +1,8 @@
 """The catalog for what changes leaders: by a connection of its own, in the thread `LEADERSHIP`.
 
-Such a transaction may take tenths of a second, or wait for one of another node. One connection
-serves one call at a time, and the event loop reads the catalog: it would wait too.
+Such a transaction may take tenths of a second, or wait for one of another node. A connection serves
+one call at a time: on the connection by which the event loop reads the catalog, the loop would wait
+as long.
 """
 
 from __future__ import annotations

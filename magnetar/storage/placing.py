@@ -312,7 +312,7 @@ class _Moves:
         return self._topics.get(found.topic_id)
 
     def _remove_deleted(self) -> None:
-        """Remove deleted partitions where no broker runs that would: in DATA beside nodes."""
+        """Remove deleted partitions from DATA, where no broker runs while there are nodes."""
         if self._wanted:
             for path in self._data_dir.glob(f"*{DELETE_SUFFIX}"):
                 shutil.rmtree(path)

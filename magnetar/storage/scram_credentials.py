@@ -2,7 +2,7 @@
 
 A user that does not exist gets a decoy, which looks like the credential of one that does. Which one
 follows from the stored users and the broker's secret alone: all nodes, and a broker before and
-after a restart, show a stranger the same decoy. A user more or less changes the decoys of few.
+after a restart, show a stranger the same decoy. One user that comes or goes changes few decoys.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ScramCredentials:
         return hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha256"), user
 
     def _settle(self, user: str) -> None:
-        """Take a user into the order, or out of it, whose credentials have changed."""
+        """Put a user whose credentials have changed into the order, or take it out."""
         for mechanism, order in self._order.items():
             place = self._place(user, mechanism)
             at = bisect_left(order, place)

@@ -87,7 +87,7 @@ class MovingNodes(NodesInOne):
         return Leadership(broker.topics, broker.catalog, broker.nodes, hand_over)
 
     async def all_see(self) -> None:
-        """Have every node read the catalog."""
+        """Let every node read the catalog."""
         for broker in self.nodes.values():
             await broker.nodes.see_changes()
 

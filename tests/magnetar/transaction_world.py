@@ -247,7 +247,7 @@ class World:
     async def until_crash(
         self, client: Coroutine[None, None, None], rounds: int, chosen: Sequence[int]
     ) -> bool:
-        """Have `client` act through `rounds` in which every log is synced and some in which only
+        """Let `client` act through `rounds` in which every log is synced and some in which only
         the `chosen` are; it is cut off then. Returns whether it had come to its end.
 
         Each of `chosen` is a set of the logs, in their order, as bits.
@@ -267,7 +267,7 @@ class World:
     async def until_disk_is_full(
         self, client: Coroutine[None, None, None], target: TopicPartition, appends: int
     ) -> None:
-        """Have `client` act while the log of `target` (any of the state topic: all of them) takes
+        """Let `client` act while the log of `target` (any of the state topic: all of them) takes
         so many appends."""
         self.ensure_internal(TRANSACTION_STATE)
         for one, ledger in self.ledgers.items():

@@ -45,7 +45,7 @@ async def write(
     value: str,
     sequence: int = 0,
 ) -> int:
-    """Have a batch of one record in the partition, durably; return its offset."""
+    """Write a batch of one record to the partition, durably; return its offset."""
     batch = batch_of(
         value.encode(),
         timestamp=world.broker.clock.now_ms(),
@@ -69,7 +69,7 @@ async def init(
 async def begin(
     world: World, *partitions: TopicPartition, timeout_ms: int = TIMEOUT_MS
 ) -> ProducerIdentity:
-    """Have a transaction open that holds these partitions, with a record in each."""
+    """Begin a transaction that holds these partitions, with a record in each."""
     identity = await init(world, timeout_ms=timeout_ms)
     await world.broker.transactions.add_partitions("tx", identity, frozenset(partitions))
     for partition in partitions:

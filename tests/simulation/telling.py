@@ -28,7 +28,7 @@ class Broken(AssertionError):
 
 
 async def near_the_last_epoch(world: World, random: Random, names: Names) -> None:
-    """Have the transactional ids known already, with so many epochs used that few are left."""
+    """Make the transactional ids known, with so many epochs used that few are left."""
     transactions = world.broker.transactions
     now_ms = world.broker.clock.now_ms()
     for name in names:

@@ -63,7 +63,7 @@ def said_bytes(names: Iterable[str | None], protocols: Protocols) -> int:
 
 
 def _pending_bytes(member_id: str) -> int:
-    """Return what an id takes in memory that was given out and is not used yet."""
+    """Return the bytes that an id takes in memory until a client joins with it."""
     return PENDING_BYTES + texts_bytes((member_id,))
 
 

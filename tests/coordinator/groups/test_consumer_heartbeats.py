@@ -25,7 +25,7 @@ def world() -> World:
 
 
 def two_members(world: World) -> tuple[set[tuple[str, int]], set[tuple[str, int]]]:
-    """Have `a` and `b` share orders, reconciled; return what each has."""
+    """Let `a` and `b` share orders, and reconcile; return what each has."""
     world.join("a", "orders")
     world.join("b", "orders")
     asked = world.heartbeat("a", 2)

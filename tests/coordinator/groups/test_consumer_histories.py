@@ -288,7 +288,7 @@ class History:
         self.on_downgrade()
 
     def try_to(self, client: Client, request: Callable[[], object]) -> bool:
-        """Have a client ask; refused, it does as its library would."""
+        """Ask for a client. If it is refused, it does as its library would."""
         try:
             request()
         except KafkaError as refusal:

@@ -199,7 +199,7 @@ def put(
 
 
 def seal(partition: SteppedPartition) -> None:
-    """Have all that came before in sealed segments, twice."""
+    """Seal the segments of all that came before, twice."""
     for _ in range(2):
         put(partition, b"sealed", b"sealed")
 

@@ -49,7 +49,7 @@ async def run(broker: Broker, *arguments: str) -> Result:
 
 
 async def committed(broker: Broker, group_id: str, offset: int = 2) -> None:
-    """Have a topic `orders` of two partitions, five records each, and the group read some."""
+    """Make a topic `orders` of two partitions, five records each; let the group read some."""
     topic = broker.topics.by_name("orders")
     if topic is None:
         topic = broker.topics.create("orders", 2)

@@ -75,7 +75,7 @@ class Interrupted(BaseException):
 
 
 def interruptions(monkeypatch: pytest.MonkeyPatch, at_call: int) -> Callable[[], bool]:
-    """Have call number `at_call` of what changes the disk raise; return whether it came to that."""
+    """Let call number `at_call` of what changes the disk raise; return whether it was made."""
     calls = itertools.count()
     reached = False
 

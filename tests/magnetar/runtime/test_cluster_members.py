@@ -25,14 +25,14 @@ def presence(port: int) -> Presence:
 
 
 class Looks:
-    """A watch over a catalog, whose looks a test waits for."""
+    """A watch over a catalog. A test waits for its looks."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(looks, "LOOK_AGAIN_S", 0.001)
         self.catalog = Catalog(directory, is_shared=True)
         self.incarnation = self.catalog.start_node(1, presence(9092))
         self.is_away = self.is_away_later = False
-        #: The database's.
+        #: The clock of the database.
         self.clock_s: Callable[[], float] = time.monotonic
         monkeypatch.setattr(looks, "read_clock_s", lambda database: self.clock_s())
         self.members = ClusterMembers()

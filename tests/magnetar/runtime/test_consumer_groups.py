@@ -97,7 +97,7 @@ def log_end(broker: Broker) -> int:
 
 
 def limit_batches(broker: Broker, size_bytes: int) -> None:
-    """Have the coordinator's batches take no more than this."""
+    """Let the coordinator's batches take `size_bytes` at most."""
     for log in broker.topics.ensure_internal(CONSUMER_OFFSETS).local:
         log.reconfigure(replace(log.config, max_message_bytes=size_bytes))
 

@@ -1,4 +1,4 @@
-"""Limits of transactions, on a whole broker: how many, how long, and what the log says of whom."""
+"""Limits of transactions, on a whole broker: how many, how long, and what the log says of them."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
 
 
 async def abandon(broker: Broker, count: int) -> None:
-    """Have `count` transactions open at once, all of which time out at the same moment."""
+    """Open `count` transactions, all of which time out at the same moment."""
     transactions = broker.transactions
     for start in range(0, count, 500):
         names = [f"tx-{number}" for number in range(start, start + 500)]
