@@ -22,7 +22,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_
 from jwt.exceptions import PyJWTError
 
 from magnetar.security.oauthbearer import TOKEN_BYTES_MAX, TokenRefused
-from magnetar.security.principal import user
+from magnetar.security.principal import NAME_BYTES_MAX, user
 from magnetar.security.sasl import Identity
 
 _OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -44,8 +44,6 @@ _CANDIDATES_MAX = 16
 #: The largest time that a session's end may have: the numbers of JSON are exact up to here.
 _TIME_MS_MAX = 1 << 53
 _SHOWN_CHARACTERS_MAX = 64
-#: The longest name in UTF-8 that a message can carry.
-_NAME_BYTES_MAX = (1 << 15) - 1
 #: What Java trims off the ends of a text.
 _SPACE = "".join(map(chr, range(0x21)))
 
@@ -223,7 +221,7 @@ def _identity(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> Identit
     _check_scope(claims, rules)
     subject = claims.get(rules.subject_claim)
     name = subject.strip(_SPACE) if isinstance(subject, str) else ""
-    if not 0 < _size_bytes(name) <= _NAME_BYTES_MAX:
+    if not 0 < _size_bytes(name) <= NAME_BYTES_MAX:
         raise TokenRefused(f"it names no one: claim {rules.subject_claim} is {_shown(subject)}")
     return Identity(user(name), expires_at_ms)
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from magnetar.security.principal import NAME_BYTES_MAX
+
 if TYPE_CHECKING:
     from cryptography.x509 import Name, NameAttribute
 
@@ -147,7 +149,16 @@ def parse_rules(text: str) -> list[MappingRule]:
 
 
 def mapped(name: str, rules: Sequence[MappingRule]) -> str:
-    """Return the user that the first fitting rule makes of a name. Raises NameRefused."""
+    """Return the user that the first fitting rule makes of a name. Raises NameRefused, also for
+    one that no message can carry."""
+    user = _mapped(name, rules)
+    size_bytes = len(user.encode())
+    if size_bytes > NAME_BYTES_MAX:
+        raise NameRefused(f"a name of {size_bytes} bytes, at most {NAME_BYTES_MAX} are served")
+    return user
+
+
+def _mapped(name: str, rules: Sequence[MappingRule]) -> str:
     for pattern, replacement, case in rules:
         if pattern is None:
             return name

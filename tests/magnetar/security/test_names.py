@@ -67,6 +67,14 @@ def test_a_certificate_whose_name_cannot_be_read_is_refused(usual: bytes, odd: b
         certificate_name(der.replace(usual, odd))
 
 
+def test_a_name_that_no_message_can_carry_is_refused() -> None:
+    rules = parse_rules("DEFAULT")
+    assert len(mapped("CN=" + "x" * 32_764, rules)) == 32_767
+    for too_long in ("x" * 32_765, "\u00e9" * 16_383):
+        with pytest.raises(NameRefused, match="32768 bytes|32769 bytes"):
+            mapped(f"CN={too_long}", rules)
+
+
 def test_a_name_that_no_rule_fits_is_refused() -> None:
     with pytest.raises(NameRefused):
         mapped("CN=Ada", parse_rules("RULE:^OU=.*$/x/"))
