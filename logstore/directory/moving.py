@@ -14,7 +14,7 @@ any point a partition lies in one directory, whole, and the next run goes on fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from logstore.directory.closed_logs import CLOSED_LOGS
 from logstore.directory.data_directory import DataDirectory, FoundPartition, Key, partition_name
@@ -116,17 +116,19 @@ class StillDirectory:
         for name in sorted(self._offsets.forget(keys)):
             self._offsets.write(name, sync=True)
 
-    def put_away(self, key: Key) -> str:
-        """Give a deleted partition a name from which it is no partition; return its new path.
+    def put_away(self, keys: Collection[Key]) -> list[str]:
+        """Give deleted partitions names that are no partition's; return their new paths.
 
         A start deletes what has such a name. Without it, files that a kill leaves would be taken
         for the next topic's, once the file that tells the topic's id is gone.
         """
-        self.forget([key])
-        target = f"{self.path}/{name_of_leaving(key, DELETE_SUFFIX)}"
-        self._files.rename(self._data.directory_of(key), target)
-        self._files.sync_directory(self.path)
-        return target
+        self.forget(keys)
+        targets = [f"{self.path}/{name_of_leaving(key, DELETE_SUFFIX)}" for key in keys]
+        for key, target in zip(keys, targets, strict=True):
+            self._files.rename(self._data.directory_of(key), target)
+        if targets:
+            self._files.sync_directory(self.path)
+        return targets
 
     def _three(self) -> tuple[dict[Key, int], dict[Key, int], dict[Key, int]]:
         offsets = self._offsets

@@ -238,10 +238,15 @@ class _Moves:
         self._read_catalog()
         moves: dict[tuple[Path, Path], list[Key]] = defaultdict(list)
         for path, directory in self._directories.items():
+            deleted: list[Key] = []
             for found in directory.found():
-                target = self._home_of(path, found)
-                if target not in (None, path):
-                    moves[path, target].append((found.topic, found.partition))
+                key = found.topic, found.partition
+                if found.topic_id in self._deleted:
+                    deleted.append(key)
+                elif (target := self._home_of(path, found)) not in (None, path):
+                    moves[path, target].append(key)
+            for gone in directory.put_away(deleted):
+                shutil.rmtree(gone)
         if self._deleted:
             # No directory has anything of them any more. Nodes that run cannot know that.
             self._catalog.forget_deleted_topics(self._deleted)
@@ -269,9 +274,6 @@ class _Moves:
         """Return where a partition belongs; None: it stays where it is, whatever it is."""
         row = self._row_of(found)
         if row is None:
-            if found.topic_id in self._deleted:
-                shutil.rmtree(self._directories[path].put_away((found.topic, found.partition)))
-                return None
             # To be taken over, as what lies in DATA is; a node would pass over it.
             is_taken = not self._wanted and self._is_unknown(path, found)
             return self._data_dir if is_taken else None

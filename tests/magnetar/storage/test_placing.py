@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from logstore.directory.log_offsets import LogOffsets
 from logstore.directory.moving import StillDirectory
 from logstore.disk.checkpoints import (
     LOG_START_OFFSETS,
@@ -225,6 +226,28 @@ async def test_deleted_topics_are_forgotten_once_no_directory_has_anything_of_th
     assert where(data_dir) == {}
     assert catalog.deleted_topics() == set()
     catalog.close()
+
+
+async def test_the_partitions_of_deleted_topics_go_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write of the checkpoints for each of n partitions would take n times n lines."""
+    data_dir = tmp_path / "data"
+    await fill(data_dir, count=1)
+    catalog = Catalog(data_dir)
+    catalog.remove_topics([row.id for row in catalog.topics() if row.name == "a"])
+    catalog.close()
+    assert len(where(data_dir)) > 1
+    written: list[str] = []
+    write = LogOffsets.write
+
+    def noted(offsets: LogOffsets, name: str, *, sync: bool) -> None:
+        written.append(name)
+        write(offsets, name, sync=sync)
+
+    monkeypatch.setattr(LogOffsets, "write", noted)
+    place(data_dir, 1)
+    assert sorted(written) == [LOG_START_OFFSETS, RECOVERY_POINTS]
 
 
 async def test_what_one_node_was_still_deleting_goes_when_several_start(tmp_path: Path) -> None:
