@@ -16,7 +16,7 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -209,54 +209,42 @@ class Supervisor:
         for worker in self._workers:
             is_due = worker.due_s is not None and worker.due_s <= now_s
             if is_due and not self._is_stopping:
-                self._try_to_start(worker)
+                self._start(worker)
 
-    def _try_to_start(self, worker: _Worker) -> None:
+    def _start(self, worker: _Worker) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
         try:
-            self._start(worker)
+            pid, ends = _forked()
         except OSError as error:
             # A limit of processes or memory. The nodes that run need neither.
             if not self._was_ready:
                 raise
             worker.back_off(time.monotonic())
             _log.error("node cannot be started yet", node_id=worker.node_id, reason=str(error))
-
-    def _start(self, worker: _Worker) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        ends: list[int] = []
-        try:
-            ends += os.pipe()
-            ends += os.pipe()
-            pid = os.fork()
-        except OSError:
-            for fd in ends:
-                os.close(fd)
-            raise
+            return
         ready_read, ready_write, orders_read, orders_write = ends
         if pid == 0:
-            os.close(ready_read)
-            os.close(orders_write)
-            self._become(worker, Ties(ready_write, orders_read))
+            self._become(worker, Ties(ready_write, orders_read), (ready_read, orders_write))
         os.close(ready_write)
         os.close(orders_read)
         worker.pid, worker.ready, worker.orders, worker.due_s = pid, ready_read, orders_write, None
         worker.started_s, worker.is_ready = time.monotonic(), False
         self._selector.register(ready_read, selectors.EVENT_READ, worker)
 
-    def _become(self, worker: _Worker, ties: Ties) -> NoReturn:
-        """Go on as the process of a node."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        self._selector.close()
-        others = [fd for other in self._workers for fd in (other.ready, other.orders) if fd >= 0]
-        # All of them: a node hears of the supervisor's end only if no other holds its pipe.
-        for fd in (self._wake_read, self._wake_write, *others):
-            os.close(fd)
+    def _become(self, worker: _Worker, ties: Ties, ends: Sequence[int]) -> NoReturn:
+        """Go on as the process of a node. `ends`: those of its pipes that the supervisor has."""
         code = 1
         try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in _SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            self._selector.close()
+            others = [fd for one in self._workers for fd in (one.ready, one.orders) if fd >= 0]
+            # All of them: a node hears of the supervisor's end only if no other holds its pipe.
+            for fd in (self._wake_read, self._wake_write, *ends, *others):
+                os.close(fd)
             code = self._bodies[worker.node_id](ties)
             sys.stdout.flush()
             sys.stderr.flush()
@@ -306,6 +294,23 @@ class Supervisor:
             if worker.pid:
                 with suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGKILL)
+
+
+def _forked() -> tuple[int, list[int]]:
+    """Fork, with two pipes between the processes.
+
+    Returns the id of the new process, 0 in that process itself, and the ends of the pipes. Raises
+    OSError, and leaves nothing open then.
+    """
+    ends: list[int] = []
+    try:
+        ends += os.pipe()
+        ends += os.pipe()
+        return os.fork(), ends
+    except OSError:
+        for fd in ends:
+            os.close(fd)
+        raise
 
 
 def _exit_code(code: int) -> int:

@@ -52,6 +52,24 @@ os.fork = failing_fork
 """
 
 
+#: The third process, which is to be a node that was killed, fails before it has become one.
+FAILING_CHILD = """
+import os, signal
+fork, set_wakeup_fd, forks = os.fork, signal.set_wakeup_fd, []
+
+def counted_fork():
+    forks.append(1)
+    return fork()
+
+def failing(fd):
+    if fd == -1 and len(forks) == 3:
+        raise OSError(12, "no memory in the child")
+    return set_wakeup_fd(fd)
+
+os.fork, signal.set_wakeup_fd = counted_fork, failing
+"""
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start a supervisor whose nodes do as a body says; it and its nodes are killed at the end."""
@@ -141,6 +159,19 @@ def test_a_fork_that_fails_is_tried_again(start: Start) -> None:
     assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
     assert errors.count("Resource temporarily unavailable") == 2
     assert "more descriptors: 0" in errors
+
+
+def test_a_process_that_fails_before_it_is_a_node_is_no_second_supervisor(start: Start) -> None:
+    process = start(SERVES, FAILING_CHILD)
+    pids = until_ready(process)
+    os.kill(pids[2], signal.SIGKILL)
+    number, _ = line(process).split()
+    assert number == "2"
+    process.terminate()
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
+    assert "no memory in the child" in errors
+    assert "cannot be started yet" not in errors
 
 
 def test_a_node_that_cannot_start_ends_all(start: Start) -> None:
