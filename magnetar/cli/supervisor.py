@@ -233,7 +233,7 @@ class Supervisor:
         self._selector.register(ready_read, selectors.EVENT_READ, worker)
 
     def _become(self, worker: _Worker, ties: Ties, ends: Sequence[int]) -> NoReturn:
-        """Go on as the process of a node. `ends`: those of its pipes that the supervisor has."""
+        """Go on as the process of a node. `ends`: the supervisor's ends of its pipes."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)

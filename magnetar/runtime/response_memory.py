@@ -39,7 +39,7 @@ class ResponseMemory:
     @property
     def is_unread(self) -> bool:
         """Whether answers that clients do not take fill the account: slow clients are cut off."""
-        return self.unread_bytes >= self.limit_bytes >= 0
+        return self.unread_bytes > self.limit_bytes >= 0
 
     def resize_unread(self, by_bytes: int) -> None:
         """Note that more answers wait for their clients, or fewer (negative)."""

@@ -278,7 +278,7 @@ class Dispatcher:
                 exchange.waits_for = handled
                 return
             memory = self.services.response_memory
-            is_full = memory.unread_bytes >= memory.limit_bytes >= 0
+            is_full = memory.unread_bytes > memory.limit_bytes >= 0
             try:
                 at_once = SMALL_ELEMENTS_MAX if is_full else ELEMENTS_AT_ONCE
                 exchange.answer = _encode(exchange, handled, at_once)
@@ -321,7 +321,7 @@ class Dispatcher:
         """Set the answer, or what it waits for where a thread has to encode it."""
         memory = self.services.response_memory
         # Not by `is_unread`: a call for each request costs more.
-        is_full = memory.unread_bytes >= memory.limit_bytes >= 0
+        is_full = memory.unread_bytes > memory.limit_bytes >= 0
         try:
             at_once = SMALL_ELEMENTS_MAX if is_full else ELEMENTS_AT_ONCE
             exchange.answer = _encode(exchange, response, at_once)

@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
 
 def acl_changes(acls: Collection[AclRow]) -> list[Change]:
-    """Return what a change of these ACLs was about: each of them, as JSON, or ACLs as such."""
+    """Return a change for each of these ACLs, named as JSON; or one without a name, for all."""
     if len(acls) <= ACLS_NAMED_MAX:
         named = [Change("acls", json.dumps(acl)) for acl in acls]
         if all(len(change.name) <= _ACL_NAME_BYTES_MAX for change in named):

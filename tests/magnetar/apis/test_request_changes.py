@@ -340,7 +340,7 @@ async def test_users_and_entities_have_names_of_a_bounded_length(
 
 
 async def test_an_acl_has_texts_of_a_bounded_length(broker: Broker, client: RawClient) -> None:
-    """All of them are in memory: of a bound of their number alone little would follow."""
+    """All of them are in memory: a bound on their number alone does not bound it."""
     fits, too_long = "n" * 1024, "n" * 1025
     asked = [
         create_acls.AclCreation(

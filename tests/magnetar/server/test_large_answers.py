@@ -30,11 +30,10 @@ ALL_OFFSETS = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", t
 VERSION = 9
 
 
-@pytest.fixture
-async def broker(start_broker: StartBroker) -> Broker:
+async def started_with(start_broker: StartBroker, limit_bytes: int) -> Broker:
     # The operating system takes little off the broker's hands.
     settings = {
-        "queued.max.request.bytes": str(LIMIT_BYTES),
+        "queued.max.request.bytes": str(limit_bytes),
         "socket.send.buffer.bytes": "100000",
     }
     started = await start_broker(settings)
@@ -49,6 +48,11 @@ async def broker(start_broker: StartBroker) -> Broker:
         )
         await durably(committing)
     return started
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> Broker:
+    return await started_with(start_broker, LIMIT_BYTES)
 
 
 def ask_and_read_nothing(client: RawClient) -> None:
@@ -90,6 +94,16 @@ async def test_clients_that_do_not_read_hold_the_limit_and_one_answer(
     async with asyncio.timeout(30):
         while broker.response_memory.held_bytes:
             await asyncio.sleep(0.005)
+
+
+async def test_a_large_answer_waits_for_nothing_while_no_other_does(
+    start_broker: StartBroker, connect: Connect
+) -> None:
+    """Without any room for answers it would wait for ever."""
+    client = await connect(await started_with(start_broker, 0))
+    asking = client.ask(ALL_OFFSETS, VERSION, OffsetFetchResponse)
+    answer = await asyncio.wait_for(asking, 30)
+    assert len(answer.groups[0].topics[0].partitions) == 400
 
 
 async def test_only_so_many_large_answers_wait(
