@@ -255,6 +255,7 @@ class GroupShards:
         return shards
 
     def _take_up(self, shards: Iterable[RunningGroupShard | None]) -> None:
+        assert not self._shards, "they were opened while a start replayed them"
         now_ms = self._clock.steady_ms()
         for shard in shards:
             self._shards.append(shard)
