@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from sys import intern
 from uuid import UUID, uuid4
 
 from magnetar.config.broker import BrokerConfig
@@ -89,6 +88,9 @@ class ClientTelemetry:
 
     def __init__(self, stored: StoredConfigs, bytes_max: int, turns: Turns) -> None:
         self._stored = stored
+        #: The names of metrics that clients are asked for, in one version of the configs.
+        self._names: dict[str, str] = {}
+        self._names_version = stored.version
         self._turns = turns
         self.bytes_max = bytes_max
         self._clients: OrderedDict[UUID, ToldClient] = OrderedDict()
@@ -208,9 +210,7 @@ class ClientTelemetry:
             )
             patterns = patterns_of(config.match).items()
             if config.metrics and await self._is_for(patterns, attributed):
-                # The texts are parsed anew for each client, which keeps them. Interned, clients
-                # that are asked for the same names share them.
-                metrics.update(map(intern, config.metrics))
+                metrics.update(self._shared_name(each) for each in config.metrics)
                 intervals.append(config.interval_ms)
             if len(metrics) > METRICS_MAX:
                 metrics = {ALL}
@@ -220,6 +220,15 @@ class ClientTelemetry:
         # Signed, as the protocol has it.
         number = zlib.crc32(seed) - (1 << 31)
         return Subscription(number, wanted, interval_ms)
+
+    def _shared_name(self, name: str) -> str:
+        """Return the one text that all clients share which are asked for this metric.
+
+        Not `sys.intern`: what Python 3.12 interns is never freed.
+        """
+        if self._names_version != self._stored.version:
+            self._names, self._names_version = {}, self._stored.version
+        return self._names.setdefault(name, name)
 
     async def _is_for(
         self, patterns: Iterable[tuple[str, str]], attributes: Mapping[str, str]
