@@ -165,6 +165,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._mute is not None:
             self._mute.end()
 
+    def show_end(self) -> None:
+        """Answer a fetch that waits while nothing is read; to be called about once a second.
+
+        No read will tell that the client has gone, but the answer will.
+        """
+        give_way = self._exchanges[0].context.give_way if self._pause and self._exchanges else None
+        if give_way is not None:
+            give_way()
+
     def close_after(self, delay_ms: int) -> None:
         """Serve nothing, and close after a delay."""
         self._pause_reading(Pause.CLOSING)
@@ -205,19 +214,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.host = plain_address(peer[0])
             self.client_address = f"{self.host}:{peer[1]}"
         self._shared.on_opened(self, connected)
-        handshake = transport.get_extra_info("ssl_object")
-        if handshake is not None and not self.listener.protocol.has_sasl:
-            self._take_name(handshake.getpeercert(binary_form=True))
-
-    def _take_name(self, certificate: bytes | None) -> None:
-        """Make the client of a TLS connection the user that its certificate names."""
-        if certificate is None:
-            return
-        try:
-            self.session.principal = principal_of(certificate, self._name_rules)
-        except WireError as mistake:
-            self._refuse(mistake)
-            self.abort()
+        if not self.listener.protocol.has_sasl:
+            try:
+                self.session.principal = principal_of(transport, self._name_rules)
+            except WireError as mistake:
+                self._refuse(mistake)
+                self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -335,7 +335,8 @@ class Server:
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _close_idle(self) -> None:
-        """Close connections without traffic, and those whose clients do not read their answers."""
+        """Close connections without traffic, those whose clients do not read their answers, and
+        those whose clients have gone unseen."""
         now = self.loop.time()
         idle_ms = self._config.connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
@@ -345,6 +346,8 @@ class Server:
             elif connection.idle_seconds(now) > idle_s:
                 _log.debug("idle connection closed", client_address=connection.client_address)
                 connection.end()
+            else:
+                connection.show_end()
         if self.response_memory.room_bytes <= 0:
             self._make_room(now)
 

@@ -7,6 +7,7 @@ resumes none.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from magnetar.security.names import (
     mapped,
     parse_rules,
 )
-from magnetar.security.principal import Principal, user
+from magnetar.security.principal import ANONYMOUS, Principal, user
 from magnetar.security.stores import Renewed, loaded_context
 from wire.errors import WireError
 
@@ -100,8 +101,12 @@ def _check_names(listener: str, old: str, new: str, security: SecurityConfig) ->
         )
 
 
-def principal_of(certificate: bytes, rules: Sequence[MappingRule]) -> Principal:
-    """Return the user that a client's certificate names. Raises WireError."""
+def principal_of(transport: asyncio.BaseTransport, rules: Sequence[MappingRule]) -> Principal:
+    """Return the user that the client's certificate names, or ANONYMOUS. Raises WireError."""
+    handshake = transport.get_extra_info("ssl_object")
+    certificate = None if handshake is None else handshake.getpeercert(binary_form=True)
+    if certificate is None:
+        return ANONYMOUS
     try:
         return user(mapped(certificate_name(certificate), rules))
     except ValueError as mistake:

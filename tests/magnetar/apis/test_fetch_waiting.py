@@ -13,6 +13,7 @@ from magnetar.broker import Broker
 from magnetar.runtime.fetching import Fetch, IdleFetch
 from magnetar.runtime.response_memory import PARTITION_BYTES
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
+from magnetar.server import listening
 from magnetar.storage.acls import STANDARD_AUTHORIZER
 from tests.magnetar.apis.test_produce_and_fetch import TOPIC, batch, fetch_request, produce
 from tests.magnetar.conftest import RawClient, StartBroker
@@ -298,3 +299,27 @@ async def test_a_member_whose_right_is_lost_is_told_at_its_next_heartbeat(
         consumer_beat.member_epoch = answer.member_epoch
         for group in ("classic", "consumer"):
             deny_read(guarded, Resource.GROUP, group)
+
+
+@pytest.mark.parametrize("kind", ["whole", "idle"])
+async def test_no_fetch_waits_for_a_client_that_has_gone_while_nothing_is_read(
+    kind: str, start_broker: StartBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that had sent many fetches, and had gone, kept their connections and the memory of
+    their fetches for five minutes each."""
+    monkeypatch.setattr(listening, "_SWEEP_SECONDS", 0.02)
+    broker = await start_broker({"connection.max.in.flight.requests": "3"})
+    broker.topics.create(TOPIC, PARTITIONS)
+    gone, alone = await connect(broker), await connect(broker)
+    for client, count in ((gone, 20), (alone, 1)):
+        session_id = await opened(client) if kind == "idle" else 0
+        fetch = fetch_request(dict.fromkeys(range(PARTITIONS), 0), max_wait_ms=300_000)
+        for number in range(1, count + 1):
+            client.send(following(session_id, number) if session_id else fetch, 12)
+    gone.close()
+    async with asyncio.timeout(30):
+        while broker.server.connection_count > 1:
+            await asyncio.sleep(0.001)
+    # A client with one fetch is read, and waits as long as it likes.
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(alone.receive(), 0.2)
