@@ -77,6 +77,9 @@ class PacedTransport(asyncio.Transport):
             joined_bytes += len(data)
         self.write(b"".join(joined))
 
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
     def get_write_buffer_size(self) -> int:
         return self._waiting_bytes + self._transport.get_write_buffer_size()
 

@@ -100,3 +100,9 @@ def test_a_close_waits_for_what_waits_and_an_abort_does_not() -> None:
     transport.write(b"x" * (2 * PIECE_BYTES))
     transport.abort()
     assert below.ends == ["aborted"] and transport.get_write_buffer_size() == PIECE_BYTES
+
+
+def test_what_is_known_of_the_transport_below_is_known() -> None:
+    """A slow client with TLS counted as one that had stopped while its socket was full."""
+    below = FakeTransport(0)
+    assert paced(below).get_extra_info("ssl_object") is below.get_extra_info("ssl_object")
