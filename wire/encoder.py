@@ -16,10 +16,12 @@ from wire import primitives, types
 from wire.diagnosis import unencodable
 from wire.errors import TooManyElements
 from wire.schema import Field, fields_of
-from wire.source import Source, has_records, is_flexible
+from wire.source import Source, is_flexible
 
 #: Record batches shorter than this are copied into the piece before them: cheaper than one more.
 COPIED_BYTES_MAX = 1024
+#: So many pieces are joined before the next array: a piece of a few bytes takes forty more.
+PIECES_MAX = 4096
 
 
 def compile_encoder(message: Any, version: int) -> Callable[..., Any]:
@@ -64,10 +66,7 @@ class _EncoderSource(Source):
             "unencodable": unencodable,
             "uvarint": primitives.uvarint,
         }
-        # Only messages with records pay for pieces: all others are one buffer.
-        in_pieces = has_records(self.message, self.version)
-        if in_pieces:
-            self.emit("parts = []")
+        self.emit("parts = []")
         self.emit("left = elements_max")
         self.emit("try:")
         self.depth += 1
@@ -79,9 +78,8 @@ class _EncoderSource(Source):
         # A right message pays for no check; the walk for the wrong field is slow, and rare.
         self.emit("except ENCODE_ERRORS as error:")
         self.emit(f"    raise unencodable(m0, {self.version}, error) from None")
-        if in_pieces:
-            self.emit("parts.append(join(w))")
-        self.emit(f"return {'parts' if in_pieces else '[join(w)]'}")
+        self.emit("parts.append(join(w))")
+        self.emit("return parts")
         return self.function(f"encode(m0, elements_max={sys.maxsize})", f"encode {label}")
 
     # A run of fixed-width values becomes one pack, several pieces one extension of the sink.
@@ -287,6 +285,8 @@ class _EncoderSource(Source):
         self.flush()
         self.emit(f"left -= len({items})")
         self.emit("if left < 0: raise crowded(elements_max)")
+        if self.sink == "w":
+            self.emit(f"if len(w) > {PIECES_MAX}: parts.append(join(w)); w = []")
         self.emit(f"for {item} in {items}:")
         self.depth += 1
         if isinstance(kind.element, types.Nested):

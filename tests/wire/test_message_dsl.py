@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from uuid import UUID
 
 import pytest
@@ -23,6 +24,11 @@ from wire.internal.versioned import (
 )
 from wire.message import ZERO_UUID, Buffer, Message, Struct, in_versions, int8, int32
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.describe_configs import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -265,3 +271,25 @@ def test_a_newer_subscription_is_read_as_the_newest_known() -> None:
     assert decode_compatible(ConsumerProtocolSubscription, newer) == subscription
     with pytest.raises(WireError, match="not -1"):
         decode_compatible(ConsumerProtocolSubscription, b"\xff\xff")
+
+
+def test_an_answer_of_many_strings_is_encoded_in_little_more_than_its_bytes() -> None:
+    """Each string was a piece until the end: 137 MB for the configs of 2,000 topics, of 11 MB."""
+    results = [
+        DescribeConfigsResult(
+            resource_name=f"topic-{number}",
+            configs=[DescribeConfigsResourceResult(name="retention.ms", value="1000")] * 50,
+        )
+        for number in range(1000)
+    ]
+    response = DescribeConfigsResponse(results=results)
+    encode = response.encoder(4)
+    tracemalloc.start()
+    try:
+        parts = encode(response)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    data = b"".join(parts)
+    assert peak_bytes < 2 * len(data)
+    assert DescribeConfigsResponse.decode(data, 4) == response

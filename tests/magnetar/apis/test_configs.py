@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.apis.describe_configs import _describe_all
 from magnetar.broker import Broker
 from magnetar.config.changes import Change, Operation, changed
 from wire.error_code import ErrorCode
@@ -29,7 +30,7 @@ from wire.messages.incremental_alter_configs import (
 from wire.records import SimpleRecord, build_batch
 
 StartBroker = Callable[..., Awaitable[Broker]]
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = Operation
 
 
@@ -303,3 +304,27 @@ async def test_changes_are_there_after_a_restart(start_broker: StartBroker) -> N
 def test_the_operations_are_those_of_the_protocol() -> None:
     assert [int(operation) for operation in Operation] == [0, 1, 2, 3]
     assert incremental_alter_configs.AlterableConfig().config_operation == Operation.SET
+
+
+@pytest.mark.parametrize("resource_type", [TOPIC, GROUP])
+async def test_what_resources_inherit_is_described_once(
+    resource_type: int, broker: Broker, client: Any
+) -> None:
+    """The settings of 2,000 topics took 90 MB until they were sent."""
+    own = "segment.bytes" if resource_type == TOPIC else "consumer.session.timeout.ms"
+    for name in "abc":
+        broker.topics.create(name, 1)
+    changed_b = incremental((own, SET, "50000000"), name="b")
+    if resource_type == GROUP:
+        changed_b = incremental((own, SET, "50000"), name="b", resource_type=GROUP)
+    assert await alter(client, changed_b) == [0]
+    resources = [
+        DescribeConfigsResource(resource_type=resource_type, resource_name=name) for name in "abc"
+    ]
+    request = DescribeConfigsRequest(resources=resources, include_synonyms=True)
+    response = await _describe_all(broker.services, request)
+    a, b, c = ({entry.name: entry for entry in each.configs} for each in response.results)
+    assert len(a) > 5
+    assert all(a[name] is c[name] for name in a)
+    assert {name for name in a if a[name] is not b[name]} == {own}
+    assert b[own].value != a[own].value
