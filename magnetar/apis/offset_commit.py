@@ -184,7 +184,7 @@ def _commit_of(
         (
             partition.committed_offset,
             partition.committed_leader_epoch,
-            partition.committed_metadata or "",
+            (partition.committed_metadata or "").encode(),
             now_ms,
             expires_ms,
             topic.id,

@@ -204,7 +204,7 @@ def _read(request: TxnOffsetCommitRequest, found: Sequence[Found], now_ms: int) 
             offset = CommittedOffset(
                 partition.committed_offset,
                 partition.committed_leader_epoch,
-                partition.committed_metadata or "",
+                (partition.committed_metadata or "").encode(),
                 now_ms,
                 topic_id=topic.id,
             )

@@ -48,7 +48,8 @@ class CommittedOffset(NamedTuple):
 
     offset: int
     leader_epoch: int = -1
-    metadata: str = ""
+    metadata: bytes = b""
+    """In UTF-8: in Python one rare character would make each of a text's four bytes long."""
     committed_ms: int = -1
     expires_ms: int = -1
     topic_id: UUID = NO_TOPIC_ID
@@ -78,11 +79,11 @@ def deletions(group_id: str, partitions: Iterable[tuple[str, int]]) -> list[Offs
     ]
 
 
-def metadata_code(metadata: str, units_max: int) -> ErrorCode:
+def metadata_code(metadata: bytes, units_max: int) -> ErrorCode:
     """Return OFFSET_METADATA_TOO_LARGE above `units_max` UTF-16 units (Java's count), else NONE."""
     units = len(metadata)
-    if not metadata.isascii():
-        units += sum(char > "\uffff" for char in metadata)
+    if units > units_max and not metadata.isascii():
+        units = len(metadata.decode().encode("utf-16-le")) // 2
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if units > units_max else ErrorCode.NONE
 
 
@@ -98,19 +99,18 @@ def encode_offset(committed: CommittedOffset) -> bytes:
     if expires_ms >= 0:
         value = OffsetCommitValue(
             offset=offset,
-            metadata=metadata,
+            metadata=metadata.decode(),
             commit_timestamp=committed_ms,
             expire_timestamp=expires_ms,
         )
         return encode_versioned(value, _VERSION_WITH_EXPIRY)
-    text = metadata.encode()
     # Not by the methods of UUID, which run as Python code.
     id_number = topic_id.int
     return b"".join(
         (
             _HEAD.pack(_VERSION, offset, leader_epoch),
-            uvarint(len(text) + 1) if text else _NO_METADATA,
-            text,
+            uvarint(len(metadata) + 1) if metadata else _NO_METADATA,
+            metadata,
             _TIMESTAMP.pack(committed_ms),
             _TOPIC_ID_TAG + id_number.to_bytes(16, "big") if id_number else _NO_TAGS,
         )
@@ -132,8 +132,10 @@ def decode_offset(value: Buffer) -> CommittedOffset:
         topic_id = _topic_id_of(bytes(value[tags_at : tags_at + _TAGS_BYTES_MAX + 1]))
         if 0 < length < 0x80 and topic_id is not None:
             _, offset, leader_epoch = _HEAD.unpack_from(value)
+            metadata = bytes(value[_METADATA_AT:timestamp_at]) if length > 1 else b""
             try:
-                metadata = str(value[_METADATA_AT:timestamp_at], "utf-8") if length > 1 else ""
+                if metadata and not metadata.isascii():
+                    metadata.decode()
             except UnicodeDecodeError as error:
                 raise WireError(f"metadata of a committed offset: {error}") from None
             (committed_ms,) = _TIMESTAMP.unpack_from(value, timestamp_at)
@@ -145,7 +147,7 @@ def decode_offset(value: Buffer) -> CommittedOffset:
     return CommittedOffset(
         read.offset,
         read.leader_epoch,
-        read.metadata,
+        read.metadata.encode(),
         read.commit_timestamp,
         read.expire_timestamp,
         read.topic_id,

@@ -72,9 +72,10 @@ class LookedUp(NamedTuple):
                 # thousands of partitions.
                 found.append(tuple.__new__(FetchedOffset, (partition, *_NOTHING)))
             else:
-                found.append(
-                    tuple.__new__(FetchedOffset, (partition, *stored.committed[:3], ErrorCode.NONE))
-                )
+                offset, leader_epoch, metadata = stored.committed[:3]
+                text = metadata.decode() if metadata else ""
+                answer = (partition, offset, leader_epoch, text, ErrorCode.NONE)
+                found.append(tuple.__new__(FetchedOffset, answer))
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from uuid import UUID
 
 import pytest
@@ -17,8 +18,10 @@ from coordinator.groups.offsets.committed import (
     OffsetRecord,
     decode_offset,
     encode_offset,
+    metadata_code,
 )
 from coordinator.groups.records import GroupRecord, decode, encode
+from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.internal.group_metadata import GroupMetadataValue, MemberMetadata
 from wire.internal.offset_commit import OffsetCommitValue
@@ -39,7 +42,7 @@ GROUP_VALUE = bytes.fromhex(
 
 def test_an_offset_is_written_as_kafka_writes_it() -> None:
     committed = CommittedOffset(
-        5, 3, "meta", 0x1A1FE0AC139, topic_id=UUID("f1304bd9-5706-4ab9-beed-1449f669bc92")
+        5, 3, b"meta", 0x1A1FE0AC139, topic_id=UUID("f1304bd9-5706-4ab9-beed-1449f669bc92")
     )
     record = OffsetRecord(OffsetKey("g1", "t", 0), committed)
     assert encode(record) == (OFFSET_KEY, OFFSET_VALUE)
@@ -57,7 +60,7 @@ def test_an_empty_group_is_written_as_kafka_writes_it() -> None:
 
 
 def test_a_retention_time_of_its_own_needs_an_older_version() -> None:
-    record = OffsetRecord(OffsetKey("g", "t", 0), CommittedOffset(5, -1, "m", 10, 20))
+    record = OffsetRecord(OffsetKey("g", "t", 0), CommittedOffset(5, -1, b"m", 10, 20))
     key, value = encode(record)
     assert value is not None and value[:2] == b"\0\1"
     assert decode(key, value) == record
@@ -89,7 +92,7 @@ _INT64 = st.integers(-(2**63), 2**63 - 1)
         CommittedOffset,
         _INT64,
         st.integers(-(2**31), 2**31 - 1),
-        st.text(max_size=20000),
+        st.text(max_size=20000).map(str.encode),
         _INT64,
         st.just(-1),
         st.uuids() | st.just(NO_TOPIC_ID),
@@ -99,7 +102,7 @@ def test_an_offset_has_the_bytes_of_its_message(committed: CommittedOffset) -> N
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
+        metadata=committed.metadata.decode(),
         commit_timestamp=committed.committed_ms,
         topic_id=committed.topic_id,
     )
@@ -151,5 +154,24 @@ def test_an_offset_is_read_as_the_decoder_of_all_versions_reads_it(
             decode_offset(value)
     else:
         found = decode_offset(value)
-        assert found[:4] == (read.offset, read.leader_epoch, read.metadata, read.commit_timestamp)
+        text = read.metadata.encode()
+        assert found[:4] == (read.offset, read.leader_epoch, text, read.commit_timestamp)
         assert found[4:] == (read.expire_timestamp, read.topic_id)
+
+
+def test_metadata_takes_the_bytes_that_the_client_has_sent() -> None:
+    """As a text, 4,096 characters took 16 KB for one rare character among them."""
+    metadata = ("\U0001f600" + "m" * 4000).encode()
+    for committed_ms, expires_ms in ((10, -1), (10, 20)):
+        committed = CommittedOffset(5, -1, metadata, committed_ms, expires_ms)
+        read = decode_offset(encode_offset(committed))
+        assert read == committed
+        assert sys.getsizeof(read.metadata) < len(metadata) + 50
+
+
+@pytest.mark.parametrize("character", ["m", "\u00e9", "\u20ac", "\U0001f600"])
+def test_metadata_is_measured_in_javas_characters(character: str) -> None:
+    units_max = 10 * len(character.encode("utf-16-le")) // 2
+    assert metadata_code((character * 10).encode(), units_max) == ErrorCode.NONE
+    too_large = metadata_code((character * 10 + "m").encode(), units_max)
+    assert too_large == ErrorCode.OFFSET_METADATA_TOO_LARGE

@@ -365,7 +365,7 @@ def test_an_offset_is_written_as_its_declarations_say(
     partition: int, topic_id: UUID, metadata: str
 ) -> None:
     """It is packed by hand: a request may commit ten thousand."""
-    committed = CommittedOffset(5, 6, metadata, 7, -1, topic_id)
+    committed = CommittedOffset(5, 6, metadata.encode(), 7, -1, topic_id)
     record = OffsetRecord(OffsetKey("gr\u00fcppe", "topic", partition), committed)
     key, value = encode(record)
     place = OffsetCommitKey(group="gr\u00fcppe", topic="topic", partition=partition)

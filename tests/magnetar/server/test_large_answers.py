@@ -40,7 +40,7 @@ async def started_with(start_broker: StartBroker, limit_bytes: int) -> Broker:
     started.topics.create("a", 400)
     for first in (0, 200):
         said = [
-            ("a", partition, CommittedOffset(1, metadata="m" * 4000))
+            ("a", partition, CommittedOffset(1, metadata=b"m" * 4000))
             for partition in range(first, first + 200)
         ]
         committing = started.groups.offsets.commit(
