@@ -42,6 +42,8 @@ async def describe_client_quotas(
     services: Services, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     wanted = _components(request.components)
+    # Before the copy of all: else each of a hundred requests that come at once would hold one.
+    await services.turns.begin()
     found = [
         (order(each), each)
         async for some in services.turns.pieces(services.client_quotas.all())

@@ -11,7 +11,7 @@ election, the leader lives. A request for all partitions leaves these out, as in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
@@ -49,6 +49,8 @@ async def elect_leaders(
             ErrorCode.INVALID_REQUEST, f"{request.election_type} is no type of election"
         )
     is_preferred = request.election_type == _PREFERRED
+    # Many such requests may come at once, and each lists all topics.
+    await services.turns.begin()
     results, moving = [], []
     async for name, partitions in services.turns.each([*_asked_for(services, request)]):
         elected = ReplicaElectionResult(topic=name)
@@ -65,10 +67,12 @@ async def elect_leaders(
     return ElectLeadersResponse(replica_election_results=results)
 
 
-def _asked_for(services: Services, request: ElectLeadersRequest) -> Iterator[tuple[str, list[int]]]:
+def _asked_for(
+    services: Services, request: ElectLeadersRequest
+) -> Iterator[tuple[str, Sequence[int]]]:
     if request.topic_partitions is None:
         for topic in services.topics.all():
-            yield topic.name, [*range(len(topic.partitions))]
+            yield topic.name, range(len(topic.partitions))
     else:
         for asked in request.topic_partitions:
             yield asked.topic, asked.partitions

@@ -37,6 +37,8 @@ async def list_config_resources(
     unknown = types - set(ResourceType)
     if unknown:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown resource types {sorted(unknown)}")
+    # Many such requests may come at once, and each lists all topics.
+    await services.turns.begin()
     found = []
     if ResourceType.BROKER in types:
         found.append((str(services.node.id), ResourceType.BROKER))
@@ -49,6 +51,8 @@ async def list_config_resources(
             found += [(name, kind) for name in services.config_resources.stored.names(kind)]
     return ListConfigResourcesResponse(
         config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind) for name, kind in found
+            ConfigResource(resource_name=name, resource_type=kind)
+            async for some in services.turns.pieces(found)
+            for name, kind in some
         ]
     )

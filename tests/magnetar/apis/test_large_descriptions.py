@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
 
 from magnetar.broker import Broker
 from tests.magnetar.conftest import RawClient
-from wire.messages import describe_configs, describe_log_dirs
+from wire.message import Message
+from wire.messages import (
+    describe_client_quotas,
+    describe_configs,
+    describe_log_dirs,
+    elect_leaders,
+    list_config_resources,
+)
 from wire.resource_type import ResourceType
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -54,3 +64,52 @@ async def test_the_sizes_of_many_logs_are_told_in_turns(
     assert [each.partition_index for each in topic.partitions] == list(range(4000))
     # Pieces of 256, of which two may have one turn.
     assert len(given_up) >= 6
+
+
+async def test_the_resources_with_configs_are_listed_in_turns(
+    broker: Broker, client: RawClient, given_up: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred such requests at once, of 2,000 topics each, held the event loop for 237 ms."""
+    names = [f"group-{number}" for number in range(4000)]
+    stored = broker.services.config_resources.stored
+    monkeypatch.setattr(type(stored), "names", lambda *_: names)
+    request = list_config_resources.ListConfigResourcesRequest(resource_types=[ResourceType.GROUP])
+    answer = await client.ask(request, 1, list_config_resources.ListConfigResourcesResponse)
+    assert [each.resource_name for each in answer.config_resources] == names
+    assert len(given_up) >= 6
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        list_config_resources.ListConfigResourcesRequest(resource_types=[ResourceType.TOPIC]),
+        describe_client_quotas.DescribeClientQuotasRequest(),
+        elect_leaders.ElectLeadersRequest(topic_partitions=None),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+async def test_what_lists_all_that_there_is_waits_for_its_turn_before(
+    request_: Message, broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copies of 2,000 quotas for two hundred requests took 40 MB, and 95 ms in one step."""
+    listed: list[None] = []
+
+    def list_all(_: object) -> list[Any]:
+        listed.append(None)
+        return []
+
+    for kind in (type(broker.topics), type(broker.services.client_quotas)):
+        monkeypatch.setattr(kind, "all", list_all)
+    turns = broker.services.turns
+    begun = asyncio.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(type(turns), "is_over", lambda _: True)
+    monkeypatch.setattr(type(turns), "give_up", lambda _: never())
+    client.send(request_, 1)
+    async with asyncio.timeout(30):
+        await begun.wait()
+    assert not listed
