@@ -30,9 +30,8 @@ class ScramCredentials:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._users: dict[str, dict[str, ScramCredential]] = {}
         self._secret = catalog.secret()
-        self._read(None)
+        self._users = self._read(None)
         #: By mechanism, its users in an order that no client can tell.
         self._order = {
             mechanism: sorted(
@@ -45,16 +44,17 @@ class ScramCredentials:
 
     def reload(self, user: str) -> None:
         """Read a user's credentials again: another node may have changed them."""
-        self._users.pop(user, None)
-        self._read(user)
-        self._settle(user)
+        # The catalog may not answer: then the user stays as it is known.
+        self._take(user, self._read(user).get(user, {}))
 
-    def _read(self, user: str | None) -> None:
+    def _read(self, user: str | None) -> dict[str, dict[str, ScramCredential]]:
+        users: dict[str, dict[str, ScramCredential]] = {}
         for row in self._catalog.scram_credentials(user):
             name, mechanism, salt, iterations, stored_key, server_key = row
-            self._users.setdefault(name, {})[mechanism] = ScramCredential(
+            users.setdefault(name, {})[mechanism] = ScramCredential(
                 salt, iterations, stored_key, server_key
             )
+        return users
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a mechanism, where there is one."""
@@ -74,8 +74,12 @@ class ScramCredentials:
     def _place(self, user: str, mechanism: str) -> tuple[bytes, str]:
         return hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha256"), user
 
-    def _settle(self, user: str) -> None:
-        """Put a user whose credentials have changed into the order, or take it out."""
+    def _take(self, user: str, credentials: Credentials) -> None:
+        """Let a user have these credentials; without any it is forgotten."""
+        if credentials:
+            self._users[user] = dict(credentials)
+        else:
+            self._users.pop(user, None)
         for mechanism, order in self._order.items():
             place = self._place(user, mechanism)
             at = bisect_left(order, place)
@@ -115,8 +119,4 @@ class ScramCredentials:
             {user: difference(self.of(user), each) for user, each in credentials.items()}
         )
         for user, each in credentials.items():
-            if each:
-                self._users[user] = dict(each)
-            else:
-                self._users.pop(user, None)
-            self._settle(user)
+            self._take(user, each)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from magnetar.security.scram import USUAL_SHAPE, ScramCredential, shape_of
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.scram_credentials import ScramCredentials
 
 MECHANISM = "SCRAM-SHA-256"
@@ -62,3 +65,20 @@ def test_one_user_more_changes_the_decoys_of_few() -> None:
         name for name, was in zip(names, before, strict=True) if users.decoy(name, MECHANISM) != was
     ]
     assert len(changed) < 20
+
+
+def test_a_user_stays_known_while_the_catalog_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalog = Catalog(None)
+    users = ScramCredentials(catalog)
+    users.replace({"ada": {MECHANISM: kept(b"salt", 4096)}})
+
+    def away(user: str | None = None) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
+        raise CatalogUnavailable("away")
+
+    monkeypatch.setattr(catalog, "scram_credentials", away)
+    with pytest.raises(CatalogUnavailable):
+        users.reload("ada")
+    assert users.find("ada", MECHANISM) == kept(b"salt", 4096)
+    assert shape_of(users.decoy("stranger", MECHANISM)) == shape_of(kept(b"salt", 4096))
