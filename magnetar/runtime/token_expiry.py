@@ -52,16 +52,17 @@ class TokenExpiry:
 
     def _remove(self, tokens: DelegationTokens, expired: list[Token]) -> None:
         """Remove a part of these tokens now, and the others soon; then look again, later."""
-        removed, left = expired[:_AT_ONCE], expired[_AT_ONCE:]
-        if removed:
+        part, left = expired[:_AT_ONCE], expired[_AT_ONCE:]
+        if part:
             try:
-                tokens.remove(removed)
+                removed = tokens.remove_expired(part, self._clock.now_ms())
             except CatalogUnavailable as away:
                 _log.warning("expired tokens are removed later", reason=str(away))
                 left = []
             else:
-                token_ids = [token.id for token in removed[:10]]
-                _log.info("expired tokens removed", count=len(removed), token_ids=token_ids)
+                if removed:
+                    token_ids = removed[:10]
+                    _log.info("expired tokens removed", count=len(removed), token_ids=token_ids)
         loop = asyncio.get_running_loop()
         if left:
             self._timer = loop.call_later(_PAUSE_S, self._remove, tokens, left)

@@ -16,7 +16,6 @@ orders what they change. A shared catalog also remembers what each change was ab
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -39,11 +38,13 @@ from magnetar.storage.catalog_rows import (
     forget_deleted,
     insert_assigned,
     insert_leaders,
+    insert_start,
     insert_topic,
     next_epoch,
     node_of,
     read_node_epochs,
     read_topics,
+    replace_nodes,
 )
 from magnetar.storage.database import Database, Queries
 from magnetar.storage.differences import in_rows, write_difference
@@ -273,6 +274,19 @@ class Catalog:
                 "DELETE FROM delegation_tokens WHERE id = ?", [(each,) for each in ids]
             )
 
+    def remove_expired_tokens(self, ids: Sequence[str], now_ms: int) -> list[str]:
+        """Remove the tokens of these ids that are over, and return their ids. Another node may have
+        renewed one."""
+        changes = [Change("tokens", each) for each in ids]
+        marks = ", ".join("?" * len(ids))
+        with self._change("remove expired tokens", *changes) as database:
+            removed = database.execute(
+                "DELETE FROM delegation_tokens WHERE expires_ms < ? AND id IN"  # noqa: S608  # marks
+                f" ({marks}) RETURNING id",
+                (now_ms, *ids),
+            )
+            return [token_id for (token_id,) in removed.fetchall()]
+
     def remove_topics(self, topic_ids: Iterable[UUID], gone: Iterable[UUID] = ()) -> None:
         """Remove topics and their configs, and remember that their files must go.
 
@@ -350,19 +364,10 @@ class Catalog:
         From now on commits of earlier incarnations have no effect, and the node has a lease.
         `presence`: where the other nodes find it; None: they know, or are not to know.
         """
-        said = presence or Presence("", {}, "", "")
         with self._change("start node", Change("node", str(node_id))) as database:
             refuse_halted(database)
             epoch = next_epoch(database)
-            database.execute(
-                "INSERT INTO nodes (node_id, incarnation, lease_until, owner, endpoints, rack,"
-                " version) VALUES (?, ?, lease_end(), ?, ?, ?, ?)"
-                " ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation,"
-                " commit_seq = 0, is_leaving = 0, lease_until = excluded.lease_until,"
-                " owner = excluded.owner,"
-                " endpoints = excluded.endpoints, rack = excluded.rack, version = excluded.version",
-                (node_id, epoch, said.owner, json.dumps(said.endpoints), said.rack, said.version),
-            )
+            insert_start(database, node_id, epoch, presence or Presence("", {}, "", ""))
             return epoch
 
     def claim_nodes(self, owner: str, node_ids: Iterable[int]) -> None:
@@ -422,17 +427,7 @@ class Catalog:
     def place(self, node_ids: Sequence[int], leaders: Mapping[UUID, Sequence[int]]) -> None:
         """Store the nodes and the leaders of every partition; for a single node, none of either."""
         with self._change("place partitions") as database:
-            database.execute("DELETE FROM partition_leaders")
-            database.execute("DELETE FROM changes")
-            database.executemany(
-                "DELETE FROM nodes WHERE node_id = ?",
-                [(node_id,) for node_id in self.node_epochs() if node_id not in node_ids],
-            )
-            database.executemany(
-                "INSERT INTO nodes (node_id, incarnation, lease_until)"
-                " VALUES (?, 0, lease_now()) ON CONFLICT DO NOTHING",
-                [(each,) for each in node_ids],
-            )
+            replace_nodes(database, node_ids)
             for topic_id, nodes in leaders.items():
                 insert_leaders(database, topic_id, 0, nodes)
 

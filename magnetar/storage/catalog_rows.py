@@ -227,6 +227,33 @@ def insert_assigned(database: Queries, topic_id: UUID, assigned: Mapping[int, Re
     )
 
 
+def insert_start(database: Queries, node_id: int, incarnation: int, said: Presence) -> None:
+    """Store a start of a node, and give it a lease."""
+    database.execute(
+        "INSERT INTO nodes (node_id, incarnation, lease_until, owner, endpoints, rack, version)"
+        " VALUES (?, ?, lease_end(), ?, ?, ?, ?)"
+        " ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation,"
+        " commit_seq = 0, is_leaving = 0, lease_until = excluded.lease_until,"
+        " owner = excluded.owner,"
+        " endpoints = excluded.endpoints, rack = excluded.rack, version = excluded.version",
+        (node_id, incarnation, said.owner, json.dumps(said.endpoints), said.rack, said.version),
+    )
+
+
+def replace_nodes(database: Queries, node_ids: Collection[int]) -> None:
+    """Let these be the nodes, leading nothing yet. They have no changes to read."""
+    database.execute("DELETE FROM partition_leaders")
+    database.execute("DELETE FROM changes")
+    known = database.execute("SELECT node_id FROM nodes").fetchall()
+    gone = [row for row in known if row[0] not in node_ids]
+    database.executemany("DELETE FROM nodes WHERE node_id = ?", gone)
+    database.executemany(
+        "INSERT INTO nodes (node_id, incarnation, lease_until)"
+        " VALUES (?, 0, lease_now()) ON CONFLICT DO NOTHING",
+        [(each,) for each in node_ids],
+    )
+
+
 def next_epoch(database: Queries) -> int:
     """Count one more start and return its number."""
     row = database.execute(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.tokens import TokensConfig
@@ -104,6 +104,16 @@ class DelegationTokens:
         self._catalog.remove_delegation_tokens([token.id for token in removed])
         for token in removed:
             self._forget(token.id)
+
+    def remove_expired(self, tokens: Sequence[Token], now_ms: int) -> list[str]:
+        """Forget tokens that are over, durably and all at once; return their ids.
+
+        One that another node has renewed stays: this node reads of that soon.
+        """
+        removed = self._catalog.remove_expired_tokens([token.id for token in tokens], now_ms)
+        for token_id in removed:
+            self._forget(token_id)
+        return removed
 
     def _keep(self, token: Token) -> None:
         if token.id not in self._tokens:

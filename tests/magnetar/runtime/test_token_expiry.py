@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from magnetar.clock import SystemClock
 from magnetar.config.broker import BrokerConfig
@@ -18,10 +19,10 @@ from magnetar.storage.delegation_tokens import DelegationTokens
 class _AwayCatalog(Catalog):
     is_away = True
 
-    def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
+    def remove_expired_tokens(self, ids: Sequence[str], now_ms: int) -> list[str]:
         if self.is_away:
             raise CatalogUnavailable("away")
-        super().remove_delegation_tokens(ids)
+        return super().remove_expired_tokens(ids, now_ms)
 
 
 class _CountingCatalog(Catalog):
@@ -29,9 +30,9 @@ class _CountingCatalog(Catalog):
         super().__init__(None)
         self.removed: list[int] = []
 
-    def remove_delegation_tokens(self, ids: Sequence[str]) -> None:
+    def remove_expired_tokens(self, ids: Sequence[str], now_ms: int) -> list[str]:
         self.removed.append(len(ids))
-        super().remove_delegation_tokens(ids)
+        return super().remove_expired_tokens(ids, now_ms)
 
 
 async def test_many_that_expire_at_once_go_in_parts() -> None:
@@ -62,3 +63,20 @@ async def test_a_catalog_that_is_away_delays_it() -> None:
     assert tokens.all() == []
     expiry.stop()
     catalog.close()
+
+
+async def test_a_token_that_another_node_has_renewed_stays(tmp_path: Path) -> None:
+    one, other = (
+        DelegationTokens(Catalog(tmp_path), b"secret", Lifetimes(2**62, 100)) for _ in range(2)
+    )
+    token = Token("one", user("ada"), user("ada"), (), 1, 100, 2**61)
+    one.put(token)
+    other.reload()
+    renewed = token._replace(expires_ms=2**60)
+    other.put(renewed)
+    # This node has not heard of that yet.
+    expiry = TokenExpiry(one, SystemClock(), BrokerConfig({}))
+    expiry.start()
+    expiry.stop()
+    one.reload("one")
+    assert one.all() == [renewed]
