@@ -181,15 +181,29 @@ def test_a_node_that_cannot_start_ends_all(start: Start) -> None:
     assert "ready" not in output and output.count("stopped") == 1
 
 
-def test_a_mistake_in_settings_ends_all_later_too(start: Start, tmp_path: Path) -> None:
-    flag = tmp_path / "flag"
-    process = start(
-        f"if os.path.exists({str(flag)!r}): return 2\n"
-        f"    ties.tell_ready(); ties.is_stop(); return 0"
-    )
+def test_a_mistake_of_one_node_leaves_the_others_serving(start: Start, tmp_path: Path) -> None:
+    """A certificate that was replaced by a bad one, for example."""
+    flag, seen = tmp_path / "flag", tmp_path / "seen"
+    failing = f"os.rename({str(flag)!r}, {str(seen)!r}); return 2"
+    process = start(f"if os.path.exists({str(flag)!r}): {failing}\n    {SERVES}")
     pids = until_ready(process)
     flag.touch()
     os.kill(pids[1], signal.SIGKILL)
+    numbers = [line(process).split()[0] for _ in range(2)]
+    process.terminate()
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, numbers, seen.exists()) == (0, ["1", "1"], True)
+    assert output.split() == ["stopped"] * 2
+    assert '"exit_code": 2' in errors
+
+
+def test_a_mistake_ends_all_where_no_other_node_serves(start: Start, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    process = start(f"if os.path.exists({str(flag)!r}): return 2\n    {SERVES}")
+    pids = until_ready(process)
+    flag.touch()
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=20)
     assert process.returncode == 2
 
