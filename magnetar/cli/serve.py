@@ -203,7 +203,7 @@ def _serve_nodes(
     from magnetar.cli.workers import NodeMetrics, broker_of, check_workers, worker_nodes
     from magnetar.storage.placing import await_former_nodes, placed, refuse_part
 
-    check_workers(config)
+    check_workers(config, count)
     data_dir = data_dir_of(config)
     refuse_part(data_dir)
     await_former_nodes(data_dir)
@@ -227,7 +227,7 @@ def _serve_cluster(config: BrokerConfig, count: int) -> int:
     from magnetar.cli.clustered import joined, node_of
     from magnetar.cli.workers import NodeMetrics, check_workers
 
-    check_workers(config)
+    check_workers(config, count)
     # Now, and not at the first line of the log: a node logs which partitions it leads while their
     # clients wait.
     logging.prepare()

@@ -16,6 +16,7 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
+from magnetar.config.setting import INT32_MAX
 from magnetar.metrics import of_nodes
 from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
 from magnetar.peers.addresses import bind_local, connect_local, unlink_local
@@ -45,8 +46,13 @@ class WorkerNode(NamedTuple):
         return lambda listener: sockets[listener.name]
 
 
-def check_workers(config: BrokerConfig) -> None:
-    """Raise ConfigError for settings that several nodes cannot obey."""
+def check_workers(config: BrokerConfig, count: int) -> None:
+    """Raise ConfigError for settings that `count` nodes cannot obey."""
+    if (last := config.node_id + count - 1) > INT32_MAX:
+        raise ConfigError(
+            f"node.id={config.node_id}: the last of {count} nodes would have id {last}, more than"
+            f" {INT32_MAX}"
+        )
     if Durability(config.durability) is Durability.MEMORY:
         raise ConfigError(
             "--workers needs a data directory that its nodes share; durability=memory has none."

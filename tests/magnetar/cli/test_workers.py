@@ -97,6 +97,14 @@ def test_a_number_of_workers_that_cannot_be(workers: str, tmp_path: Path) -> Non
     assert f"--workers {workers}: give auto, or a number from 1 to 64" in result.stderr
 
 
+def test_ids_of_nodes_are_no_higher_than_requests_can_name(tmp_path: Path) -> None:
+    settings = {"node.id": str(2**31 - 2)}
+    with pytest.raises(
+        NotReady, match=r"exit code 2: .*the last of 3 nodes would have id 2147483648"
+    ):
+        BrokerProcess(tmp_path, settings, workers=3).start()
+
+
 @pytest.mark.parametrize(("cores", "nodes"), [(1, 1), (3, 3), (200, 64)])
 def test_auto_is_a_node_for_each_core_that_the_process_may_use(
     cores: int, nodes: int, monkeypatch: pytest.MonkeyPatch
