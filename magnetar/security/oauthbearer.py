@@ -21,10 +21,11 @@ TOKEN_BYTES_MAX = 1 << 16
 #: A first message has a token, a name and some extensions. It is read before anyone is known.
 MESSAGE_BYTES_MAX = TOKEN_BYTES_MAX + (1 << 15)
 
-# gs2-header, then pairs, each ended by a byte 1. Channel binding may not be asked for.
+# gs2-header, then pairs, each ended by a byte 1. Channel binding may not be asked for. Clients send
+# the token and a few extensions; 17,000 pairs, which fit, take 6 ms of the event loop.
 _FIRST = re.compile(
     r"n,(?:a=(?P<authorization_id>(?:[\x01-+\--<>-\x7f]|=2C|=3D)+))?,\x01"
-    r"(?P<pairs>(?:[A-Za-z]+=[!-~ \t\r\n]+\x01)*)\x01"
+    r"(?P<pairs>(?:[A-Za-z]+=[!-~ \t\r\n]+\x01){,64})\x01"
 )
 _BEARER = re.compile(r"bearer +(?P<token>[-_~+/.a-zA-Z0-9]+=*)", re.IGNORECASE)
 

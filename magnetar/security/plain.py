@@ -23,13 +23,13 @@ class PlainExchange:
 
     def step(self, token: bytes, now_ms: int) -> bytes:
         """Check `[authorization id] NUL user NUL password`; the answer is empty."""
-        parts = token.split(b"\0")
-        if len(parts) != 3:
+        count = token.count(b"\0") + 1
+        if count != 3:
             raise AuthenticationFailed(
-                f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+                f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}"
             )
         try:
-            authorization_id, name, password = (part.decode() for part in parts)
+            authorization_id, name, password = (part.decode() for part in token.split(b"\0"))
         except UnicodeDecodeError:
             raise AuthenticationFailed("Invalid SASL/PLAIN response: not UTF-8") from None
         if not name:

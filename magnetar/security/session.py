@@ -116,7 +116,8 @@ class Session:
                 raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "began a login less than 1 s ago")
             self._began_again_at_ms = now_ms
             if mechanism != self.mechanism:
-                raise WireError(f"a new login by {mechanism}, not by {self.mechanism} as before")
+                again = mechanism[:64]
+                raise WireError(f"a new login by {again}, not by {self.mechanism} as before")
         chosen = self._mechanisms.get(mechanism)
         if chosen is None:
             raise KafkaError(

@@ -121,6 +121,7 @@ def test_extensions_are_passed_over_and_names_unescaped() -> None:
         b"n,a=b=c,\x01auth=Bearer a\x01\x01",
         b"n,,\x01auth=Bearer a\x01x=\x01\x01",
         b"n,,\x01host=h\x01\x01",
+        b"n,,\x01auth=Bearer a\x01" + b"x=y\x01" * 64 + b"\x01",
         b"n,a=" + b"a" * MESSAGE_BYTES_MAX + b",\x01auth=Bearer a\x01\x01",
     ],
 )
