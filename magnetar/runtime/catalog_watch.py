@@ -17,7 +17,7 @@ from uuid import UUID
 
 from magnetar.runtime.background import Background
 from magnetar.storage.acls import Acls
-from magnetar.storage.broker_configs import BrokerConfigs
+from magnetar.storage.broker_configs import RESOURCE_TYPE, BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Change
 from magnetar.storage.client_quotas import ClientQuotas
@@ -28,9 +28,9 @@ from magnetar.storage.topics import Topics
 
 #: The longest time until a change is seen if the peer's message was lost.
 LOOK_AGAIN_S = 1.0
-#: Reading so many tokens, or ACLs, one by one takes as long as reading all of them.
+#: Reading so many things of a kind one by one takes as long as reading all of them.
 ONE_BY_ONE_MAX = 100
-_READ_ONE_BY_ONE = ("acls", "tokens")
+_READ_ONE_BY_ONE = ("acls", "configs", "quotas", "tokens")
 
 
 class CatalogWatch:
@@ -115,12 +115,9 @@ class CatalogWatch:
                 self.on_nodes()
                 self._topics.see_nodes(epochs)
             case "configs":
-                self._stored_configs.reload()
-                self._broker_configs.reload()
-                self._broker_configs.on_change()
-                await self._topics.inherit()
+                await self._apply_configs(change.name)
             case "quotas":
-                self._client_quotas.reload()
+                self._client_quotas.reload(change.name)
             case "acls":
                 if self._acls is not None and change.name:
                     self._acls.look(tuple(json.loads(change.name)))
@@ -134,9 +131,19 @@ class CatalogWatch:
             case "scram":
                 self._scram.reload(change.name)
 
+    async def _apply_configs(self, name: str) -> None:
+        """Apply configs of a resource, as `Catalog.set_resource_configs` names it, or all."""
+        resource_type, _, resource_name = name.partition(":")
+        self._stored_configs.reload((int(resource_type), resource_name) if name else None)
+        # What topics inherit is the broker's: to look at all of them takes long.
+        if not name or int(resource_type) == RESOURCE_TYPE:
+            self._broker_configs.reload()
+            self._broker_configs.on_change()
+            await self._topics.inherit()
+
 
 def merged(changes: list[Change]) -> list[Change]:
-    """Return the changes, those of many tokens, or many ACLs, as one of all of them."""
+    """Return the changes, those of many things of a kind as one of all of them."""
     counts = Counter(change.kind for change in changes)
     many = [kind for kind in _READ_ONE_BY_ONE if counts[kind] > ONE_BY_ONE_MAX]
     others = [change for change in changes if change.kind not in many]

@@ -26,8 +26,10 @@ from logstore.disk.durability import Durability
 from magnetar.storage import differences, leadership
 from magnetar.storage.catalog_rows import (
     ADD_ACL,
-    FIND_ACL,
+    CLIENT_QUOTAS,
+    OF_ACL,
     REMOVE_ACL,
+    RESOURCE_CONFIGS,
     AclRow,
     Change,
     NodeRow,
@@ -42,6 +44,8 @@ from magnetar.storage.catalog_rows import (
     insert_topic,
     next_epoch,
     node_of,
+    of_one,
+    quota_changes,
     read_node_epochs,
     read_topics,
     replace_nodes,
@@ -163,12 +167,14 @@ class Catalog:
             write_difference(database, differences.TOPIC_CONFIGS, of, in_rows(changes))
         return True
 
-    def resource_configs(self) -> dict[tuple[int, str], dict[str, str]]:
-        """Return the configs of all resources but topics, by type (KIP-226's codes) and name."""
+    def resource_configs(
+        self, only: tuple[int, str] | None = None
+    ) -> dict[tuple[int, str], dict[str, str]]:
+        """Return the configs by type (KIP-226's codes) and name, but of topics; or of one only."""
         with self._database.statements("read configs") as database:
             configs: dict[tuple[int, str], dict[str, str]] = {}
             for resource_type, resource_name, name, value in database.execute(
-                "SELECT resource_type, resource_name, name, value FROM resource_configs"
+                *of_one(RESOURCE_CONFIGS, " WHERE resource_type = ? AND resource_name = ?", only)
             ):
                 configs.setdefault((resource_type, resource_name), {})[name] = value
             return configs
@@ -182,19 +188,19 @@ class Catalog:
         with self._change("set configs", changed) as database:
             write_difference(database, differences.RESOURCE_CONFIGS, of, in_rows(changes))
 
-    def client_quotas(self) -> dict[str, dict[str, float]]:
-        """Return the quotas of each entity. The caller chooses the form of an entity."""
+    def client_quotas(self, only: str | None = None) -> dict[str, dict[str, float]]:
+        """Return the quotas by entity, or of one only. The caller chooses an entity's form."""
         with self._database.statements("read quotas") as database:
             quotas: dict[str, dict[str, float]] = {}
             for entity, name, value in database.execute(
-                "SELECT entity, name, value FROM client_quotas"
+                *of_one(CLIENT_QUOTAS, " WHERE entity = ?", None if only is None else (only,))
             ):
                 quotas.setdefault(entity, {})[name] = value
             return quotas
 
     def set_client_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> None:
         """Set quotas of these entities, and remove those that are None."""
-        with self._change("set quotas", Change("quotas", "")) as database:
+        with self._change("set quotas", *quota_changes(quotas)) as database:
             for entity, changes in quotas.items():
                 write_difference(database, differences.CLIENT_QUOTAS, (entity,), in_rows(changes))
 
@@ -206,15 +212,12 @@ class Catalog:
     def scram_credentials(
         self, user: str | None = None
     ) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
-        """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential.
-
-        `user`: only those of this user; None: those of all users.
-        """
+        """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential, or
+        of those of one user."""
         with self._database.statements("read SCRAM credentials") as database:
-            found = "SELECT * FROM scram_credentials"
-            if user is None:
-                return database.execute(found).fetchall()
-            return database.execute(found + ' WHERE "user" = ?', (user,)).fetchall()
+            of = None if user is None else (user,)
+            found = of_one("SELECT * FROM scram_credentials", ' WHERE "user" = ?', of)
+            return database.execute(*found).fetchall()
 
     def set_scram_credentials(
         self, credentials: Mapping[str, Mapping[str, tuple[bytes, int, bytes, bytes] | None]]
@@ -228,9 +231,7 @@ class Catalog:
     def acls(self, only: AclRow | None = None) -> list[AclRow]:
         """Return every access control list; or `only` that one, if it is there."""
         with self._database.statements("read ACLs") as database:
-            if only is None:
-                return database.execute("SELECT * FROM acls").fetchall()
-            return database.execute(FIND_ACL, only).fetchall()
+            return database.execute(*of_one("SELECT * FROM acls", OF_ACL, only)).fetchall()
 
     def add_acls(self, acls: Collection[AclRow]) -> None:
         """Add access control lists."""

@@ -13,19 +13,19 @@ from magnetar.storage.replicas import Replicas
 
 #: Resource, name, pattern, principal, host, operation and permission of one ACL.
 AclRow = tuple[int, str, int, str, str, int, int]
-FIND_ACL = (
-    "SELECT * FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
+OF_ACL = (
+    " WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
     " AND host = ? AND operation = ? AND permission = ?"
 )
 ADD_ACL = "INSERT INTO acls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-REMOVE_ACL = (
-    "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
-    " AND host = ? AND operation = ? AND permission = ?"
-)
-#: A change of more ACLs, or of one that is longer as JSON, does not name them: other nodes read all
-#: ACLs again. PostgreSQL's index of the changes takes 2,704 bytes.
-ACLS_NAMED_MAX = 16
-_ACL_NAME_BYTES_MAX = 2048
+REMOVE_ACL = "DELETE FROM acls" + OF_ACL  # noqa: S608  # both are literals
+#: Other nodes read the ACLs, or the quotas, of a larger change all again.
+NAMED_MAX = 16
+#: PostgreSQL's index of changes takes names of 2,600 bytes.
+NAME_CHARACTERS_MAX = 2_048
+RESOURCE_CONFIGS = "SELECT resource_type, resource_name, name, value FROM resource_configs"
+CLIENT_QUOTAS = "SELECT entity, name, value FROM client_quotas"
+
 
 #: Id of one delegation token, types and names of its owner and its requester, its renewers as JSON,
 #: when it was issued, until when it is good, and until when it may be renewed.
@@ -46,12 +46,25 @@ class Change(NamedTuple):
 
 
 def acl_changes(acls: Collection[AclRow]) -> list[Change]:
-    """Return a change for each of these ACLs, named as JSON; or one without a name, for all."""
-    if len(acls) <= ACLS_NAMED_MAX:
-        named = [Change("acls", json.dumps(acl)) for acl in acls]
-        if all(len(change.name) <= _ACL_NAME_BYTES_MAX for change in named):
-            return named
-    return [Change("acls", "")]
+    """Return what a change of these ACLs was about: each of them as JSON, or all of them."""
+    if len(acls) > NAMED_MAX:
+        return [Change("acls", "")]
+    names = [json.dumps(acl) for acl in acls]
+    # JSON may be six times as long as what PostgreSQL's index of ACLs takes.
+    if any(len(name) > NAME_CHARACTERS_MAX for name in names):
+        return [Change("acls", "")]
+    return [Change("acls", name) for name in names]
+
+
+def quota_changes(entities: Collection[str]) -> list[Change]:
+    """Return what a change of the quotas of these was about: each of them, or all of them."""
+    named = entities if len(entities) <= NAMED_MAX else [""]
+    return [Change("quotas", entity) for entity in named]
+
+
+def of_one(select: str, where: str, key: Sequence[object] | None) -> tuple[str, Sequence[object]]:
+    """Return a statement, and its values, that reads the rows of one thing; None: all rows."""
+    return (select, ()) if key is None else (select + where, key)
 
 
 class TopicRow(NamedTuple):

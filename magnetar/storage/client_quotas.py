@@ -64,11 +64,16 @@ class ClientQuotas:
         #: Called after each change.
         self.on_change: Callable[[], None] = lambda: None
 
-    def reload(self) -> None:
-        """Read the catalog again: another node may have changed it."""
-        self._quotas = {
-            _read(text): values for text, values in self._catalog.client_quotas().items()
-        }
+    def reload(self, text: str = "") -> None:
+        """Read one entity again, which the catalog keeps as `text`, or all of them: another node
+        may have changed them."""
+        stored = self._catalog.client_quotas(text or None)
+        quotas = {_read(each): values for each, values in stored.items()}
+        if text:
+            self._quotas.pop(_read(text), None)
+            self._quotas.update(quotas)
+        else:
+            self._quotas = quotas
         self.on_change()
 
     def check(

@@ -12,7 +12,7 @@ from magnetar.broker import Broker
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.security.principal import user
 from magnetar.storage.acls import Acls
-from magnetar.storage.catalog_rows import ACLS_NAMED_MAX
+from magnetar.storage.catalog_rows import NAMED_MAX
 from tests.logstore.partitions import batch_of
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire.error_code import ErrorCode
@@ -337,7 +337,7 @@ async def test_a_node_reads_no_other_acls_than_those_that_have_changed(
 
     one, other = both(nodes)
     assert one.acls is not None and other.acls is not None and other.watch is not None
-    many = [acl(number) for number in range(ACLS_NAMED_MAX + 1)]
+    many = [acl(number) for number in range(NAMED_MAX + 1)]
     one.acls.add(many)
     await other.watch.catch_up()
     assert {*other.acls.all()} == {*many}

@@ -16,13 +16,17 @@ from magnetar.security.scram import ScramCredential
 from magnetar.storage import catalog as catalogs
 from magnetar.storage.broker_configs import EVERY_BROKER
 from magnetar.storage.catalog import Catalog, NameTaken
-from magnetar.storage.catalog_rows import Change, TopicRow
+from magnetar.storage.catalog_rows import NAMED_MAX, Change, TopicRow
+from magnetar.storage.client_quotas import USER, Entity
 from magnetar.storage.client_quotas import Change as QuotaChange
-from magnetar.storage.client_quotas import Entity
 from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.topics import Topics
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+
+#: Kafka's code of a group, for configs.
+GROUP = 32
 
 
 @pytest.fixture
@@ -106,12 +110,58 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     assert deleted == [None]
 
 
-@pytest.mark.parametrize("kind", ["tokens", "acls"])
-def test_changes_of_many_tokens_or_acls_are_one_change_of_all(kind: str) -> None:
-    quotas, many = Change("quotas", ""), [Change(kind, str(n)) for n in range(ONE_BY_ONE_MAX)]
-    few = [quotas, *many]
+@pytest.mark.parametrize("kind", ["tokens", "acls", "configs", "quotas"])
+def test_changes_of_many_things_of_a_kind_are_one_change_of_all(kind: str) -> None:
+    node, many = Change("node", "1"), [Change(kind, str(n)) for n in range(ONE_BY_ONE_MAX)]
+    few = [node, *many]
     assert merged(few) == few
-    assert merged([*few, Change(kind, "one more")]) == [quotas, Change(kind, "")]
+    assert merged([*few, Change(kind, "one more")]) == [node, Change(kind, "")]
+
+
+async def test_quotas_and_configs_are_read_of_what_has_changed_alone(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, other = nodes.nodes.values()
+    ada, bob = (((USER, name),) for name in ("ada", "bob"))
+    node.client_quotas.replace({ada: {"producer_byte_rate": 1.0}})
+    for name in ("a", "b"):
+        node.stored_configs.replace(GROUP, name, {"x": "1"})
+    await other.nodes.see_changes()
+    read: list[object] = []
+    quotas, configs = Catalog.client_quotas, Catalog.resource_configs
+
+    def quotas_read(self: Catalog, only: str | None = None) -> dict[str, dict[str, float]]:
+        read.append(only)
+        return quotas(self, only)
+
+    def configs_read(
+        self: Catalog, only: tuple[int, str] | None = None
+    ) -> dict[tuple[int, str], dict[str, str]]:
+        read.append(only)
+        return configs(self, only)
+
+    monkeypatch.setattr(Catalog, "client_quotas", quotas_read)
+    monkeypatch.setattr(Catalog, "resource_configs", configs_read)
+    # What topics inherit is the broker's: a group's configs end the node if it looks at topics.
+    monkeypatch.delattr(Topics, "inherit")
+    node.client_quotas.replace({ada: {}, bob: {"producer_byte_rate": 2.0}})
+    node.stored_configs.replace(GROUP, "a", {})
+    node.stored_configs.replace(GROUP, "c", {"y:z": "2"})
+    await other.nodes.see_changes()
+    assert other.client_quotas.all() == [(bob, {"producer_byte_rate": 2.0})]
+    assert other.stored_configs.names(GROUP) == ["b", "c"]
+    assert other.stored_configs.texts(GROUP, "c") == {"y:z": "2"}
+    assert len(read) == 4 and None not in read
+
+
+async def test_quotas_of_many_entities_are_read_together(nodes: NodesInOne) -> None:
+    node, other = nodes.nodes.values()
+    many: dict[Entity, dict[str, float]] = {
+        ((USER, str(number)),): {"producer_byte_rate": 1.0} for number in range(NAMED_MAX + 1)
+    }
+    node.client_quotas.replace(many)
+    await other.nodes.see_changes()
+    assert dict(other.client_quotas.all()) == many
 
 
 async def test_a_node_that_misses_changes_is_told_of_once(

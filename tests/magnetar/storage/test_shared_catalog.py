@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from random import Random
 from threading import Event
 from uuid import uuid4
 
@@ -114,6 +115,18 @@ def test_users_acls_and_tokens_are_shared(open_catalog: Open) -> None:
     second.remove_delegation_tokens(["id"])
     assert not first.set_token_expiry("id", 2**42)
     assert first.delegation_tokens() == []
+
+
+def test_a_rule_with_long_names_is_stored_however_json_writes_them(open_catalog: Open) -> None:
+    """JSON makes six characters of two bytes, and PostgreSQL's indexes take 2,700 bytes."""
+    catalog, random = open_catalog(), Random(1)
+    name = "".join(chr(random.randrange(0x400, 0x500)) for _ in range(1_300))
+    acl = (3, name, 3, "User:ada", "*", 3, 3)
+    catalog.add_acls([acl])
+    assert catalog.acls() == [acl]
+    assert catalog.changes_since(0)[1] == [Change("acls", "")]
+    catalog.remove_acls([acl])
+    assert catalog.acls() == []
 
 
 def test_names_counts_and_numbers_are_decided_by_the_catalog(open_catalog: Open) -> None:
