@@ -250,6 +250,10 @@ class PostgresDatabase:
                 yield
                 if self._unproven:
                     raise psycopg.OperationalError(self._unproven)
+            except (psycopg.DataError, psycopg.errors.ProgramLimitExceeded) as error:
+                # What a client has sent, and PostgreSQL cannot keep: a NUL in a text, or a name too
+                # long for an index.
+                raise KafkaError(ErrorCode.INVALID_REQUEST, self._said(doing, error)) from error
             except psycopg.errors.ReadOnlySqlTransaction as error:
                 self._give_up()
                 raise CatalogUnavailable(f"{self._said(doing, error)}. {_PRIMARY}") from error
@@ -258,9 +262,6 @@ class PostgresDatabase:
                 # known, so the next call begins anew.
                 self._give_up()
                 raise CatalogUnavailable(self._said(doing, error)) from error
-            except psycopg.DataError as error:
-                # What a client has sent, and no text of PostgreSQL can hold: a NUL, for example.
-                raise KafkaError(ErrorCode.INVALID_REQUEST, self._said(doing, error)) from error
             except psycopg.errors.InsufficientPrivilege as error:
                 said = self._said(doing, error)
                 raise CatalogFailure(f"{said}. {_GRANTS}") from error

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from random import Random
 from uuid import uuid4
 
 import psycopg
@@ -208,6 +209,16 @@ def test_what_no_text_can_hold_refuses_the_request_alone(postgres_url: str) -> N
         assert refused.value.code is ErrorCode.INVALID_REQUEST
         catalog.set_resource_configs(1, "b", {"x": "1"})
         assert catalog.resource_configs() == {(1, "b"): {"x": "1"}}
+
+
+def test_a_name_that_no_index_can_hold_refuses_the_request_for_good(postgres_url: str) -> None:
+    """A client that is told to come back would come for ever."""
+    name = "".join(map(chr, Random(1).sample(range(0x10000, 0x20000), 2_000)))
+    with closing(open_catalog(postgres_url)) as catalog:
+        with pytest.raises(KafkaError, match="index") as refused:
+            catalog.add_acls([(2, name, 3, "User:ada", "*", 3, 3)])
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+        assert catalog.acls() == []
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
