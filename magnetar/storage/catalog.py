@@ -209,14 +209,12 @@ class Catalog:
         with self._database.statements("read the secret") as database:
             return bytes(database.execute("SELECT secret FROM cluster").fetchone()[0])
 
-    def scram_credentials(
-        self, user: str | None = None
-    ) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
+    def scram_credentials(self, *users: str) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
         """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential, or
-        of those of one user."""
+        of those of these users."""
         with self._database.statements("read SCRAM credentials") as database:
-            of = None if user is None else (user,)
-            found = of_one("SELECT * FROM scram_credentials", ' WHERE "user" = ?', of)
+            of_users = f' WHERE "user" IN ({", ".join("?" * len(users))})'
+            found = of_one("SELECT * FROM scram_credentials", of_users, users or None)
             return database.execute(*found).fetchall()
 
     def set_scram_credentials(

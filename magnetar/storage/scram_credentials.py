@@ -31,7 +31,7 @@ class ScramCredentials:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._secret = catalog.secret()
-        self._users = self._read(None)
+        self._users = self._read()
         #: By mechanism, its users in an order that no client can tell.
         self._order = {
             mechanism: sorted(
@@ -42,19 +42,21 @@ class ScramCredentials:
             for mechanism in HASHES
         }
 
-    def reload(self, user: str) -> None:
-        """Read a user's credentials again: another node may have changed them."""
-        # The catalog may not answer: then the user stays as it is known.
-        self._take(user, self._read(user).get(user, {}))
+    def reload(self, *users: str) -> None:
+        """Read these users' credentials again: another node may have changed them."""
+        # The catalog may not answer: then the users stay as they are known.
+        stored = self._read(*users)
+        for user in users:
+            self._take(user, stored.get(user, {}))
 
-    def _read(self, user: str | None) -> dict[str, dict[str, ScramCredential]]:
-        users: dict[str, dict[str, ScramCredential]] = {}
-        for row in self._catalog.scram_credentials(user):
+    def _read(self, *users: str) -> dict[str, dict[str, ScramCredential]]:
+        found: dict[str, dict[str, ScramCredential]] = {}
+        for row in self._catalog.scram_credentials(*users):
             name, mechanism, salt, iterations, stored_key, server_key = row
-            users.setdefault(name, {})[mechanism] = ScramCredential(
+            found.setdefault(name, {})[mechanism] = ScramCredential(
                 salt, iterations, stored_key, server_key
             )
-        return users
+        return found
 
     def find(self, user: str, mechanism: str) -> ScramCredential | None:
         """Return a user's credential for a mechanism, where there is one."""

@@ -20,6 +20,7 @@ from magnetar.storage.catalog_rows import NAMED_MAX, Change, TopicRow
 from magnetar.storage.client_quotas import USER, Entity
 from magnetar.storage.client_quotas import Change as QuotaChange
 from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.topics import Topics
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire.error_code import ErrorCode
@@ -152,6 +153,33 @@ async def test_quotas_and_configs_are_read_of_what_has_changed_alone(
     assert other.stored_configs.names(GROUP) == ["b", "c"]
     assert other.stored_configs.texts(GROUP, "c") == {"y:z": "2"}
     assert len(read) == 4 and None not in read
+
+
+async def test_many_users_are_read_together_and_others_have_their_turn_in_between(
+    nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, other = nodes.nodes.values()
+    stored = (b"salt", 4096, b"k", b"k")
+    names = [f"user-{number}" for number in range(200)]
+    node.catalog.set_scram_credentials({name: {"SCRAM-SHA-256": stored} for name in names})
+    node.catalog.set_scram_credentials({names[0]: {"SCRAM-SHA-256": None}})
+    steps: list[int] = []
+    reload = ScramCredentials.reload
+
+    def counted(self: ScramCredentials, *users: str) -> None:
+        asyncio.get_running_loop().call_soon(steps.append, len(users))
+        reload(self, *users)
+
+    def read(self: Catalog, *users: str) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
+        assert users, "none named would be all"
+        return credentials(self, *users)
+
+    credentials = Catalog.scram_credentials
+    monkeypatch.setattr(Catalog, "scram_credentials", read)
+    monkeypatch.setattr(ScramCredentials, "reload", counted)
+    await other.nodes.see_changes()
+    assert {*other.authentication.credentials.users()} == {*names[1:]}
+    assert len(steps) == 4 and sum(steps) == 200
 
 
 async def test_quotas_of_many_entities_are_read_together(nodes: NodesInOne) -> None:

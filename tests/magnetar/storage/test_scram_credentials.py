@@ -74,7 +74,7 @@ def test_a_user_stays_known_while_the_catalog_does_not_answer(
     users = ScramCredentials(catalog)
     users.replace({"ada": {MECHANISM: kept(b"salt", 4096)}})
 
-    def away(user: str | None = None) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
+    def away(*users: str) -> list[tuple[str, str, bytes, int, bytes, bytes]]:
         raise CatalogUnavailable("away")
 
     monkeypatch.setattr(catalog, "scram_credentials", away)

@@ -101,7 +101,8 @@ def test_users_acls_and_tokens_are_shared(open_catalog: Open) -> None:
     assert second.scram_credentials("ada") == [
         ("ada", "SCRAM-SHA-256", b"\0salt", 4096, b"k", b"\xff")
     ]
-    assert len(second.scram_credentials()) == 2
+    assert second.scram_credentials("ada", "eve") == second.scram_credentials("ada")
+    assert len(second.scram_credentials("ada", "bob")) == len(second.scram_credentials()) == 2
     acl = (2, "a", 3, "User:ada", "*", 3, 3)
     for _ in range(2):
         first.add_acls([acl])
