@@ -20,8 +20,9 @@ from contextlib import asynccontextmanager
 from magnetar.runtime.response_memory import ResponseMemory
 from wire.errors import WireError
 
-#: The elements of an answer that does not wait, each KB of a long text counted as one.
-SMALL_ELEMENTS_MAX = 256
+#: The elements of an answer that does not wait, each KB of a long text counted as one: all that
+#: Metadata says of a topic of some three hundred partitions.
+SMALL_ELEMENTS_MAX = 1024
 #: The most answers that wait for room.
 WAITING_MAX = 16
 
