@@ -172,8 +172,9 @@ class GroupShards:
         """Raise POLICY_VIOLATION if what a classic group's leader assigns has no room in memory."""
         group = step.state.groups.get(step.group_id)
         if group is not None and assigns(group, request):
-            # The rebalance has forgotten what was assigned before.
-            more_bytes = sum(map(len, request.assignments.values()))
+            # Until then a member keeps what it had in the generation before.
+            known_bytes = sum(len(member.assignment) for member in group.members.values())
+            more_bytes = sum(map(len, request.assignments.values())) - known_bytes
             self._check_room(step.group_id, more_bytes, ErrorCode.POLICY_VIOLATION)
 
     def check_growth(self, step: Step, drafted: ConsumerGroup, code: ErrorCode) -> None:

@@ -219,16 +219,20 @@ async def test_assignments_have_a_bound_over_all_groups(
     broker = await start_broker({"queued.max.request.bytes": "1000000"})
     client = await connect(broker)
 
+    members: dict[str, str] = {}
+
     async def assign(group_id: str, size_bytes: int) -> int:
         joining = JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=30_000,
             rebalance_timeout_ms=30_000,
+            member_id=members.get(group_id, ""),
             protocol_type="bench",
             protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
         )
         joined = await client.ask(joining, 3, JoinGroupResponse)
         assert joined.error_code == ErrorCode.NONE
+        members[group_id] = joined.member_id
         assigned = SyncGroupRequestAssignment(
             member_id=joined.member_id, assignment=bytes(size_bytes)
         )
@@ -244,6 +248,10 @@ async def test_assignments_have_a_bound_over_all_groups(
     assert 400_000 < broker.groups.shards.member_bytes < 410_000
     assert await assign("b", 400_000) == ErrorCode.POLICY_VIOLATION
     assert await assign("c", 8_000) == ErrorCode.NONE
+    # In its next generations the group has as much as before.
+    assert [await assign("a", 400_000) for _ in range(3)] == [ErrorCode.NONE] * 3
+    assert 400_000 < broker.groups.shards.member_bytes < 420_000
+    assert await assign("a", 900_000) == ErrorCode.POLICY_VIOLATION
 
 
 async def test_ids_that_were_given_out_have_a_bound_over_all_groups(
