@@ -87,6 +87,7 @@ class CatalogWatch:
                 )
                 for change in found:
                     await self._apply(change, epochs)
+                self._apply_quotas([each.name for each in found if each.kind == "quotas"])
                 await self._apply_users([each.name for each in found if each.kind == "scram"])
                 self.version = version
             return self.version
@@ -112,15 +113,13 @@ class CatalogWatch:
         ]
 
     async def _apply(self, change: Change, epochs: Mapping[int, int]) -> None:
-        """Apply a change that is not about a topic or a user. `epochs`: as `Topics.see_nodes`."""
+        """Apply a change, but of topics, quotas and users. `epochs`: as `Topics.see_nodes`."""
         match change.kind:
             case "node":
                 self.on_nodes()
                 self._topics.see_nodes(epochs)
             case "configs":
                 await self._apply_configs(change.name)
-            case "quotas":
-                self._client_quotas.reload(change.name)
             case "acls":
                 if self._acls is not None and change.name:
                     self._acls.look(tuple(json.loads(change.name)))
@@ -141,6 +140,12 @@ class CatalogWatch:
             self._broker_configs.reload()
             self._broker_configs.on_change()
             await self._topics.inherit()
+
+    def _apply_quotas(self, entities: Sequence[str]) -> None:
+        """Apply what has changed of quotas; "" is all of them. Together: after each reload all
+        quotas and connections are looked at."""
+        if entities:
+            self._client_quotas.reload(*(() if "" in entities else entities))
 
     async def _apply_users(self, users: Sequence[str]) -> None:
         """Apply what has changed of users of SCRAM: of ten thousand after one request, perhaps."""

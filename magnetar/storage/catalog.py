@@ -188,12 +188,13 @@ class Catalog:
         with self._change("set configs", changed) as database:
             write_difference(database, differences.RESOURCE_CONFIGS, of, in_rows(changes))
 
-    def client_quotas(self, only: str | None = None) -> dict[str, dict[str, float]]:
-        """Return the quotas by entity, or of one only. The caller chooses an entity's form."""
+    def client_quotas(self, *entities: str) -> dict[str, dict[str, float]]:
+        """Return the quotas by entity, or of these only. The caller chooses an entity's form."""
+        of_these = f" WHERE entity IN ({', '.join('?' * len(entities))})"
         with self._database.statements("read quotas") as database:
             quotas: dict[str, dict[str, float]] = {}
             for entity, name, value in database.execute(
-                *of_one(CLIENT_QUOTAS, " WHERE entity = ?", None if only is None else (only,))
+                *of_one(CLIENT_QUOTAS, of_these, entities or None)
             ):
                 quotas.setdefault(entity, {})[name] = value
             return quotas

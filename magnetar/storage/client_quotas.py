@@ -64,13 +64,14 @@ class ClientQuotas:
         #: Called after each change.
         self.on_change: Callable[[], None] = lambda: None
 
-    def reload(self, text: str = "") -> None:
-        """Read one entity again, which the catalog keeps as `text`, or all of them: another node
-        may have changed them."""
-        stored = self._catalog.client_quotas(text or None)
+    def reload(self, *texts: str) -> None:
+        """Read entities again, which the catalog keeps as `texts`, or all of them: another node may
+        have changed them."""
+        stored = self._catalog.client_quotas(*texts)
         quotas = {_read(each): values for each, values in stored.items()}
-        if text:
-            self._quotas.pop(_read(text), None)
+        if texts:
+            for each in texts:
+                self._quotas.pop(_read(each), None)
             self._quotas.update(quotas)
         else:
             self._quotas = quotas

@@ -131,9 +131,9 @@ async def test_quotas_and_configs_are_read_of_what_has_changed_alone(
     read: list[object] = []
     quotas, configs = Catalog.client_quotas, Catalog.resource_configs
 
-    def quotas_read(self: Catalog, only: str | None = None) -> dict[str, dict[str, float]]:
-        read.append(only)
-        return quotas(self, only)
+    def quotas_read(self: Catalog, *entities: str) -> dict[str, dict[str, float]]:
+        read.extend(entities or [None])
+        return quotas(self, *entities)
 
     def configs_read(
         self: Catalog, only: tuple[int, str] | None = None
@@ -180,6 +180,24 @@ async def test_many_users_are_read_together_and_others_have_their_turn_in_betwee
     await other.nodes.see_changes()
     assert {*other.authentication.credentials.users()} == {*names[1:]}
     assert len(steps) == 4 and sum(steps) == 200
+
+
+async def test_quotas_of_several_changes_are_looked_at_once(nodes: NodesInOne) -> None:
+    node, other = nodes.nodes.values()
+    one, two, three = (((USER, name),) for name in ("a", "b", "c"))
+    node.client_quotas.replace({one: {"producer_byte_rate": 1.0}})
+    await other.nodes.see_changes()
+    # Each look takes as long as there are quotas, for all nodes.
+    looks: list[int] = []
+    other.client_quotas.on_change = lambda: looks.append(len(other.client_quotas.all()))
+    node.client_quotas.replace({one: {}, two: {"producer_byte_rate": 2.0}})
+    node.client_quotas.replace({three: {"producer_byte_rate": 3.0}})
+    await other.nodes.see_changes()
+    assert looks == [2]
+    assert dict(other.client_quotas.all()) == {
+        two: {"producer_byte_rate": 2.0},
+        three: {"producer_byte_rate": 3.0},
+    }
 
 
 async def test_quotas_of_many_entities_are_read_together(nodes: NodesInOne) -> None:
