@@ -191,9 +191,10 @@ class Supervisor:
             self._exit_code = self._exit_code or _exit_code(code)
             return
         # Until all nodes have served once, a failure ends the start. A later mistake, in a new
-        # certificate for example, ends all only where no other node serves.
-        serves = any(one.pid and one.is_ready for one in self._workers)
-        if not self._was_ready or (code == EXIT_MISTAKE and not serves):
+        # certificate for example, ends all only where no other node runs. One that starts may be as
+        # it should: it was killed, while this one is tried again and again.
+        runs = any(one.pid for one in self._workers)
+        if not self._was_ready or (code == EXIT_MISTAKE and not runs):
             self._stop(_exit_code(code) or 1)
             return
         now_s = time.monotonic()

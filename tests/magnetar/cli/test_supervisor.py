@@ -197,6 +197,30 @@ def test_a_mistake_of_one_node_leaves_the_others_serving(start: Start, tmp_path:
     assert '"exit_code": 2' in errors
 
 
+def test_a_mistake_of_one_node_leaves_another_one_to_its_start(
+    start: Start, tmp_path: Path
+) -> None:
+    flag, seen = tmp_path / "flag", tmp_path / "seen"
+    process = start(
+        f"if os.path.exists({str(flag)!r}):\n"
+        f"        if number == 1: open({str(seen)!r}, 'w'); return 2\n"
+        f"        while not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
+        "        time.sleep(0.3); os.write(1, b'2 starts\\n')\n"
+        f"    {SERVES}"
+    )
+    pids = until_ready(process)
+    flag.touch()
+    os.kill(pids[2], signal.SIGKILL)
+    assert line(process).startswith("2 ")
+    os.kill(pids[1], signal.SIGKILL)
+    said = iter(lambda: line(process) or "ended", "ended")
+    assert "2 starts" in said
+    process.terminate()
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode == 0 and "stopped" in output
+    assert '"exit_code": 2' in errors
+
+
 def test_a_mistake_ends_all_where_no_other_node_serves(start: Start, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     process = start(f"if os.path.exists({str(flag)!r}): return 2\n    {SERVES}")
