@@ -188,18 +188,22 @@ class _Session:
     printed: int = 0
 
     def reader_of(self, topics: tuple[str, ...], partitions: tuple[int, ...]) -> Reader:
-        """Return a reader of these partitions, or of all. ClientError: one does not exist."""
-        from magnetar.client import ClientError
+        """Return a reader of these partitions, or of all. ClientError: one does not exist.
+        Unreachable: one has no leader, which it may get."""
+        from magnetar.client import ClientError, Unreachable
 
-        leaders = self.client.topics(topics)
+        leaders = self.client.partitions(topics)
         for topic in topics:
             for index in partitions:
                 if (topic, index) not in leaders:
                     raise ClientError(
-                        f"topic {topic} has no partition {index} with a leader:"
+                        f"topic {topic} has no partition {index}:"
                         f" `magnetar topics describe {topic}` shows its partitions."
                     )
         wanted = [place for place in leaders if not partitions or place[1] in partitions]
+        for topic, index in wanted:
+            if leaders[topic, index] < 0:
+                raise Unreachable(f"partition {topic}-{index} has no leader.")
         return self.reader(leaders, wanted, {})
 
     def reader(

@@ -188,14 +188,22 @@ class Client:
         Refused for a topic that does not exist. Partitions without a leader that is asked are left
         out.
         """
+        leaders = self.partitions(names).items()
+        return {place: leader for place, leader in leaders if self.asks(leader)}
+
+    def partitions(self, names: Iterable[str] | None = None) -> dict[TopicPartition, int]:
+        """Return every partition of the topics (None: of all) with its leader's node id; -1: it has
+        none at present.
+
+        Refused for a topic that does not exist.
+        """
         leaders = {}
         for topic in self.metadata(names).topics:
             # The errors of single partitions are not checked: a partition without a leader is no
             # reason to refuse the others.
             check(topic.error_code, f"topic {topic.name}")
             for partition in topic.partitions:
-                if self.asks(partition.leader_id):
-                    leaders[topic.name or "", partition.partition_index] = partition.leader_id
+                leaders[topic.name or "", partition.partition_index] = partition.leader_id
         return leaders
 
     def retry_transient(self, ask: Callable[[], T], code_of: Callable[[T], int]) -> T:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,9 @@ from click.testing import CliRunner
 from magnetar.cli import consume
 from magnetar.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED
 from magnetar.cli.main import main
-from magnetar.client import Unreachable
+from magnetar.client import Client, Unreachable
 from magnetar.testing import BrokerProcess, start_broker
+from wire.messages.metadata import MetadataResponse
 
 Start = Callable[..., "subprocess.Popen[str]"]
 #: Shells show 130 for both. CPython ends by the signal if it came while text was executed, as it is
@@ -217,3 +218,25 @@ def test_with_exit_a_leader_that_is_away_is_waited_for_as_long_as_timeout_says(
         with pytest.raises(Unreachable):
             consume._retry_unreachable(session, read)
     assert len(asked) == (3 if is_told else 1)
+
+
+def test_a_partition_without_a_leader_is_waited_for(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has none for a moment while its node is taken over. It was passed over in silence."""
+    monkeypatch.setattr(consume, "_RETRY_S", 0.0)
+    run(broker, "produce", "a", text="1\n")
+    ask, asked = Client.metadata, []
+
+    def metadata(client: Client, names: Iterable[str] | None) -> MetadataResponse:
+        response = ask(client, names)
+        asked.append(response)
+        if len(asked) < 3:
+            for topic in response.topics:
+                for partition in topic.partitions:
+                    partition.leader_id = -1
+        return response
+
+    monkeypatch.setattr(Client, "metadata", metadata)
+    assert run(broker, "consume", "a", "--exit") == "1\n"
+    assert len(asked) >= 3
