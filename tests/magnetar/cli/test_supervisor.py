@@ -136,8 +136,8 @@ def test_signals_to_a_node_are_passed_over(start: Start) -> None:
     assert process.communicate(timeout=20)[0].split() == ["stopped"] * 2
 
 
-def test_a_node_that_was_killed_is_started_again(start: Start) -> None:
-    process = start(SERVES)
+def killed_and_started_again(process: subprocess.Popen[str]) -> str:
+    """Kill node 2, and stop all once it is there again; return what they have logged."""
     pids = until_ready(process)
     os.kill(pids[2], signal.SIGKILL)
     number, pid = line(process).split()
@@ -145,31 +145,22 @@ def test_a_node_that_was_killed_is_started_again(start: Start) -> None:
     process.terminate()
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
+    return errors
+
+
+def test_a_node_that_was_killed_is_started_again(start: Start) -> None:
+    errors = killed_and_started_again(start(SERVES))
     assert "node ended" in errors and "-9" in errors
 
 
 def test_a_fork_that_fails_is_tried_again(start: Start) -> None:
-    process = start(SERVES, FAILING_FORKS)
-    pids = until_ready(process)
-    os.kill(pids[2], signal.SIGKILL)
-    number, _ = line(process).split()
-    assert number == "2"
-    process.terminate()
-    output, errors = process.communicate(timeout=20)
-    assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
+    errors = killed_and_started_again(start(SERVES, FAILING_FORKS))
     assert errors.count("Resource temporarily unavailable") == 2
     assert "more descriptors: 0" in errors
 
 
 def test_a_process_that_fails_before_it_is_a_node_is_no_second_supervisor(start: Start) -> None:
-    process = start(SERVES, FAILING_CHILD)
-    pids = until_ready(process)
-    os.kill(pids[2], signal.SIGKILL)
-    number, _ = line(process).split()
-    assert number == "2"
-    process.terminate()
-    output, errors = process.communicate(timeout=20)
-    assert (process.returncode, output.split()) == (0, ["stopped"] * 2)
+    errors = killed_and_started_again(start(SERVES, FAILING_CHILD))
     assert "no memory in the child" in errors
     assert "cannot be started yet" not in errors
 
