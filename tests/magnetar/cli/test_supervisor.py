@@ -194,9 +194,12 @@ def test_a_mistake_of_one_node_leaves_another_one_to_its_start(
     flag, seen = tmp_path / "flag", tmp_path / "seen"
     process = start(
         f"if os.path.exists({str(flag)!r}):\n"
-        f"        if number == 1: open({str(seen)!r}, 'w'); return 2\n"
-        f"        while not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
-        "        time.sleep(0.3); os.write(1, b'2 starts\\n')\n"
+        # Once: a try at the moment of the stop would be the exit code of all.
+        f"        if number == 1 and not os.path.exists({str(seen)!r}):\n"
+        f"            open({str(seen)!r}, 'w'); return 2\n"
+        "        if number == 2:\n"
+        f"            while not os.path.exists({str(seen)!r}): time.sleep(0.01)\n"
+        "            time.sleep(0.3); os.write(1, b'2 starts\\n')\n"
         f"    {SERVES}"
     )
     pids = until_ready(process)
