@@ -16,6 +16,8 @@ ZERO_UUID = UUID(int=0)
 
 #: The longest string, in bytes of UTF-8, compact or not (Kafka refuses longer ones in both forms).
 STRING_BYTES_MAX = 0x7FFF
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 #: From here on a string is work that counts beside the elements of arrays: it takes as long to read
 #: or write as some elements.
 LONG_STRING_BYTES = 1024

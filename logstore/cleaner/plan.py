@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.log_config import INT64_MAX, LogConfig
+from logstore.partition.log_config import LogConfig
+from logstore.segments import time_index
 from logstore.segments.ledger import SegmentFacts
+from logstore.segments.offset_index import RELATIVE_OFFSET_MAX
+from wire.types import INT64_MAX
 
-_RELATIVE_OFFSET_MAX = 2**31 - 1
 #: The most segments in a group. All their files are renamed in one step of the event loop, so that
 #: this number bounds how long the step takes.
 _SEGMENTS_MAX = 64
-#: The size of an entry of the time index; an entry of the offset index is smaller.
-_INDEX_ENTRY_BYTES = 12
 
 
 class Cleanable(NamedTuple):
@@ -153,6 +153,7 @@ def _fits(group: Sequence[SegmentFacts], segment: SegmentFacts, config: LogConfi
     return (
         len(group) < _SEGMENTS_MAX
         and size_bytes <= config.segment_bytes
-        and entries * _INDEX_ENTRY_BYTES <= config.segment_index_bytes
-        and segment.end_offset - 1 - group[0].base_offset <= _RELATIVE_OFFSET_MAX
+        # An entry of the offset index is smaller.
+        and entries * time_index.ENTRY_BYTES <= config.segment_index_bytes
+        and segment.end_offset - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
     )

@@ -21,10 +21,10 @@ from logstore.cleaner.offset_map import SLOT_BYTES
 from logstore.cleaner.passes import CleaningPlan, LocalPasses, MapPlan, Passes, Place
 from logstore.cleaner.plan import Cleanable, Group, grouped
 from logstore.partition.log import PartitionLog
-from logstore.partition.log_config import INT64_MAX
 from logstore.partition.producer_state import ProducerState
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
 from logstore.segments.ledger import Replacement, Runner, SealedSegment, SegmentFacts
+from wire.types import INT64_MAX
 
 #: Makes passes that run in a process of their own.
 Elsewhere: TypeAlias = Callable[[MapPlan, Pause], Passes]

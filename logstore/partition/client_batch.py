@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from logstore.partition.log_config import INT32_MAX, LogConfig
+from logstore.partition.log_config import LogConfig
 from logstore.partition.producer_state import RememberedBatch
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -27,6 +27,7 @@ from wire.records import (
     validate_batch,
     validate_records,
 )
+from wire.types import INT32_MAX
 
 #: The append time of a batch whose records keep their create time.
 NO_APPEND_TIME = -1

@@ -27,7 +27,7 @@ from logstore.partition.client_batch import (
     check_batch,
 )
 from logstore.partition.leader_epochs import EpochFiles
-from logstore.partition.log_config import INT32_MAX, LogConfig
+from logstore.partition.log_config import LogConfig
 from logstore.partition.producer_state import Producers
 from logstore.partition.reader import LogReader
 from logstore.partition.retention import Due, deletable_before, delete_before, due
@@ -54,6 +54,7 @@ from wire.records import (
     set_log_append_time,
     unplaced_marker,
 )
+from wire.types import INT32_MAX
 
 
 class PartitionLog:

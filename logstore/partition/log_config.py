@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wire.records import Compression, TimestampType
-
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
+from wire.types import INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,14 +39,13 @@ from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
 from wire.records import BatchHeader
-from wire.records.header import BATCH_OVERHEAD, LENGTH_OVERHEAD, MAGIC
+from wire.records.header import BATCH_OVERHEAD, LENGTH_OVERHEAD, MAGIC, OFFSET_MAX
 from wire.records.spans import empty_batch
 
 SET_ASIDE = ".magnetar-set-aside"
 _LIST = "list.txt"
 #: What is read at once around a bad sector.
 _SECTOR_BYTES = 4096
-_OFFSET_MAX = 2**63 - 1
 _DELTA_MAX = 2**31 - 1
 
 
@@ -139,7 +138,7 @@ class Mending:
             self._rebuild_indexes(int(file_name.partition(".")[0]), why)
         elif remedy is Remedy.ABORTED:
             base_offset = int(file_name.partition(".")[0])
-            entries = self._check.aborted_of(base_offset, self._end_of(base_offset) or _OFFSET_MAX)
+            entries = self._check.aborted_of(base_offset, self._end_of(base_offset) or OFFSET_MAX)
             self._replace(file_name, b"".join(entry.encode() for entry in entries), why)
         elif remedy is Remedy.EPOCHS:
             epochs = self._check.state.leader_epochs.entries
@@ -173,7 +172,7 @@ class Mending:
         end_offset = self._end_of(base_offset)
         next_offset, leader_epoch, has_lost = base_offset, -1, False
         hints = self._hints(base_offset, source.size())
-        for each in walk(source, base_offset, end_offset or _OFFSET_MAX, hints):
+        for each in walk(source, base_offset, end_offset or OFFSET_MAX, hints):
             if isinstance(each, DamagedPlace):
                 has_lost = True
                 continue

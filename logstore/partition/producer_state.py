@@ -16,10 +16,10 @@ from logstore.partition.transaction_buffer import TransactionMarker
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError, RefusedByLog
 from wire.records import BatchHeader, next_sequence
+from wire.records.header import NO_SEQUENCE
 
 #: A client has at most five requests in flight, so a retry is of one of the last five batches.
 BATCHES_REMEMBERED = 5
-NO_SEQUENCE = -1
 NO_OFFSET = -1
 
 #: base sequence, last sequence, base offset, last offset, max timestamp (ms)

@@ -33,9 +33,9 @@ from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
 from logstore.segments.ledger import Ledger, SegmentFacts
 from logstore.segments.names import aborted_name
-from logstore.segments.time_index import NO_TIMESTAMP
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records.header import NO_TIMESTAMP
 
 #: DeleteRecords: everything below the high watermark.
 TO_HIGH_WATERMARK = -1

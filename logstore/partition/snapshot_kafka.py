@@ -21,7 +21,6 @@ from struct import error as StructError
 from crc32c import crc32c
 
 from logstore.partition.producer_state import (
-    NO_SEQUENCE,
     PACKED_BATCH,
     PACKED_BATCH_BYTES,
     ProducerState,
@@ -32,6 +31,7 @@ from logstore.partition.snapshot import CorruptSnapshot
 from logstore.partition.state import PartitionState
 from logstore.partition.transaction_buffer import OpenTransaction
 from wire.records import next_sequence
+from wire.records.header import NO_SEQUENCE
 
 SUFFIX = ".snapshot"
 _VERSION = 1

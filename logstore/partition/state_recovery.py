@@ -27,6 +27,7 @@ from logstore.segments.ledger import Ledger
 from logstore.segments.names import ABORTED_SUFFIX, aborted_name
 from wire.errors import WireError
 from wire.records import BatchHeader, ControlType, parse_marker
+from wire.records.header import OFFSET_MAX
 
 #: A state of up to this size is kept at a clean stop: that of some fifty producers.
 STATE_BYTES_MAX = 16 * 1024
@@ -281,7 +282,7 @@ def _repair_aborted_files(ledger: Ledger, aborted: AbortedIndex) -> None:
 
     No torn tail, nothing beyond the end, and no file of a segment that is gone.
     """
-    bases = [*ledger.segments.base_offsets, 2**63 - 1]
+    bases = [*ledger.segments.base_offsets, OFFSET_MAX]
     delete_aborted_files(ledger)
     for base_offset, end_offset in pairwise(bases):
         name = aborted_name(base_offset)

@@ -11,9 +11,9 @@ from logstore.remote.hot_batches import HotBatches, NotInMemory, batches_of, joi
 from logstore.remote.segment_list import SegmentList
 from logstore.segments.ledger import TimestampOffset
 from logstore.segments.searching import pool_for
-from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
 from wire.records import BatchHeader
+from wire.records.header import NO_TIMESTAMP
 
 #: Bytes of one read of the store where a search goes through a log.
 _SCAN_BYTES = 1 << 20

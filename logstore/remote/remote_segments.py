@@ -10,8 +10,8 @@ from logstore.remote.commit_store import Chunk, LogKey, StoredSegment, Swap
 from logstore.remote.remote_batches import RemoteBatches
 from logstore.remote.segment_list import SegmentList
 from logstore.segments.ledger import Runner, SegmentFacts
-from logstore.segments.time_index import NO_TIMESTAMP
 from wire.records import BatchHeader
+from wire.records.header import NO_TIMESTAMP
 
 #: Bytes of a chunk that the cleaner writes; one batch may be more.
 CHUNK_BYTES = 256 << 10

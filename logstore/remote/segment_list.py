@@ -12,10 +12,9 @@ from itertools import accumulate
 
 from logstore.remote.commit_store import LogKey, StoredSegment
 from logstore.segments.ledger import SegmentFacts, SegmentLimits
-from logstore.segments.time_index import NO_TIMESTAMP
+from logstore.segments.offset_index import RELATIVE_OFFSET_MAX
 from wire.records import BatchHeader
-
-_RELATIVE_OFFSET_MAX = 2**31 - 1
+from wire.records.header import NO_TIMESTAMP
 
 
 class SegmentList:
@@ -78,7 +77,7 @@ class SegmentList:
         return (
             self._active_bytes + header.size_bytes > limits.segment_bytes
             or (first_timestamp >= 0 and header.max_timestamp - first_timestamp > limits.segment_ms)
-            or header.last_offset - self._base_offset > _RELATIVE_OFFSET_MAX
+            or header.last_offset - self._base_offset > RELATIVE_OFFSET_MAX
         )
 
     def seal(self) -> StoredSegment:

@@ -44,9 +44,7 @@ from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
 from logstore.segments.segment_swap import finish_swaps
 from wire.records import BatchHeader, crc_ok
-from wire.records.header import MAGIC, is_intact
-
-_OFFSET_MAX = 2**63 - 1
+from wire.records.header import MAGIC, OFFSET_MAX, is_intact
 
 
 @dataclass(slots=True)
@@ -148,7 +146,7 @@ class Recovery:
     def _measure(self, last: Segment, result: Recovered) -> bool:
         """Find the last segment's end without a CRC scan. False: it does not end with a batch."""
         size = last.file.size()
-        position = resume(last, size, _OFFSET_MAX)
+        position = resume(last, size, OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
             if header.base_offset < last.next_offset:
                 return False  # Not the order of a clean log: a scan has to look.
@@ -236,7 +234,7 @@ class Recovery:
             segment.load_indexes()
             assert segment.offset_index is not None
             epoch = -1
-            for _, header in segment.headers(segment.offset_index.lookup(_OFFSET_MAX)):
+            for _, header in segment.headers(segment.offset_index.lookup(OFFSET_MAX)):
                 epoch = header.partition_leader_epoch
             if segment.size:
                 return epoch

@@ -22,10 +22,10 @@ from logstore.segments.ledger import (
 )
 from logstore.segments.names import aborted_name
 from logstore.segments.searching import pool_for
-from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
 from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
 from wire.records import BatchHeader
+from wire.records.header import NO_TIMESTAMP
 
 #: Batches that a search passes over in one turn of the event loop: a millisecond.
 _BATCHES_OF_A_TURN = 1024

@@ -22,6 +22,8 @@ from operator import lt
 from logstore.disk.files import Buffer
 
 ENTRY_BYTES = 8
+#: No offset of a segment lies further above its base offset: entries of both indexes have an int32.
+RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 #: How many entries are compared in one call, during which no other thread runs.

@@ -27,18 +27,15 @@ from logstore.segments.names import (
     segment_path,
 )
 from logstore.segments.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from logstore.segments.offset_index import OffsetIndex
+from logstore.segments.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from logstore.segments.segment_reads import scan
 from logstore.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
+from logstore.segments.time_index import TimeIndex
 from wire.records import BatchHeader
-from wire.records.header import LENGTH_OVERHEAD
+from wire.records.header import LENGTH_OVERHEAD, NO_TIMESTAMP, OFFSET_MAX
 
 #: How many of the latest batches have their exact position in memory, at most.
 RECENT_BATCHES_MAX = 512
-
-_RELATIVE_OFFSET_MAX = 2**31 - 1
-_OFFSET_MAX = 2**63 - 1
 
 
 class Segment:
@@ -154,7 +151,7 @@ class Segment:
             or (first_timestamp >= 0 and header.max_timestamp - first_timestamp > limits.segment_ms)
             or self._index_bytes > limits.segment_index_bytes
             or header.base_offset + header.last_offset_delta - self.base_offset
-            > _RELATIVE_OFFSET_MAX
+            > RELATIVE_OFFSET_MAX
         )
 
     def _read_first_timestamp(self) -> int:
@@ -310,7 +307,7 @@ class Segment:
         """Keep the indexes that were read, unless there are some in memory."""
         if self.offset_index is None:
             self._flushed = len(index), len(times)
-            self._bytes_since_entry = self.size - index.lookup(_OFFSET_MAX)
+            self._bytes_since_entry = self.size - index.lookup(OFFSET_MAX)
             self.offset_index, self.time_index = index, times
             self._measure_indexes()
 

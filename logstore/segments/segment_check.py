@@ -20,9 +20,8 @@ from logstore.segments.names import (
     segment_path,
 )
 from logstore.segments.offset_index import OffsetIndex
-from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
-
-_OFFSET_MAX = 2**63 - 1
+from logstore.segments.time_index import TimeIndex
+from wire.records.header import NO_TIMESTAMP, OFFSET_MAX
 
 
 class SegmentCheck:
@@ -65,7 +64,7 @@ class SegmentCheck:
             index = OffsetIndex.decode(self._base_offset, raw[0] or b"", size)
             times = TimeIndex.decode(self._base_offset, raw[1] or b"")
             check = _Entries(index, times)
-            end_offset = _OFFSET_MAX if self._end_offset is None else self._end_offset
+            end_offset = OFFSET_MAX if self._end_offset is None else self._end_offset
             for each in walk(file, self._base_offset, end_offset, index.positions):
                 if isinstance(each, DamagedPlace):
                     self._on_damage(each)

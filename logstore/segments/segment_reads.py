@@ -17,6 +17,7 @@ from logstore.disk.files import Buffer, File
 from logstore.segments.offset_index import OffsetIndex
 from wire.records import BATCH_OVERHEAD, BatchHeader
 from wire.records.header import (
+    BATCH_LENGTH_MIN,
     LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_AT,
@@ -30,8 +31,6 @@ SCAN_BYTES = 256 * 1024
 
 #: What `perform` returns where the file ends before the offset: go on in the next segment.
 ABSENT = memoryview(b"")
-
-_BATCH_LENGTH_MIN = BATCH_OVERHEAD - LENGTH_OVERHEAD
 
 
 class DamagedBatch(OSError):
@@ -81,7 +80,7 @@ def _check_batch(data: Buffer, at: int, offset: int, bounds: tuple[int, int]) ->
         if (
             first_offset <= base_offset <= base_offset + delta < end_offset
             and base_offset + delta >= offset
-            and length >= _BATCH_LENGTH_MIN
+            and length >= BATCH_LENGTH_MIN
             and data[at + MAGIC_AT] == MAGIC
         ):
             return
@@ -233,7 +232,7 @@ def _find(data: Buffer, offset: int) -> tuple[int, tuple[int, int] | None]:
         base_offset, length, delta = read_span(data, at)
         if base_offset + delta >= offset:
             return at, (base_offset + delta + 1, length + LENGTH_OVERHEAD)
-        if length < _BATCH_LENGTH_MIN:
+        if length < BATCH_LENGTH_MIN:
             raise DamagedBatch(f"no batch where offset {offset} is")
         at += length + LENGTH_OVERHEAD
     return at, None
@@ -245,7 +244,7 @@ def _extend(data: Buffer, stop: int, limit: int, end_offset: int) -> int:
     while stop + SPAN_BYTES <= limit:
         base_offset, length, delta = read_span(data, stop)
         end = stop + length + LENGTH_OVERHEAD
-        if end > limit or base_offset + delta >= end_offset or length < _BATCH_LENGTH_MIN:
+        if end > limit or base_offset + delta >= end_offset or length < BATCH_LENGTH_MIN:
             break
         stop = end
     return stop

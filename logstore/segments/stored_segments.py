@@ -45,11 +45,11 @@ from logstore.segments.segment_reads import (
     scan_checked,
     whole,
 )
-from logstore.segments.time_index import NO_TIMESTAMP, TimeIndex
+from logstore.segments.time_index import TimeIndex
 from logstore.segments.timestamps import latest_in_file, latest_record
 from logstore.segments.unsynced import UnsyncedBytes
 from logstore.sync.group_commit import GroupCommit
-from wire.records import BatchHeader
+from wire.records.header import NO_TIMESTAMP, BatchHeader
 
 _NOTHING = memoryview(b"")
 #: The indexes of a shorter last segment are read when they are needed: in a few milliseconds.

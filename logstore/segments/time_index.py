@@ -19,9 +19,9 @@ from struct import Struct
 
 from logstore.disk.files import Buffer
 from logstore.segments.offset_index import ascend
+from wire.records.header import NO_TIMESTAMP
 
 ENTRY_BYTES = 12
-NO_TIMESTAMP = -1
 
 _ENTRY = Struct(">qi")
 

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
-from logstore.partition.log_config import INT64_MAX
 from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.committed_topics import Found, find_topic, joined
 from magnetar.apis.partitions_named import group_in
@@ -41,6 +40,7 @@ from wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from wire.types import INT64_MAX
 
 _GROUP_NOT_FOUND_SINCE = 9
 _TOPIC_IDS_SINCE = 10

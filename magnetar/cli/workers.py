@@ -16,7 +16,6 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener, parse_listeners
 from magnetar.config.load import ConfigError
-from magnetar.config.setting import INT32_MAX
 from magnetar.metrics import of_nodes
 from magnetar.metrics.endpoint import MetricsEndpoint, OtherNodes
 from magnetar.peers.addresses import bind_local, connect_local, unlink_local
@@ -25,6 +24,7 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.placing import node_directory
 from wire.address import PORT_MAX
+from wire.types import INT32_MAX
 
 _METRICS_SOCKET = "metrics.sock"
 

@@ -15,8 +15,6 @@ from magnetar.config.observing import ObservingConfig
 from magnetar.config.quotas import QUOTA_SETTINGS
 from magnetar.config.security import SECURITY_SETTINGS
 from magnetar.config.setting import (
-    INT32_MAX,
-    INT64_MAX,
     Config,
     ConfigType,
     boolean,
@@ -29,6 +27,7 @@ from magnetar.config.setting import (
     words,
 )
 from magnetar.config.tokens import TOKEN_SETTINGS
+from wire.types import INT32_MAX, INT64_MAX
 
 _OWN = "magnetar 0.1"
 _KIP_1030 = "KIP-1030"

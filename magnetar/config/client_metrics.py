@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from magnetar.config.setting import (
-    INT32_MAX,
     Config,
     InvalidValue,
     integer,
@@ -13,6 +12,7 @@ from magnetar.config.setting import (
     split_words,
     words,
 )
+from wire.types import INT32_MAX
 
 #: The most characters of `metrics`, and of `match`, whose patterns each client is compared with.
 METRICS_CHARACTERS_MAX, MATCH_CHARACTERS_MAX = 10_000, 300

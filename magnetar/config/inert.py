@@ -17,8 +17,6 @@ from functools import cache
 from typing import Any
 
 from magnetar.config.setting import (
-    INT32_MAX,
-    INT64_MAX,
     ConfigType,
     InvalidValue,
     Setting,
@@ -29,6 +27,7 @@ from magnetar.config.setting import (
     string,
     words,
 )
+from wire.types import INT32_MAX, INT64_MAX
 
 #: Names that Kafka itself has left behind.
 OBSOLETE: dict[str, str] = {

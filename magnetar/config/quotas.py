@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from magnetar.config.addresses import plain_address
 from magnetar.config.setting import (
-    INT32_MAX,
     Config,
     ConfigType,
     InvalidValue,
@@ -20,6 +19,7 @@ from magnetar.config.setting import (
     parse_integer,
     split_words,
 )
+from wire.types import INT32_MAX
 
 _PREFIX = "listener.name."
 

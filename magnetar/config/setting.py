@@ -14,12 +14,12 @@ from enum import IntEnum
 from math import isfinite
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
+from wire.types import INT32_MAX, INT64_MAX
+
 T = TypeVar("T")
 Table = TypeVar("Table", bound="Config")
 
 _PARTITION_AND_BROKER = re.compile(r"[0-9]+:[0-9]+")
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 
 
 class ConfigType(IntEnum):

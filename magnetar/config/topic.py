@@ -9,8 +9,6 @@ from magnetar.config import compression
 from magnetar.config.broker import CLEANUP_POLICIES, TIMESTAMP_TYPES, BrokerConfig
 from magnetar.config.inert import stored_settings
 from magnetar.config.setting import (
-    INT32_MAX,
-    INT64_MAX,
     Config,
     ConfigType,
     InvalidValue,
@@ -25,6 +23,7 @@ from magnetar.config.setting import (
 )
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.types import INT32_MAX, INT64_MAX
 
 MS_PER_MINUTE = 60_000
 MS_PER_HOUR = 3_600_000

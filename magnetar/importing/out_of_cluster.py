@@ -45,9 +45,9 @@ from magnetar.storage.cluster_objects import RESOURCE, objects_url
 from magnetar.storage.history import ClusterHalted, read_history
 from magnetar.storage.postgres_database import PostgresDatabase, Tables
 from magnetar.storage.sqlite_database import SqliteDatabase
+from wire.records.header import OFFSET_MAX
 
 _READ_BYTES = 8 << 20
-_END = (1 << 63) - 1
 
 
 def export_from_cluster(
@@ -165,8 +165,8 @@ async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory
             (directory / name).write_bytes(data)
     for base_offset in bases:
         Path(segment_path(str(directory), base_offset, LOG_SUFFIX)).touch()
-    size_bytes, offset, ends = 0, bases[0], [*bases[1:], _END]
-    while chunks := await store.read(key, offset, _READ_BYTES, _END):
+    size_bytes, offset, ends = 0, bases[0], [*bases[1:], OFFSET_MAX]
+    while chunks := await store.read(key, offset, _READ_BYTES, OFFSET_MAX):
         for chunk in chunks:
             for header, batch in batches_of(chunk.data):
                 if header.next_offset <= offset:

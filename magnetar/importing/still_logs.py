@@ -43,11 +43,11 @@ from magnetar.storage.placing import node_directories
 from magnetar.storage.remote_logs import SEGMENT_BYTES
 from magnetar.storage.segment_files import Damage, read_batches, segments
 from wire.records import BatchHeader
+from wire.records.header import OFFSET_MAX
 
 #: What is written at once, and what a chunk has at most unless one batch has more.
 _PART_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 20
-_END = (1 << 63) - 1
 #: Says that a directory was exported from a cluster, and at which epoch.
 EXPORTED = ".magnetar-exported"
 _KEPT_SUFFIXES = (".state", ".snapshot")
@@ -215,7 +215,7 @@ def _attachments(log: StillLog, bases: Sequence[int]) -> list[AttachmentChange]:
             if not is_whole:
                 raise ImportRefused(f"{path} is damaged. See `magnetar check`.")
             aborted += entries
-    for base_offset, end_offset in pairwise([*bases, _END]):
+    for base_offset, end_offset in pairwise([*bases, OFFSET_MAX]):
         # By the marker, which lies in the segment.
         within = [one.encode() for one in aborted if base_offset <= one.last_offset < end_offset]
         if within:

@@ -27,7 +27,6 @@ from logstore.cleaner.process import CannotStart, ProcessPasses, WorkerEnded
 from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
-from logstore.partition.log_config import INT64_MAX
 from logstore.partition.reader import PartitionGone
 from logstore.segments.ledger import GONE, UNREADABLE, Unreadable
 from magnetar.clock import Clock
@@ -37,6 +36,7 @@ from magnetar.runtime.background import Background
 from magnetar.storage.logs import Logs
 from magnetar.storage.topics import Topics
 from wire.errors import KafkaError, WireError
+from wire.types import INT64_MAX
 
 #: Logs looked at in one turn of the event loop.
 _LOGS = 64

@@ -30,7 +30,6 @@ from coordinator.groups.offsets.store import LookedUp
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.setting import INT32_MAX
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.group_shards import RECORD_FORMAT, GroupShards, RunningGroupShard
@@ -42,6 +41,7 @@ from wire.errors import KafkaError
 from wire.messages.offset_commit import OffsetCommitRequestTopic
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequestTopic
 from wire.records import EncodedRecords, encode_records
+from wire.types import INT32_MAX
 
 #: How many offsets of a deleted topic are deleted before other work gets a turn: about 0.5 ms.
 _DELETED_AT_ONCE = 64

@@ -22,11 +22,11 @@ from magnetar.config.quotas import (
     listener_limits,
     parse_overrides,
 )
-from magnetar.config.setting import INT32_MAX
 from magnetar.runtime.quotas import Kind, Quotas
 from magnetar.security.handshakes import Verdict
 from magnetar.security.token_bucket import Rate, TokenBucket
 from magnetar.storage import open_files
+from wire.types import INT32_MAX
 
 _BROKER = ""
 _TOO_LONG = sys.maxsize

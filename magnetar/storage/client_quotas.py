@@ -18,6 +18,7 @@ from magnetar.storage.differences import difference
 from magnetar.storage.kept_names import check_length
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.types import INT64_MAX
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 #: (type, name) in the order of types; the name None stands for the default entity.
@@ -33,7 +34,6 @@ _OF_CLIENTS = {
     "request_percentage": False,
 }
 _OF_ADDRESSES = {"connection_creation_rate": True}
-_INT64_MAX = 2**63 - 1
 #: Most entities with quotas: all of them are held in memory.
 ENTITIES_MAX = 10_000
 
@@ -188,7 +188,7 @@ def _check_value(allowed: Mapping[str, bool], key: str, value: float) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
     if math.isnan(value) or value <= 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
-    if is_whole and value > _INT64_MAX:
+    if is_whole and value > INT64_MAX:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} is too large.")
     if is_whole and not value.is_integer():
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")

@@ -12,10 +12,10 @@ from logstore.remote.remote_ledger import RemoteLedger
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import Appends, Ledger
 from logstore.segments.memory_ledger import MemoryLedger
-from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.sync.group_commit import CommittedLedger, GroupCommit
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import BatchHeader, SimpleRecord, build_batch
+from wire.records.header import NO_TIMESTAMP
 
 Stored = FileLedger | MemoryLedger | RemoteLedger
 

@@ -70,7 +70,7 @@ _CRC_AT = 17
 _MAX_TIMESTAMP_AT = 35
 #: The CRC covers the batch from its attributes on.
 CRC_COVERS_FROM = 21
-_BATCH_LENGTH_MIN = BATCH_OVERHEAD - LENGTH_OVERHEAD
+BATCH_LENGTH_MIN = BATCH_OVERHEAD - LENGTH_OVERHEAD
 _SEQUENCE_MAX = 2**31 - 1
 
 
@@ -128,8 +128,8 @@ class BatchHeader(NamedTuple):
             raise WireError(f"a header of {len(buffer) - position} bytes, not {BATCH_OVERHEAD}")
         # Not `_make`, which counts the fields anew: there are as many as in the Struct.
         header = tuple.__new__(cls, HEADER.unpack_from(buffer, position))
-        if header.batch_length < _BATCH_LENGTH_MIN:
-            raise WireError(f"batch length {header.batch_length}, at least {_BATCH_LENGTH_MIN}")
+        if header.batch_length < BATCH_LENGTH_MIN:
+            raise WireError(f"batch length {header.batch_length}, at least {BATCH_LENGTH_MIN}")
         return header
 
     @property
@@ -197,7 +197,7 @@ def crc_ok(buffer: Buffer) -> bool:
     if len(buffer) < BATCH_OVERHEAD:
         return False
     (batch_length,) = _INT32.unpack_from(buffer, _LENGTH_AT)
-    if not _BATCH_LENGTH_MIN <= batch_length <= len(buffer) - LENGTH_OVERHEAD:
+    if not BATCH_LENGTH_MIN <= batch_length <= len(buffer) - LENGTH_OVERHEAD:
         return False
     (crc,) = _UINT32.unpack_from(buffer, _CRC_AT)
     # A view, so that nothing is copied.
@@ -219,8 +219,9 @@ def placed(
     return tuple.__new__(BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[3:]))
 
 
+OFFSET_MAX = 2**63 - 1
 #: Above every offset of a log.
-ABOVE_OFFSETS = 1 << 63
+ABOVE_OFFSETS = OFFSET_MAX + 1
 
 
 def whole_batches(records: Buffer, stop_offset: int = ABOVE_OFFSETS) -> tuple[int, int]:
@@ -235,7 +236,7 @@ def whole_batches(records: Buffer, stop_offset: int = ABOVE_OFFSETS) -> tuple[in
     while end_offset < stop_offset and position + SPAN_BYTES <= size:
         base_offset, length, delta = read_span(records, position)
         position += LENGTH_OVERHEAD + length
-        if length < _BATCH_LENGTH_MIN or delta < 0 or position > size:
+        if length < BATCH_LENGTH_MIN or delta < 0 or position > size:
             break
         whole_bytes, end_offset = position, base_offset + delta + 1
     if not whole_bytes:

@@ -27,6 +27,7 @@ from wire.records.header import (
     HEADER,
     LENGTH_OVERHEAD,
     MAGIC,
+    MAGIC_AT,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
@@ -36,7 +37,6 @@ from wire.records.record import records_of
 from wire.records.walk import NO_RULES, STEPS_MAX, RecordRules, check_records
 
 _LENGTH = Struct(">8xi")
-_MAGIC_AT = 16
 #: The shortest message that any format ever had, counted from byte 12.
 _LENGTH_MIN_OF_ANY_MAGIC = 14
 _FOR_BROKERS = ATTRIBUTE_CONTROL | ATTRIBUTE_DELETE_HORIZON
@@ -88,7 +88,7 @@ def _refusal_of_frame(records: Buffer | None) -> KafkaError:
     if batch_length < _LENGTH_MIN_OF_ANY_MAGIC:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length}")
     size_bytes = LENGTH_OVERHEAD + batch_length
-    magic = records[_MAGIC_AT] if available_bytes > _MAGIC_AT else MAGIC
+    magic = records[MAGIC_AT] if available_bytes > MAGIC_AT else MAGIC
     if magic > MAGIC:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"magic {magic}")
     if available_bytes < size_bytes:

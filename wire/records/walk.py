@@ -39,6 +39,7 @@ from wire.records.varint_bytes import (
     steps_of_two_bytes,
     width_of_offset,
 )
+from wire.types import INT32_MAX
 
 #: Six fields of a byte each behind a length of one byte.
 RECORD_BYTES_MIN = 7
@@ -46,7 +47,6 @@ RECORD_BYTES_MIN = 7
 REFUSED_NAMED_MAX = 1_000
 WITHOUT_KEY = "Compacted topic cannot accept message without key in topic partition {partition}"
 
-_INT32_MAX = 2**31 - 1
 #: No batch may take more steps: some seconds of work, in a thread. The headers alone of a batch of
 #: 64 MiB could take a minute.
 STEPS_MAX = 1 << 25
@@ -90,7 +90,7 @@ class RecordRules(NamedTuple):
     timestamp_min: int = -(2**64)
     timestamp_max: int = 2**64
     #: The largest record, without its length: `max.decompressed.message.bytes`.
-    record_bytes_max: int = _INT32_MAX
+    record_bytes_max: int = INT32_MAX
 
 
 NO_RULES = RecordRules()

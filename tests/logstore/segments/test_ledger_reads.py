@@ -18,7 +18,6 @@ from logstore.partition.log_config import LogConfig
 from logstore.segments import searching
 from logstore.segments.file_ledger import FileLedger
 from logstore.segments.ledger import TimestampOffset, Unreadable
-from logstore.segments.time_index import NO_TIMESTAMP
 from logstore.segments.timestamps import first_record_since
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore import ledgers
@@ -28,6 +27,7 @@ from tests.logstore.simulated_executors import SteppedExecutor
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import BatchHeader, Buffer, SimpleRecord, encode_records, packed_batch
+from wire.records.header import NO_TIMESTAMP
 
 LIMITS = LogConfig(segment_bytes=1000, index_interval_bytes=150)
 ALL = 2**62
