@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 from coordinator.decision import Decision, Urgency
 from coordinator.transactions.metadata import (
-    NO_PRODUCER_ID,
     TRANSACTION_VERSION_1,
     State,
     TopicPartition,
@@ -32,6 +31,7 @@ from coordinator.transactions.metadata import (
     Vote,
     transition,
 )
+from wire.records.header import NO_PRODUCER_ID
 
 #: The most markers that one step of the event loop appends. So many take two or three milliseconds,
 #: and the broker serves no other client meanwhile.

@@ -19,7 +19,6 @@ from coordinator.transactions.epochs import (
     relation,
 )
 from coordinator.transactions.metadata import (
-    NO_PRODUCER_EPOCH,
     TRANSACTION_VERSION_1,
     TRANSACTION_VERSION_2,
     ProducerIdentity,
@@ -31,6 +30,7 @@ from coordinator.transactions.metadata import (
 )
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records.header import NO_PRODUCER_EPOCH
 
 
 class Verdict(Enum):

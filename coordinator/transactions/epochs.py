@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from coordinator.decision import AnswerT, Decision
 from coordinator.transactions.metadata import (
-    NO_PRODUCER_EPOCH,
     PRODUCER_EPOCH_MAX,
     UNFINISHED,
     ProducerIdentity,
@@ -23,6 +22,7 @@ from coordinator.transactions.metadata import (
 )
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records.header import NO_PRODUCER_EPOCH
 
 
 class Relation(IntEnum):

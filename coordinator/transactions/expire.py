@@ -11,13 +11,8 @@ from typing import NamedTuple
 from coordinator.decision import Decision
 from coordinator.transactions.epochs import prepare_bumped
 from coordinator.transactions.joint import is_sealed
-from coordinator.transactions.metadata import (
-    NO_PRODUCER_EPOCH,
-    PREPARED,
-    State,
-    TransactionMetadata,
-    transition,
-)
+from coordinator.transactions.metadata import PREPARED, State, TransactionMetadata, transition
+from wire.records.header import NO_PRODUCER_EPOCH
 
 
 class Lifetimes(NamedTuple):

@@ -12,8 +12,6 @@ from __future__ import annotations
 from coordinator.decision import Decision
 from coordinator.transactions.epochs import Relation, next_identity, prepare_bumped, relation
 from coordinator.transactions.metadata import (
-    NO_PRODUCER_EPOCH,
-    NO_TIMESTAMP,
     PREPARED,
     PRODUCER_EPOCH_MAX,
     ProducerIdentity,
@@ -23,6 +21,7 @@ from coordinator.transactions.metadata import (
 )
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records.header import NO_PRODUCER_EPOCH, NO_TIMESTAMP
 
 
 def check_transactional_id(transactional_id: str | None) -> None:

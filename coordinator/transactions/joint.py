@@ -30,16 +30,10 @@ from coordinator.decision import AnswerT, Decision
 from coordinator.partitioning import partition_for
 from coordinator.transactions.commit_plan import ended
 from coordinator.transactions.epochs import prepare_bumped
-from coordinator.transactions.metadata import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    PREPARED,
-    State,
-    TransactionMetadata,
-    Vote,
-)
+from coordinator.transactions.metadata import PREPARED, State, TransactionMetadata, Vote
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 #: The longest id of a child, in UTF-8, and the most children of one parent that are open or have
 #: voted: so a decision, which names them all, is at most some 10 MB.

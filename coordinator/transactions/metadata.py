@@ -17,10 +17,7 @@ from typing import Any, NamedTuple
 
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
-
-NO_PRODUCER_ID = -1
-NO_PRODUCER_EPOCH = -1
-NO_TIMESTAMP = -1
+from wire.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 #: Transaction versions, as the versions of EndTxn and Produce tell them (KIP-890). Under version 1
 #: data and markers have one epoch. In `__transaction_state` Kafka writes 0 for it: see `records`.

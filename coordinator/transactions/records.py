@@ -22,9 +22,6 @@ from functools import lru_cache
 from struct import Struct
 
 from coordinator.transactions.metadata import (
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
     TRANSACTION_VERSION_1,
     State,
     TopicPartition,
@@ -37,6 +34,7 @@ from wire.errors import KafkaError, WireError
 from wire.internal.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from wire.internal.versioned import decode_versioned, encode_versioned, peek_version
 from wire.records import BATCH_OVERHEAD, SimpleRecord
+from wire.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 VALUE_VERSION = 1
 

@@ -15,7 +15,8 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from coordinator.transactions.commit_plan import MarkerWork, work_due
-from coordinator.transactions.metadata import NO_PRODUCER_ID, State, TransactionMetadata
+from coordinator.transactions.metadata import State, TransactionMetadata
+from wire.records.header import NO_PRODUCER_ID
 
 #: The states whose transactions the index holds.
 _INDEXED = frozenset({State.ONGOING, State.VOTED})

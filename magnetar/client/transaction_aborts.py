@@ -20,9 +20,7 @@ from wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-_NO_PRODUCER_ID = -1
-_NO_PRODUCER_EPOCH = -1
+from wire.records.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 
 class VoteSealed(ClientError):
@@ -56,8 +54,8 @@ def abort_transaction(client: Client, transactional_id: str) -> Transaction:
         # Kept: the id's next producer should not inherit a timeout that a tool has chosen.
         transaction_timeout_ms=transaction.timeout_ms,
         # Without producer id and epoch the broker fences whatever producer there is.
-        producer_id=_NO_PRODUCER_ID,
-        producer_epoch=_NO_PRODUCER_EPOCH,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
     )
     response = client.retry_transient(
         lambda: client.call(request, InitProducerIdResponse, node_id=transaction.coordinator),

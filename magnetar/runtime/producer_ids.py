@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlock
-from coordinator.transactions.metadata import NO_PRODUCER_ID
+from wire.records.header import NO_PRODUCER_ID
 
 
 class BlockSource(Protocol):

@@ -19,12 +19,7 @@ from coordinator.decision import Decision, Urgency
 from coordinator.transactions import joint
 from coordinator.transactions.commit_plan import MarkerWork, Plan, Storage, complete, planned
 from coordinator.transactions.epochs import Decide, takes_producer_id
-from coordinator.transactions.metadata import (
-    NO_PRODUCER_ID,
-    State,
-    TopicPartition,
-    TransactionMetadata,
-)
+from coordinator.transactions.metadata import State, TopicPartition, TransactionMetadata
 from coordinator.transactions.records import decode_record, encode_endable
 from coordinator.transactions.shard import Shard, TransactionIndex
 from logstore.partition.log import PartitionLog
@@ -42,6 +37,7 @@ from magnetar.storage.leaders import Elsewhere, Partition, shard_missing
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.records.header import NO_PRODUCER_ID
 
 Txn = TransactionMetadata
 AnswerT = TypeVar("AnswerT")

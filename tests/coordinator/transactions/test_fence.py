@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from coordinator.transactions.epochs import next_identity, prepare_bumped, takes_producer_id
-from coordinator.transactions.metadata import NO_PRODUCER_EPOCH, State, TransactionMetadata
+from coordinator.transactions.metadata import State, TransactionMetadata
+from wire.records.header import NO_PRODUCER_EPOCH
 
 MakeTxn = Callable[..., TransactionMetadata]
 
