@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from magnetar.client.cluster import Client, Leaders, TopicPartition
-from magnetar.client.consumer import Aborted
+from magnetar.client.consumer import VERSION_OF_NAMES, Aborted
 from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import (
     EARLIEST,
@@ -37,9 +37,6 @@ from wire.messages.fetch import (
 )
 from wire.records import BatchHeader, ControlType, crc_ok, iterate_batches, parse_marker
 
-#: From 13 on requests name topic ids.
-_VERSION_OF_NAMES = 12
-_NO_REPLICA = -1
 FETCH_BYTES_MAX = 1 << 20
 
 
@@ -99,14 +96,13 @@ def fetch_stretch(
     topic, index = place
     partition = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(
-        replica_id=_NO_REPLICA,
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=max_bytes,
         isolation_level=isolation,
         topics=[FetchTopic(topic=topic, partitions=[partition])],
     )
-    response = client.call(request, FetchResponse, node_id=leader, at_most=_VERSION_OF_NAMES)
+    response = client.call(request, FetchResponse, node_id=leader, at_most=VERSION_OF_NAMES)
     name = f"{topic}-{index}"
     check(response.error_code, f"fetching {name}")
     ((found,),) = [each.partitions for each in response.responses]

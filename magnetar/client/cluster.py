@@ -44,6 +44,8 @@ TRANSIENT = frozenset(
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
+#: The same where offsets are read: one is unstable until the markers of a transaction are written.
+WAITED_FOR = TRANSIENT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 
 class Client:

@@ -34,9 +34,8 @@ from wire.messages.fetch import (
 )
 from wire.records import ControlType, Record, crc_ok, iterate_batches, iterate_records, parse_marker
 
-#: From 13 on requests name topic ids.
-_VERSION_OF_NAMES = 12
-_NO_REPLICA = -1
+#: The last version of Fetch that names topics. Later ones have topic ids.
+VERSION_OF_NAMES = 12
 _WAIT_MS = 500
 _MIN_BYTES = 1
 #: Bounds of one fetch. A batch larger than both is sent all the same (KIP-74), so no record can
@@ -150,7 +149,6 @@ class Reader:
         wait_ms = _WAIT_MS // max(len(by_node), 1) if self.waits else 0
         for node_id, topics in by_node:
             request = FetchRequest(
-                replica_id=_NO_REPLICA,
                 max_wait_ms=wait_ms,
                 min_bytes=_MIN_BYTES,
                 max_bytes=_MAX_BYTES,
@@ -171,7 +169,7 @@ class Reader:
                 ],
             )
             response = self.client.call(
-                request, FetchResponse, node_id=node_id, at_most=_VERSION_OF_NAMES
+                request, FetchResponse, node_id=node_id, at_most=VERSION_OF_NAMES
             )
             check(response.error_code, "fetching")
             for topic in response.responses:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from magnetar.client.cluster import (
     RETRY_DELAY_S,
     TRANSIENT,
+    WAITED_FOR,
     Client,
     TopicPartition,
     by_topic,
@@ -56,7 +57,8 @@ _HEARTBEAT_S = 3.0
 _REBALANCE_S = 2 * _SESSION_TIMEOUT_MS / 1000
 #: The last version with one group, and the first with require_stable (KIP-447).
 _FETCH_VERSION = 7
-_LEAVE_MEMBERS_SINCE = 3
+#: LeaveGroup in the versions that name members (KIP-345).
+LEAVE_MEMBERS_SINCE = 3
 #: The group has a new generation, or does not know the member any more: join again.
 _REJOIN = frozenset(
     {
@@ -69,9 +71,6 @@ _REJOIN = frozenset(
     }
 )
 _LOST = ErrorCode.UNKNOWN_MEMBER_ID
-#: The coordinator will answer soon, or an open transaction may commit an offset: its outcome is
-#: waited for.
-_WAITED_FOR = TRANSIENT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 
 @dataclass
@@ -152,7 +151,7 @@ class GroupMember:
             )
             codes = {each.error_code for topic in answer.topics for each in topic.partitions}
             codes.add(answer.error_code)
-            if _WAITED_FOR.isdisjoint(codes) or time.monotonic() > deadline:
+            if WAITED_FOR.isdisjoint(codes) or time.monotonic() > deadline:
                 break
             time.sleep(RETRY_DELAY_S)
             if not TRANSIENT.isdisjoint(codes):
@@ -194,7 +193,7 @@ class GroupMember:
         if not self.member_id:
             return
         request = LeaveGroupRequest(group_id=self.group_id)
-        if self.client.version_for(LeaveGroupRequest) >= _LEAVE_MEMBERS_SINCE:
+        if self.client.version_for(LeaveGroupRequest) >= LEAVE_MEMBERS_SINCE:
             request.members = [MemberIdentity(member_id=self.member_id)]
         else:
             request.member_id = self.member_id

@@ -8,7 +8,7 @@ from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition, by_topic
 from magnetar.client.errors import ClientError, Refused, check, code_of
-from magnetar.client.group_member import decode_assignment
+from magnetar.client.group_member import LEAVE_MEMBERS_SINCE, decode_assignment
 from magnetar.client.group_offsets import committed_offsets
 from magnetar.client.partitions import LATEST, list_offsets
 from wire.error_code import ErrorCode
@@ -31,8 +31,6 @@ from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 #: ListGroups in the versions that can filter by state and by type.
 _STATES_SINCE, _TYPES_SINCE = 4, 5
-#: LeaveGroup in the versions that name members (KIP-345).
-_LEAVE_MEMBERS_SINCE = 3
 _CLASSIC = "classic"
 _CONSUMER = "consumer"
 _DEAD = "Dead"
@@ -222,7 +220,7 @@ def remove_member(client: Client, group_id: str, member: Member, reason: str) ->
         LeaveGroupRequest(group_id=group_id, members=[identity]),
         LeaveGroupResponse,
         node_id=client.group_coordinator_of(group_id),
-        at_least=_LEAVE_MEMBERS_SINCE,
+        at_least=LEAVE_MEMBERS_SINCE,
     )
     check(response.error_code, f"group {group_id!r}")
     for each in response.members:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from prometheus_client.core import Metric
 
 from magnetar.metrics.families import GAUGE, SERIES_MAX, Family
-from magnetar.metrics.positions import Position, Positions
+from magnetar.metrics.positions import GROUPS_SLICE, SLICE, Position, Positions
 from magnetar.metrics.replica_counts import replica_counts
 from magnetar.metrics.samples import Samples, labelled
 from magnetar.runtime.services import Services
@@ -28,9 +28,6 @@ _Named: TypeAlias = tuple[str, Samples]
 NAME = "kafka_exporter"
 _PLACE = ("topic", "partition")
 _GROUP_PLACE = ("consumergroup", "topic", "partition")
-_SLICE = 1000
-#: Groups looked at in one turn: likewise.
-_GROUPS_SLICE = 128
 
 FAMILIES = {
     family.name: family
@@ -101,7 +98,7 @@ async def gather(
     members = []
     for group in islice(services.groups.all(), SERIES_MAX):
         members.append(((group.group_id,), float(len(group.members))))
-        if not len(members) % _GROUPS_SLICE:
+        if not len(members) % GROUPS_SLICE:
             await asyncio.sleep(0)
     nodes = services.nodes
     is_controller = nodes.controller_id == nodes.own_id
@@ -139,7 +136,7 @@ async def _of_partitions(topics: Iterable[Topic], placement: Placement) -> list[
     for number, (labels, values) in enumerate(islice(_places(topics, placement), SERIES_MAX), 1):
         for each, value in zip(samples, values, strict=True):
             each.append((labels, value))
-        if not number % _SLICE:
+        if not number % SLICE:
             await asyncio.sleep(0)
     return list(zip(_OF_PARTITION, samples, strict=True))
 

@@ -23,7 +23,7 @@ from magnetar.config.observing import ObservingConfig
 from magnetar.metrics import exporter_names, jmx_names
 from magnetar.metrics.client_metrics import told_by_clients
 from magnetar.metrics.families import FAMILIES, GROUPS_MAX, NAMED_FROM_SECONDS, TOPICS_MAX
-from magnetar.metrics.positions import Positions, positions
+from magnetar.metrics.positions import GROUPS_SLICE, SLICE, Positions, positions
 from magnetar.metrics.samples import labelled, plain
 from magnetar.runtime.authentication import Authentication
 from magnetar.runtime.groups import Groups
@@ -39,11 +39,6 @@ from magnetar.server.latency import SUM_NS, Durations, bounds_seconds, cumulated
 from magnetar.server.listening import Server
 from magnetar.storage.topic import Topic
 from wire.api import API_NAMES
-
-#: Partitions, or committed offsets, looked at in one turn of the event loop: about a millisecond.
-_SLICE = 1000
-#: Groups looked at in one turn: about a millisecond, too.
-_GROUPS_SLICE = 128
 
 
 async def gather(services: Services, healing: Healing, server: Server) -> list[Metric]:
@@ -118,7 +113,7 @@ async def _groups(groups: Groups) -> Metric:
     kinds = Counter[tuple[str, ...]]()
     for seen, group in enumerate(groups.all(), 1):
         kinds["consumer" if isinstance(group, ConsumerGroup) else "classic", group.state.value] += 1
-        if not seen % _GROUPS_SLICE:
+        if not seen % GROUPS_SLICE:
             await asyncio.sleep(0)
     return labelled("magnetar_groups", kinds.items())
 
@@ -184,7 +179,7 @@ async def _lag(found: Positions) -> list[Metric]:
     lags = Counter[str]()
     for seen, each in enumerate(found, 1):
         lags[each.group_id] += each.lag
-        if not seen % _SLICE:
+        if not seen % SLICE:
             await asyncio.sleep(0)
     most = nlargest(GROUPS_MAX, lags.items(), key=lambda item: item[1])
     return [
@@ -238,7 +233,7 @@ async def _partitions(topics: Collection[Topic], *, has_bucket: bool) -> list[Me
             lags[topic.name] = lag
         before, seen = seen, seen + len(topic.partitions)
         # A turn after each slice, however the partitions are spread over topics.
-        if before // _SLICE != seen // _SLICE:
+        if before // SLICE != seen // SLICE:
             await asyncio.sleep(0)
     most = nlargest(TOPICS_MAX, lags.items(), key=lambda item: item[1])
     return [

@@ -9,8 +9,10 @@ from magnetar.runtime.groups import Groups
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.topics import Topics
 
-#: Offsets looked at in one turn of the event loop: about a millisecond.
-_SLICE = 1000
+#: Partitions, or committed offsets, looked at in one turn of the event loop: about a millisecond.
+SLICE = 1000
+#: Groups looked at in one turn: about a millisecond, too.
+GROUPS_SLICE = 128
 
 
 class Position(NamedTuple):
@@ -33,7 +35,7 @@ async def positions(groups: Groups, topics: Topics) -> Positions:
     for group_id, offsets in groups.committed():
         for key, committed in offsets:
             seen += 1
-            if not seen % _SLICE:
+            if not seen % SLICE:
                 await asyncio.sleep(0)
             topic = topics.by_name(key.topic)
             if topic is None or not committed.is_of(topic.id):

@@ -32,8 +32,6 @@ STRANGER_BYTES_MAX = 4 << 10
 
 #: How every record of TLS begins: an alert or a handshake, of a version 3.x.
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
-#: The alert that a node in plain text sends to one in TLS: a fatal one, unexpected_message.
-UNEXPECTED_MESSAGE = b"\x15\x03\x01\x00\x02\x02\x0a"
 
 
 class UnexpectedTls(WireError):

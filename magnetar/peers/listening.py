@@ -20,7 +20,6 @@ from magnetar.logging import get_logger, shown
 from magnetar.peers.dialling import Own
 from magnetar.peers.frames import (
     FRAME_BYTES_MAX,
-    UNEXPECTED_MESSAGE,
     FrameSplitter,
     RequestHead,
     UnexpectedTls,
@@ -48,6 +47,7 @@ from magnetar.runtime.peer_messages import (
     PeerProofResponse,
 )
 from magnetar.security.crowding import gives_way
+from magnetar.security.handshakes import UNEXPECTED_MESSAGE
 from wire.error_code import ErrorCode
 from wire.errors import WireError
 from wire.message import Message

@@ -17,12 +17,11 @@ from magnetar.logging import get_logger
 from magnetar.peers.addresses import Refused
 from magnetar.peers.telling import News
 from magnetar.peers.tls import PLACE, PeerTls
-from magnetar.security.handshakes import Handshakes, Verdict
+from magnetar.security.handshakes import SHUTDOWN_S, Handshakes, Verdict
 
 #: The interval between two checks of the certificates' files, in seconds.
 RELOAD_S = 10.0
 _BACKLOG = 100
-_SHUTDOWN_S = 2.0
 #: The most connections that are not encrypted yet. For one more, another is closed (`crowding`).
 _HANDSHAKES_MAX = 64
 #: The reasons that OpenSSL or a peer's alert gives when one side does not use TLS.
@@ -83,7 +82,7 @@ class TcpNetwork:
                 lambda: protocol,
                 *address,
                 ssl=self._tls.dialling(),
-                ssl_shutdown_timeout=_SHUTDOWN_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
             )
         except ssl.SSLCertVerificationError as error:
             raise Refused(

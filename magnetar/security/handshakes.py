@@ -24,7 +24,7 @@ from magnetar.security.crowding import gives_way
 
 #: The time that a client has for its handshake, and for the end of its connection.
 HANDSHAKE_S = 10.0
-_SHUTDOWN_S = 2.0
+SHUTDOWN_S = 2.0
 #: What is left of it where the hello came at the last moment: an event loop wants more than none.
 _HANDSHAKE_S_MIN = 0.1
 #: Sockets accepted in one turn, and the pause where the process may open no more.
@@ -33,7 +33,7 @@ _NO_FILES_PAUSE_S = 1.0
 #: A TLS record that carries a handshake begins with this byte.
 _HANDSHAKE_RECORD = 0x16
 #: The alert that OpenSSL would send: a fatal one, unexpected_message.
-_UNEXPECTED_MESSAGE = b"\x15\x03\x01\x00\x02\x02\x0a"
+UNEXPECTED_MESSAGE = b"\x15\x03\x01\x00\x02\x02\x0a"
 _PLAIN_BYTES_MAX = 1 << 16
 
 _log = get_logger("server")
@@ -201,7 +201,7 @@ class Handshakes:
             accepted,
             ssl=self._context(),
             ssl_handshake_timeout=timeout_s,
-            ssl_shutdown_timeout=_SHUTDOWN_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
         )
 
     def ended(self, handshake: _Handshake, outcome: Outcome | None, detail: str) -> None:
@@ -273,7 +273,7 @@ class _Handshake:
         with suppress(OSError):
             # Read first: what is left unread at the close would take the answer with it.
             self._socket.recv(_PLAIN_BYTES_MAX)
-            self._socket.send(_UNEXPECTED_MESSAGE)
+            self._socket.send(UNEXPECTED_MESSAGE)
 
     def begin(self) -> None:
         """Do the handshake."""

@@ -22,8 +22,9 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_
 from jwt.exceptions import PyJWTError
 
 from magnetar.security.oauthbearer import TOKEN_BYTES_MAX, TokenRefused
-from magnetar.security.principal import NAME_BYTES_MAX, user
+from magnetar.security.principal import user
 from magnetar.security.sasl import Identity
+from wire.types import STRING_BYTES_MAX
 
 _OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _OF_CURVES = {
@@ -221,7 +222,7 @@ def _identity(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> Identit
     _check_scope(claims, rules)
     subject = claims.get(rules.subject_claim)
     name = subject.strip(_SPACE) if isinstance(subject, str) else ""
-    if not 0 < _size_bytes(name) <= NAME_BYTES_MAX:
+    if not 0 < _size_bytes(name) <= STRING_BYTES_MAX:
         raise TokenRefused(f"it names no one: claim {rules.subject_claim} is {_shown(subject)}")
     return Identity(user(name), expires_at_ms)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from magnetar.security.principal import NAME_BYTES_MAX
+from wire.types import STRING_BYTES_MAX
 
 if TYPE_CHECKING:
     from cryptography.x509 import Name, NameAttribute
@@ -153,8 +153,8 @@ def mapped(name: str, rules: Sequence[MappingRule]) -> str:
     one that no message can carry."""
     user = _mapped(name, rules)
     size_bytes = len(user.encode())
-    if size_bytes > NAME_BYTES_MAX:
-        raise NameRefused(f"a name of {size_bytes} bytes, at most {NAME_BYTES_MAX} are served")
+    if size_bytes > STRING_BYTES_MAX:
+        raise NameRefused(f"a name of {size_bytes} bytes, at most {STRING_BYTES_MAX} are served")
     return user
 
 

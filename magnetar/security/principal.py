@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 USER_TYPE = "User"
-#: The longest name, in bytes of UTF-8: messages carry no longer text.
-NAME_BYTES_MAX = (1 << 15) - 1
 
 
 class Principal(NamedTuple):

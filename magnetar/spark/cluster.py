@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self, TypeVar
 
 from magnetar.client import Client, ClientError, Refused, Unreachable
-from magnetar.client.cluster import TRANSIENT
+from magnetar.client.cluster import TRANSIENT, WAITED_FOR
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.security import PLAINTEXT, Security
 from magnetar.client.topics import create_topic
@@ -25,9 +25,6 @@ _TIMEOUT_MAX = "transaction.max.timeout.ms"
 #: The parent's transaction lasts for a few requests. This bounds it if the driver dies meanwhile.
 PARENT_TIMEOUT_MS = 60_000
 _RETRY_DELAY_S = 0.05
-#: Offsets of a transaction that is being decided are unstable until its markers are written, which
-#: takes moments.
-_WAITED_FOR = TRANSIENT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 T = TypeVar("T")
 
@@ -83,7 +80,7 @@ class Cluster:
                 codes = () if codes_of is None else codes_of(answer)
                 # After the deadline the answer goes back with its code, which the caller checks and
                 # names.
-                if _WAITED_FOR.isdisjoint(codes) or time.monotonic() > deadline:
+                if WAITED_FOR.isdisjoint(codes) or time.monotonic() > deadline:
                     return answer
                 # The coordinator may have moved: NOT_COORDINATOR is one of these codes.
                 self._coordinators.clear()
