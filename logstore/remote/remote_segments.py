@@ -13,8 +13,8 @@ from logstore.segments.ledger import Runner, SegmentFacts
 from wire.records import BatchHeader
 from wire.records.header import NO_TIMESTAMP
 
-#: Bytes of a chunk that the cleaner writes; one batch may be more.
-CHUNK_BYTES = 256 << 10
+#: The most bytes of a chunk that the cleaner writes; one batch may be larger.
+_CLEANED_CHUNK_BYTES = 256 << 10
 
 #: (swap, aborted index, on_swapped) -> whether it was done. `on_swapped` is called in the step in
 #: which the swap is visible.
@@ -120,7 +120,7 @@ class _RemoteReplacement:
         self._batches_bytes += header.size_bytes
         self._end_offset = header.next_offset
         self._max_timestamp = max(self._max_timestamp, header.max_timestamp)
-        if self._batches_bytes >= CHUNK_BYTES:
+        if self._batches_bytes >= _CLEANED_CHUNK_BYTES:
             self._end_chunk()
 
     def _end_chunk(self) -> None:

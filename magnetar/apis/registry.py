@@ -36,6 +36,8 @@ R = TypeVar("R", bound=Message)
 #: What a handler returns: the response, a coroutine or a delayed response for it, or None.
 Handled = Coroutine[Any, Any, Message | DelayedResponse | None] | Message | DelayedResponse | None
 Handler = Callable[[Services, R, RequestContext], Handled]
+#: A handler of whatever API.
+AnyHandler = Callable[[Services, Any, RequestContext], Handled]
 
 
 class Api(NamedTuple):
@@ -47,7 +49,7 @@ class Api(NamedTuple):
     max_version: int
     request_class: type[Message]
     response_class: type[Message]
-    handler: Callable[[Services, Any, RequestContext], Handled]
+    handler: AnyHandler
     refuse: Refuse
     needs: Sequence[Need]
     is_for: Partitions | None = None

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from magnetar.apis.authorization import guarded
-from magnetar.apis.registry import Api, Handled
+from magnetar.apis.registry import AnyHandler, Api, Handled
 from magnetar.faults.named import named_in
 from magnetar.faults.rules import NOTHING, Fault, Faults, Kind, Plan
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
@@ -27,8 +27,6 @@ from magnetar.runtime.services import Services
 from magnetar.server.connection import ClientConnection
 from wire.errors import KafkaError
 from wire.message import Message
-
-AnyHandler = Callable[[Services, Any, RequestContext], Handled]
 
 #: How long an answer may take to the operating system's buffer.
 _SENT_AFTER_S = 0.01

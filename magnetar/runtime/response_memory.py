@@ -22,13 +22,15 @@ _UNLIMITED_BYTES = 2**31 - 1
 class ResponseMemory:
     """The account. A negative limit stands for none."""
 
-    __slots__ = ("_waiter", "held_bytes", "limit_bytes", "unread_bytes")
+    __slots__ = ("_unread_bytes", "_waiter", "held_bytes", "is_unread", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        #: What was sent, and clients have not taken yet. `resize_unread` changes it.
-        self.unread_bytes = 0
+        #: What was sent, and clients have not taken yet.
+        self._unread_bytes = 0
+        #: Whether answers that clients do not take fill the account: slow clients are cut off.
+        self.is_unread = False
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -36,14 +38,10 @@ class ResponseMemory:
         """The bytes that may still be read; zero or negative where the limit is reached."""
         return _UNLIMITED_BYTES if self.limit_bytes < 0 else self.limit_bytes - self.held_bytes
 
-    @property
-    def is_unread(self) -> bool:
-        """Whether answers that clients do not take fill the account: slow clients are cut off."""
-        return self.unread_bytes > self.limit_bytes >= 0
-
     def resize_unread(self, by_bytes: int) -> None:
         """Note that more answers wait for their clients, or fewer (negative)."""
-        self.unread_bytes += by_bytes
+        self._unread_bytes += by_bytes
+        self.is_unread = self._unread_bytes > self.limit_bytes >= 0
         waiter = self._waiter
         if waiter is not None and not self.is_unread and not waiter.done():
             waiter.set_result(None)

@@ -31,6 +31,7 @@ from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.failing import is_fatal
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from magnetar.runtime.request_context import Connection, RequestContext
+from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
 from magnetar.server.collecting import Collector
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 API_VERSIONS = 18
 #: The elements of all arrays that one request may have. Kafka's limit for each array is larger; a
 #: thread decodes so many in 0.2 s, and no real request comes near.
-ELEMENTS_MAX = 1 << 17
+REQUEST_ELEMENTS_MAX = 1 << 17
 #: What an element takes once it is decoded, besides its text.
 _ELEMENT_BYTES = 256
 #: The elements of a large request are not counted yet: they are taken for so many times its frame.
@@ -151,11 +152,13 @@ class Dispatcher:
         on_fatal: Callable[[BaseException], None],
         turns: Turns,
         memory: RequestMemory,
+        response_memory: ResponseMemory,
     ) -> None:
         self._apis = apis
         self._turns = turns
         self._large = LargeRequests(memory)
-        self._large_answers = LargeAnswers()
+        self._response_memory = response_memory
+        self._large_answers = LargeAnswers(response_memory)
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
         self._loop = asyncio.get_running_loop()
@@ -277,10 +280,9 @@ class Dispatcher:
             if isinstance(handled, DelayedResponse):
                 exchange.waits_for = handled
                 return
-            memory = self.services.response_memory
-            is_full = memory.unread_bytes > memory.limit_bytes >= 0
             try:
-                at_once = SMALL_ELEMENTS_MAX if is_full else ELEMENTS_AT_ONCE
+                is_unread = self._response_memory.is_unread
+                at_once = SMALL_ELEMENTS_MAX if is_unread else ELEMENTS_AT_ONCE
                 exchange.answer = _encode(exchange, handled, at_once)
             except TooManyElements:
                 exchange.held.append(handled)
@@ -290,10 +292,9 @@ class Dispatcher:
 
     async def _encode_large(self, exchange: Exchange, response: Message | None) -> None:
         """Set an answer that a thread encodes, once there is room for it. Raises WireError."""
-        memory = self.services.response_memory
         # A fetch has its place in the account already.
         has_place = exchange.context.held_response is not None
-        async with nullcontext() if has_place else self._large_answers.place(memory):
+        async with nullcontext() if has_place else self._large_answers.place():
             with self._turns.aside():
                 encode = partial(_encode, exchange, response)
                 exchange.answer = await LARGE_MESSAGES.run(encode)
@@ -319,11 +320,8 @@ class Dispatcher:
 
     def _respond(self, exchange: Exchange, response: Message | None) -> None:
         """Set the answer, or what it waits for where a thread has to encode it."""
-        memory = self.services.response_memory
-        # Not by `is_unread`: a call for each request costs more.
-        is_full = memory.unread_bytes > memory.limit_bytes >= 0
         try:
-            at_once = SMALL_ELEMENTS_MAX if is_full else ELEMENTS_AT_ONCE
+            at_once = SMALL_ELEMENTS_MAX if self._response_memory.is_unread else ELEMENTS_AT_ONCE
             exchange.answer = _encode(exchange, response, at_once)
         except TooManyElements:
             exchange.waits_for = run_first_step(_later(response), self._loop)
@@ -336,10 +334,10 @@ class Dispatcher:
 
     async def _handle_large(self, exchange: Exchange, frame: Frame, offset: int) -> Any:
         frame_bytes = len(frame)
-        elements_bytes = min(_LARGE_FACTOR * frame_bytes, _ELEMENT_BYTES * ELEMENTS_MAX)
+        elements_bytes = min(_LARGE_FACTOR * frame_bytes, _ELEMENT_BYTES * REQUEST_ELEMENTS_MAX)
         decoded_bytes = exchange.route.byte_factor * frame_bytes + elements_bytes
         await self._large.admit(exchange, frame_bytes, decoded_bytes)
-        decode = partial(exchange.route.decode, frame, offset, ELEMENTS_MAX)
+        decode = partial(exchange.route.decode, frame, offset, REQUEST_ELEMENTS_MAX)
         exchange.request, _, _ = await LARGE_MESSAGES.run(decode)
         self.request_counts[exchange.route.api_key] += 1
         # The thread may be done with many in one step of the loop.

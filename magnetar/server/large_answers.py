@@ -30,16 +30,18 @@ WAITING_MAX = 16
 class LargeAnswers:
     """The large answers of all connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: ResponseMemory) -> None:
+        self._memory = memory
         self._one = asyncio.Lock()
         self._waiting = 0
 
     @asynccontextmanager
-    async def place(self, memory: ResponseMemory) -> AsyncIterator[None]:
+    async def place(self) -> AsyncIterator[None]:
         """Enter when there is room. The caller hands its answer on before its next wait.
 
         Raises WireError where the account is full and as many wait as may.
         """
+        memory = self._memory
         if memory.is_unread and self._waiting >= WAITING_MAX:
             raise WireError("a large answer may not wait: others hold queued.max.request.bytes")
         self._waiting += 1

@@ -98,7 +98,7 @@ class Server:
         self._bind = bind
         self.loop = asyncio.get_running_loop()
         self.memory = RequestMemory(config.queued_max_request_bytes)
-        self.dispatcher = Dispatcher(clock, apis, on_fatal, turns, self.memory)
+        self.dispatcher = Dispatcher(clock, apis, on_fatal, turns, self.memory, response_memory)
         self.response_memory = response_memory
         self.shared = Shared(
             loop=self.loop,

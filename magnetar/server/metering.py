@@ -11,14 +11,14 @@ without quotas nothing of it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from time import perf_counter
 from types import CoroutineType
 from types import coroutine as awaitable
 from typing import Any
 
 from magnetar.apis.refusals import log_refused_request
-from magnetar.apis.registry import Api, Handled
+from magnetar.apis.registry import AnyHandler, Api, Handled
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.quotas import Buckets, Kind
 from magnetar.runtime.request_context import RequestContext
@@ -26,8 +26,6 @@ from magnetar.runtime.services import Services
 from wire.errors import KafkaError
 from wire.message import Message
 from wire.messages.produce import ProduceRequest
-
-AnyHandler = Callable[[Services, Any, RequestContext], Handled]
 
 
 def metered(api: Api, handler: AnyHandler) -> AnyHandler:

@@ -6,14 +6,13 @@ The dispatcher puts this around the handlers of a node whose partitions move. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from types import CoroutineType
 from typing import Any
 
 from coordinator.transactions.metadata import TopicPartition
 from magnetar.apis.partitions_named import LOOKED_AT, Partitions
-from magnetar.apis.registry import Handled
+from magnetar.apis.registry import AnyHandler, Handled
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.storage.moving_partitions import MovingPartitions
@@ -22,8 +21,6 @@ from wire.message import Message
 #: A request that has waited so long is told who leads now, or that a shard is being loaded.
 #: Clients allow at least twice as much.
 WAIT_S = 5.0
-
-AnyHandler = Callable[[Services, Any, RequestContext], Handled]
 
 
 def settled(partitions: Partitions, handler: AnyHandler) -> AnyHandler:

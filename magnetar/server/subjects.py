@@ -19,7 +19,7 @@ from wire.schema import fields_of
 from wire.types import Array, String
 
 #: How many elements of a list are looked at.
-ELEMENTS_MAX = 100
+_LOOKED_AT = 100
 #: Fields that name a topic, in the elements of a list of topics. An id stands where the name, which
 #: later versions leave out, is empty.
 _NAMES, _ID = ("topic", "topic_name", "name"), "topic_id"
@@ -36,7 +36,7 @@ def topics_of(message: Any) -> Iterator[str | UUID]:
     """Yield the topics that a request or a response names, as often as it does."""
     kind: Any = type(message)
     for name, element in _topic_lists(kind):
-        for each in islice(getattr(message, name) or (), ELEMENTS_MAX):
+        for each in islice(getattr(message, name) or (), _LOOKED_AT):
             topic = each if element is None else _topic(each, element)
             if topic:
                 yield topic
@@ -89,5 +89,5 @@ def _codes(struct: Any, readers: _Readers) -> Iterator[int]:
         if code:
             yield code
     for name, inner in readers.lists:
-        for each in islice(getattr(struct, name) or (), ELEMENTS_MAX):
+        for each in islice(getattr(struct, name) or (), _LOOKED_AT):
             yield from _codes(each, inner)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from itertools import islice
 from types import CoroutineType
 from typing import Any
@@ -30,7 +30,7 @@ from opentelemetry.trace import (
     Tracer,
 )
 
-from magnetar.apis.registry import Api, Handled
+from magnetar.apis.registry import AnyHandler, Api, Handled
 from magnetar.logging import shown
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
@@ -41,8 +41,6 @@ from wire.errors import KafkaError
 from wire.message import Message
 from wire.messages.produce import ProduceRequest
 from wire.records import ATTRIBUTE_COMPRESSION, BATCH_OVERHEAD
-
-AnyHandler = Callable[[Services, Any, RequestContext], Handled]
 
 #: Spans of producers that one request is linked with, at most, and the bytes of each batch that are
 #: searched for them.

@@ -15,7 +15,7 @@ from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.server import unread
-from magnetar.server.dispatch import ELEMENTS_MAX
+from magnetar.server.dispatch import REQUEST_ELEMENTS_MAX
 from magnetar.server.memory import SMALL_BYTES_MAX
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import RawClient, StartBroker
@@ -195,9 +195,9 @@ async def test_few_long_names_are_a_large_request(
 async def test_a_request_of_too_many_elements_closes_its_connection(
     broker: Broker, client: RawClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    client.send(unknown_topics(ELEMENTS_MAX + 1), _METADATA)
+    client.send(unknown_topics(REQUEST_ELEMENTS_MAX + 1), _METADATA)
     assert await client.is_closed()
-    assert f"more than {ELEMENTS_MAX} elements" in capsys.readouterr().err
+    assert f"more than {REQUEST_ELEMENTS_MAX} elements" in capsys.readouterr().err
     await until_empty(broker)
 
 
