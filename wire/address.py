@@ -24,6 +24,11 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def address_text(host: str, port: int) -> str:
+    """Return `host:port`, or `[ipv6]:port`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _is_host(host: str) -> bool:
     """Return whether the resolver may be asked for a host: of a name, no part is empty or long."""
     if host.isascii():

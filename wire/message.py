@@ -16,7 +16,9 @@ proportion to the bytes that are really there. Tagged fields with unknown tags a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Self, dataclass_transform
 from uuid import UUID
 
@@ -244,6 +246,14 @@ class Message(Struct):
             raise WireError(
                 f"{cls.__name__} has versions {cls.min_version}-{cls.max_version}, not {version}"
             )
+
+
+@cache
+def response_class_of(request_class: type[Message]) -> type[Message]:
+    """Return the response that is declared beside a request."""
+    name = request_class.__name__.removesuffix("Request") + "Response"
+    found: type[Message] = getattr(sys.modules[request_class.__module__], name)
+    return found
 
 
 class RecordKey(Message):

@@ -24,13 +24,11 @@ from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshot_kafka import decode_kafka_snapshot
 from logstore.partition.state import PartitionState
 from logstore.segments.attachments import SmallFiles
-from logstore.segments.names import LOG_SUFFIX, segment_path
+from logstore.segments.names import LOG_SUFFIX, base_offsets, segment_path
 from logstore.segments.segment_reads import scan
 from wire.errors import WireError
 from wire.records import BatchHeader, crc_ok, parse_marker
 from wire.records.header import MAGIC
-
-_BASE_OFFSET_DIGITS = 20
 
 
 class UsedNumbers(NamedTuple):
@@ -115,10 +113,7 @@ def foreign_recovery_point(files: FileSystem, directory: str) -> int:
     is where the last gap in the last one ends, or that segment's base offset. Reads every batch.
     Blocks; raises OSError.
     """
-    stems = [name.removesuffix(LOG_SUFFIX) for name in files.list(directory)]
-    bases = sorted(
-        int(stem) for stem in stems if len(stem) == _BASE_OFFSET_DIGITS and stem.isdigit()
-    )
+    bases = base_offsets(files.list(directory))
     for base_offset, later in pairwise(bases):
         file = files.open(segment_path(directory, base_offset, LOG_SUFFIX))
         try:

@@ -31,9 +31,8 @@ from logstore.segments.batch_walk import WholeBatch
 from logstore.segments.findings import Finding, Remedy, Severity
 from logstore.segments.ledger import UNREADABLE
 from logstore.segments.names import (
-    BASE_OFFSET_DIGITS,
-    LOG_SUFFIX,
     aborted_name,
+    base_offsets,
     segment_name,
 )
 from logstore.segments.segment_check import SegmentCheck
@@ -103,11 +102,7 @@ class LogCheck:
     def run(self) -> None:
         """Check everything. Blocks; raises OSError but for bad sectors."""
         names = self._files.list(self._directory)
-        self.base_offsets = sorted(
-            int(stem)
-            for stem, _, suffix in (name.rpartition(".") for name in names)
-            if f".{suffix}" == LOG_SUFFIX and len(stem) == BASE_OFFSET_DIGITS and stem.isdigit()
-        )
+        self.base_offsets = base_offsets(names)
         first_offset = next(iter(self.base_offsets), 0)
         self._begin(first_offset)
         snapshots = _Snapshots(self, names, first_offset)

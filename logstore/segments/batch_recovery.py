@@ -35,10 +35,10 @@ from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import File, FileSystem
 from logstore.segments.ledger import SegmentLimits
 from logstore.segments.names import (
-    BASE_OFFSET_DIGITS,
     LEFTOVER_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
+    base_offsets,
 )
 from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
@@ -129,10 +129,7 @@ class Recovery:
             is_orphan = suffix in ("index", "timeindex") and stem not in stems
             if name.endswith(LEFTOVER_SUFFIXES) or is_orphan:
                 self.files.unlink(f"{self.directory}/{name}")
-        bases = sorted(
-            int(stem) for stem in stems if len(stem) == BASE_OFFSET_DIGITS and stem.isdigit()
-        )
-        segments = [Segment(self.files, self.directory, base) for base in bases]
+        segments = [Segment(self.files, self.directory, base) for base in base_offsets(names)]
         for segment, later in zip(segments, segments[1:], strict=False):
             segment.size = self.files.facts(segment.path(LOG_SUFFIX)).size_bytes
             segment.next_offset = later.base_offset

@@ -11,6 +11,8 @@ Source: org.apache.kafka.storage.internals.log.LogFileUtils.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -29,6 +31,12 @@ DELETED = ".deleted"
 LEFTOVER_SUFFIXES = (UNFINISHED, DELETED, CLEANED, SWAP)
 
 BASE_OFFSET_DIGITS = 20
+
+
+def base_offsets(names: Iterable[str]) -> list[int]:
+    """Return the base offsets of the segments that have a `.log` among these files, ascending."""
+    stems = (name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX))
+    return sorted(int(stem) for stem in stems if len(stem) == BASE_OFFSET_DIGITS and stem.isdigit())
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

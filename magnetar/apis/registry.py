@@ -16,7 +16,6 @@ first, in turns.
 from __future__ import annotations
 
 import pkgutil
-import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache, wraps
 from importlib import import_module
@@ -28,7 +27,7 @@ from magnetar.apis.partitions_named import Partitions
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
-from wire.message import Message
+from wire.message import Message, response_class_of
 
 R = TypeVar("R", bound=Message)
 
@@ -75,7 +74,7 @@ def handles(
     once all nodes obey what it has changed.
     """
     first, _, last = versions.partition("-")
-    response_class = _response_class(request_class)
+    response_class = response_class_of(request_class)
 
     def enter(handler: Handler[R]) -> Handler[R]:
         key = request_class.api_key
@@ -127,14 +126,6 @@ async def _awaited(handled: Handled) -> Message | None:
     response = await handled
     assert not isinstance(response, DelayedResponse), "what changes the catalog waits itself"
     return response
-
-
-def _response_class(request_class: type[Message]) -> type[Message]:
-    """Return the response declared beside a request."""
-    module = sys.modules[request_class.__module__]
-    name = request_class.__name__.removesuffix("Request") + "Response"
-    found: type[Message] = getattr(module, name)
-    return found
 
 
 @cache

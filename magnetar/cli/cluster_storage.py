@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from magnetar.cli.commands import fail, json_output, print_json, print_table, reports_errors
+from wire.address import address_text
 
 if TYPE_CHECKING:
     from magnetar.storage.catalog import Catalog
@@ -184,8 +185,8 @@ def _row(row: NodeRow, partitions: int) -> tuple[str, ...]:
         "live" if row.is_live else "gone",
         str(row.incarnation),
         str(partitions),
-        ", ".join(_address(one) for one in endpoints.values()),
-        f"{_address(peers)}{mark}" if peers else "-",
+        ", ".join(address_text(*one) for one in endpoints.values()),
+        f"{address_text(*peers)}{mark}" if peers else "-",
         row.presence.rack or "-",
         row.presence.version,
         row.presence.owner,
@@ -198,13 +199,8 @@ def _to_json(row: NodeRow, partitions: int) -> dict[str, Any]:
         "live": row.is_live,
         "start": row.incarnation,
         "partitions": partitions,
-        "endpoints": {name: _address(one) for name, one in row.presence.endpoints.items()},
+        "endpoints": {name: address_text(*one) for name, one in row.presence.endpoints.items()},
         "rack": row.presence.rack or None,
         "version": row.presence.version,
         "place": row.presence.owner,
     }
-
-
-def _address(one: tuple[str, int]) -> str:
-    host, port = one
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

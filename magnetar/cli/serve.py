@@ -32,6 +32,7 @@ from magnetar.config.cluster import ClusterConfig
 from magnetar.config.listeners import Listener, parse_address, unguarded
 from magnetar.config.load import ConfigError, Given, load, read_assignments, read_properties
 from magnetar.storage.database import CatalogUnavailable
+from wire.address import address_text
 
 if TYPE_CHECKING:
     from magnetar.broker import Broker
@@ -430,7 +431,7 @@ def _hint_when_busy(loop: asyncio.AbstractEventLoop, used_s: float) -> None:
 
 def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None:
     for listener in unguarded(config, listeners):
-        address = _shown(listener.host, listener.port)
+        address = address_text(listener.host or "*", listener.port)
         print(
             f"magnetar: warning: {address} has no access control: every client that reaches it"
             " may read, write and delete everything. docs/security.md says how to protect it.",
@@ -439,7 +440,7 @@ def _warn_unguarded(config: BrokerConfig, listeners: Sequence[Listener]) -> None
 
 
 def _say_ready(listeners: Sequence[Listener], who: str) -> None:
-    addresses = ", ".join(_shown(listener.host, listener.port) for listener in listeners)
+    addresses = ", ".join(address_text(each.host or "*", each.port) for each in listeners)
     _say(f"magnetar {__version__} ready on {addresses} after {_process_age_ms()} ms ({who})")
     notify(READY, f"serves {addresses}")
 
@@ -474,15 +475,12 @@ def _set_by_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
 
 def _metrics_endpoint(config: BrokerConfig) -> MetricsEndpoint | None:
     """Return the endpoint, which holds its address; None if `metrics.listen` is not set."""
-    if not config.metrics_listen:
+    bound = _bound_metrics(config)
+    if bound is None:
         return None
     from magnetar.metrics.endpoint import MetricsEndpoint
 
-    return MetricsEndpoint(*parse_address(config.metrics_listen, "metrics.listen"))
-
-
-def _shown(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host or '*'}:{port}"
+    return MetricsEndpoint(bound)
 
 
 def _process_age_ms() -> int:

@@ -23,7 +23,7 @@ from magnetar.server.listening import Bind, bind_socket
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.logs import Logs
 from magnetar.storage.placing import node_directory
-from wire.address import PORT_MAX
+from wire.address import PORT_MAX, address_text
 from wire.types import INT32_MAX
 
 _METRICS_SOCKET = "metrics.sock"
@@ -110,7 +110,7 @@ def _config_of(
 
 
 def _text(name: str, host: str, port: int) -> str:
-    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
+    return f"{name}://{address_text(host, port)}"
 
 
 def broker_of(
@@ -164,7 +164,7 @@ class NodeMetrics:
         if self._bound is None:
             return
         if self._serves:
-            self._endpoint = MetricsEndpoint("", 0, self._bound)
+            self._endpoint = MetricsEndpoint(self._bound)
         else:
             self._bound.close()
 

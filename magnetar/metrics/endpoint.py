@@ -53,9 +53,9 @@ _log = get_logger("metrics")
 class MetricsEndpoint:
     """One address that serves a broker's metrics. Made on the broker's event loop."""
 
-    def __init__(self, host: str, port: int, bound: socket.socket | None = None) -> None:
-        """Bind the address, unless `bound` has it. Raises ConfigError where that fails."""
-        self._socket = bound or bind(host, port)
+    def __init__(self, bound: socket.socket) -> None:
+        """`bound` listens on the address, as `bind` returns it."""
+        self._socket = bound
         self.port: int = self._socket.getsockname()[1]
         self._loop = asyncio.get_running_loop()
         self._gather: Gather | None = None

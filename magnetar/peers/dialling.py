@@ -28,7 +28,6 @@ from magnetar.peers.proofs import (
     is_proven,
     listener_proof,
 )
-from magnetar.peers.tables import response_class_of
 from magnetar.peers.tls import channel_of_dialler
 from magnetar.runtime.peer_messages import (
     PeerHelloRequest,
@@ -38,7 +37,7 @@ from magnetar.runtime.peer_messages import (
 )
 from magnetar.runtime.peers import Answer, PeerUnreachable, fail
 from wire.errors import WireError
-from wire.message import Message
+from wire.message import Message, response_class_of
 
 #: The correlation id of what has no answer.
 _UNANSWERED = -1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from magnetar.runtime.delayed_response import DelayedResponse
@@ -28,11 +26,3 @@ class PeerApi(NamedTuple):
 
 #: What a node serves, by API key.
 PeerApis = Mapping[int, PeerApi]
-
-
-@lru_cache
-def response_class_of(request_class: type[Message]) -> type[Message]:
-    """Return the response declared beside a request."""
-    name = request_class.__name__.removesuffix("Request") + "Response"
-    found: type[Message] = getattr(sys.modules[request_class.__module__], name)
-    return found

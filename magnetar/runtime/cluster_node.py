@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from logstore.remote.commit_store import CommitsLost
 from magnetar.clock import Clock
@@ -37,11 +37,6 @@ from magnetar.storage.topic_counts import BROKER_DEFAULT, counts_of_new, interna
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.topics import Topics
 
-if TYPE_CHECKING:
-    from magnetar.runtime.late_openings import LateOpenings
-    from magnetar.runtime.offloading import Offloading
-    from magnetar.runtime.sweeping import Sweeping
-
 #: How long the catalog must have answered before a lease that has ended counts: by then all nodes
 #: that live have renewed theirs.
 STEADY_S = 3.0
@@ -55,6 +50,13 @@ _ASK_AGAIN_S = 0.5
 _T = TypeVar("_T")
 
 _log = get_logger("nodes")
+
+
+class _AtWork(Protocol):
+    """Periodic work of a node."""
+
+    def start(self) -> None: ...
+    async def stop(self) -> None: ...
 
 
 class ClusterNode:
@@ -78,10 +80,8 @@ class ClusterNode:
         #: Held while partitions are given away, and before, while the bucket is asked for them.
         self._giving = asyncio.Lock()
         self._tasks: Tasks | None = None
-        self._offloading: Offloading | None = None
-        self._sweeping: Sweeping | None = None
-        self._late_openings: LateOpenings | None = None
-        self._remains: Remains | None = None
+        #: What works for the cluster beside all requests, in the order of its start.
+        self._at_work: list[_AtWork] = []
         self._lease_watch: LeaseWatch | None = None
         self._logs: Logs | None = None
         #: Whether `join` waits for the catalog: the node has begun nothing yet.
@@ -175,23 +175,21 @@ class ClusterNode:
         def is_controller() -> bool:
             return nodes.controller_id == self._own_id
 
-        self._remains = Remains(self._catalog, logs, is_controller, fail)
-        self._remains.start()
+        self._at_work.append(Remains(self._catalog, logs, is_controller, fail))
         if logs.bulk is not None:
             # Imported only where a cluster has a bucket: other clusters start faster.
             from magnetar.runtime.offloading import Offloading
             from magnetar.runtime.sweeping import Sweeping
 
             bulk = logs.bulk
-            self._offloading = Offloading(topics, bulk, clock, fail)
-            self._offloading.start()
-            self._sweeping = Sweeping(bulk.sweep, bulk.pace, clock, is_controller, fail)
-            self._sweeping.start()
+            self._at_work.append(Offloading(topics, bulk, clock, fail))
+            self._at_work.append(Sweeping(bulk.sweep, bulk.pace, clock, is_controller, fail))
         if logs.bulk_store is not None:
             from magnetar.runtime.late_openings import LateOpenings
 
-            self._late_openings = LateOpenings(topics, logs.bulk_store, fail)
-            self._late_openings.start()
+            self._at_work.append(LateOpenings(topics, logs.bulk_store, fail))
+        for part in self._at_work:
+            part.start()
         # The other nodes see this one at their next look, and give it its share.
 
     async def drain(self) -> None:
@@ -202,14 +200,8 @@ class ClusterNode:
         """
         if self._lease_watch is not None:
             self._lease_watch.stop()
-        if self._remains is not None:
-            await self._remains.stop()
-        if self._offloading is not None:
-            await self._offloading.stop()
-        if self._sweeping is not None:
-            await self._sweeping.stop()
-        if self._late_openings is not None:
-            await self._late_openings.stop()
+        for part in self._at_work:
+            await part.stop()
         if self._leadership is None or self._tasks is None:
             return
         self._tasks.cancel()

@@ -132,7 +132,7 @@ def overview(visit: Visit) -> Screen:
         "time": visit.query.get("time", ""),
         "limit": limit,
         "is_tail": is_newest_first and visit.query.get("live") == "1",
-        **_pager(visit, looked, is_newest_first),
+        **_pager(looked),
     }
     return Screen("messages.html", values, f"{name}: messages", is_live=bool(values["is_tail"]))
 
@@ -327,7 +327,7 @@ def _sentence(looked: Looked) -> str:
     )
 
 
-def _pager(visit: Visit, looked: Sequence[Looked], is_newest_first: bool) -> dict[str, object]:
+def _pager(looked: Sequence[Looked]) -> dict[str, object]:
     """Return where older and newer records are; only one partition has an order."""
     if len(looked) != 1:
         return {"older": None, "newer": None, "only": None}

@@ -23,7 +23,7 @@ from magnetar.broker import Broker
 from magnetar.config.load import ConfigError, Given, load
 from magnetar.metrics import endpoint, exporter_names, gathering, http_server, jmx_names
 from magnetar.metrics.document import document
-from magnetar.metrics.endpoint import MetricsEndpoint
+from magnetar.metrics.endpoint import MetricsEndpoint, bind
 from magnetar.metrics.families import FAMILIES
 from magnetar.metrics.positions import Position, Positions
 from magnetar.metrics.samples import labelled
@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 async def served(broker: Broker) -> AsyncIterator[MetricsEndpoint]:
     """An endpoint that tells of `broker`."""
-    served = MetricsEndpoint("127.0.0.1", 0)
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
     served.start(broker.gather_metrics)
     yield served
     await served.stop()
@@ -223,7 +223,7 @@ async def test_latencies_and_refusals_are_counted(
 async def test_a_broker_is_alive_before_it_is_ready(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = MetricsEndpoint("127.0.0.1", 0)
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
 
     async def codes() -> list[int]:
         paths = ("healthz", "readyz", "metrics", "nothing")
@@ -330,7 +330,7 @@ async def test_a_client_that_says_nothing_is_dropped_and_the_next_one_served(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "SILENCE_SECONDS", 0.3)
-    served = MetricsEndpoint("127.0.0.1", 0)
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
     served.start(broker.gather_metrics)
     with socket.create_connection(("127.0.0.1", served.port)) as silent:
         silent.sendall(b"GET /met")
@@ -349,7 +349,7 @@ async def test_a_client_that_does_not_read_is_dropped_without_a_traceback(
     async def gather() -> list[Metric]:
         return [large]
 
-    served = MetricsEndpoint("127.0.0.1", 0)
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
     served.start(gather)
     with socket.socket() as unread:
         unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -375,7 +375,7 @@ def _until_closed_for_writing(client: socket.socket) -> None:
 async def test_a_version_that_is_none_gets_the_usual_metrics(
     broker: Broker, kind: str, version: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    served = MetricsEndpoint("127.0.0.1", 0)
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
     served.start(broker.gather_metrics)
     request = urllib.request.Request(
         f"http://127.0.0.1:{served.port}/metrics", headers={"Accept": f"{kind};version={version}"}
@@ -394,7 +394,7 @@ async def test_clients_that_say_nothing_keep_no_probe_waiting(
     broker: Broker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A probe that waited for them, five seconds for each, had a healthy broker killed."""
-    served = MetricsEndpoint("127.0.0.1", 0)
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
     served.start(broker.gather_metrics)
     with ExitStack() as clients:
         silent = [
@@ -423,7 +423,7 @@ async def test_a_client_that_trickles_is_dropped_and_keeps_nobody_from_stopping(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "SILENCE_SECONDS", 0.5)
-    served = MetricsEndpoint("127.0.0.1", 0)
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
     served.start(broker.gather_metrics)
     first = asyncio.create_task(asyncio.to_thread(_trickle, served.port))
     await asyncio.sleep(0.1)
@@ -447,7 +447,7 @@ def _trickle(port: int) -> None:
 
 async def test_a_stop_in_any_moment_of_the_start_is_heard(broker: Broker) -> None:
     for delay_s in (0, 0.001, 0.01):
-        served = MetricsEndpoint("127.0.0.1", 0)
+        served = MetricsEndpoint(bind("127.0.0.1", 0))
         served.start(broker.gather_metrics)
         await asyncio.sleep(delay_s)
         async with asyncio.timeout(30):
@@ -475,4 +475,4 @@ def test_an_address_that_is_taken_is_found_out_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"metrics.listen: cannot listen on 127.0.0.1:{port}"):
-            MetricsEndpoint("127.0.0.1", port)
+            bind("127.0.0.1", port)
