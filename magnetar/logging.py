@@ -4,8 +4,8 @@
     log.warning("refused", client_id=client_id, client_address=address, error=error)
 
 Levels: debug has lines for each request; info, what an operator did or should know; warning, what a
-client did wrong, or what is slow; error, what stopped working. Lines go to standard error. Of one
-event at most 100 lines a second are written, and the next line counts those left out: a client that
+client did wrong, or what is slow; error, what stopped working. Lines go to standard error. At most
+100 lines a second are written of one event, and the next line counts those left out: a client that
 repeats a mistake must not fill the disk. Debug lines are asked for, and all of them are written.
 
 structlog costs a fifth of a second to import where `rich` is installed beside it, more than all of

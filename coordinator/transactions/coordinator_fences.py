@@ -1,8 +1,8 @@
 """Markers of a former coordinator, kept out where its successor has found nothing to end.
 
 A shard of the coordinator may move to another node, which drives again what was decided there. A
-partition that has its marker already gets no second one. Of transaction version 1 the producer may
-then begin its next transaction at the same epoch, and a copy of the marker that the former
+partition that has its marker already gets no second one. Under transaction version 1 the producer
+may then begin its next transaction at the same epoch, and a copy of the marker that the former
 coordinator has sent may arrive later still: it would end that transaction. So the partition's node
 remembers the coordinator epoch of the successor's question, which is higher. A marker that is
 written carries that epoch in the log; this is for those that are not written.

@@ -90,7 +90,7 @@ class TopicPartition(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """Who a producer says it is. Of one producer id, a higher epoch fences the lower ones."""
+    """Who a producer says it is. A higher epoch fences the lower ones of the same producer id."""
 
     producer_id: int
     producer_epoch: int

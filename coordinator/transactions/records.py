@@ -85,7 +85,7 @@ def encode_record(txn: TransactionMetadata) -> SimpleRecord:
         producer_epoch=txn.producer_epoch,
         next_producer_epoch=txn.next_producer_epoch,
         transaction_timeout_ms=txn.timeout_ms,
-        # To Kafka's tools a vote is a transaction that is open: tag 1002 tells it apart.
+        # Kafka's tools take a vote for an open transaction: tag 1002 tells it apart.
         transaction_status=State.ONGOING if txn.state is State.VOTED else txn.state,
         transaction_partitions=schemas,
         transaction_last_update_timestamp_ms=txn.updated_at_ms,

@@ -3,8 +3,8 @@
 Each step is durable before the next, and may be done again, so that after the end of the process at
 any point a partition lies in one directory, whole, and the next run goes on from there:
 
-1. `Vacated`: what the source's journal holds is written to its files, and the journal goes. The
-   mark of a clean stop goes too: it speaks of all logs of a directory, and these will be others.
+1. What the source's journal holds is written to its files, and the journal goes. The mark of a
+   clean stop goes too: it speaks of all logs of a directory, and these will be others.
 2. The target's checkpoints get what the source's tell of the partitions that will come.
 3. Each partition's directory is renamed.
 4. Checkpoints forget partitions that belong elsewhere and do not lie there. A later topic of the

@@ -39,7 +39,7 @@ class Effort(NamedTuple):
     records: int
     steps: int
     stream_bytes: int
-    """Of a compressed batch."""
+    """The compressed bytes of a batch."""
     inflated_bytes: int
     recompressed_bytes: int
     """What is compressed anew by the topic's codec; at a slow level a byte counts eight times."""

@@ -1,8 +1,8 @@
 """When a partition's snapshots are written, kept and deleted.
 
 A snapshot is taken (encoded) at the log's end and written once that end is durable, so a snapshot
-on disk never tells of batches that a crash could take away. Of ours that wait together the newest
-is written, since it tells what the others would. Of our own files the newest two stay, and the
+on disk never tells of batches that a crash could take away. If several of ours wait, only the
+newest is written: it tells what the others would. The newest two of our own files stay, and the
 newest that was synced. Kafka's, one per segment roll, live as long as their segments.
 """
 

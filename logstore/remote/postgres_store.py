@@ -105,7 +105,7 @@ class PostgresStore:
         self._lend = self._readers.lend
         #: Whether commits have to be proven over other connections.
         self._has_standby = False
-        #: Of `_connection`: where there was no standby when it was made, there may be one since.
+        #: Those of `_connection`. A standby may have come since it was made.
         self._cancelled_waits: list[str] = []
         self._provers = PostgresProvers(self._connect_to_commit, self._endings)
         #: How many removed parts the last vacuum left, since an older transaction may read them.

@@ -113,8 +113,8 @@ def _told_to_nodes(handler: Handler[R]) -> Handler[R]:
         try:
             return await _awaited(handler(services, request, context))
         finally:
-            # Also where the rest of the request was refused: a part may be done. And a client that
-            # is told that another node was faster finds what that one has made.
+            # Also after a refusal: a part of the request may be done. And a client that hears that
+            # another node was faster then finds here what that node has made.
             await services.nodes.tell_changes()
             await services.nodes.see_changes()
 

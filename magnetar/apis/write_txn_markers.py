@@ -105,7 +105,7 @@ def _check(services: Services, topic: str, index: int, marker: TransactionMarker
             f"producer {marker.producer_id} with epoch {marker.producer_epoch} has no transactions",
         )
     log = services.topics.partition(topic, index)
-    # Of one start all partitions have the same epoch. Of several nodes each counts its own, and a
+    # All partitions of one start have the same epoch. But several nodes count their own, and a
     # partition that moves has a later one than its coordinator.
     known_epoch = log.leader_epoch if services.topics.placement.is_alone else 0
     if (state := log.producers.get(marker.producer_id)) is not None:

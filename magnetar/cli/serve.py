@@ -56,9 +56,9 @@ _OF_EACH_NODE = (
 #: New objects between two runs of the garbage collector. Requests leave next to no cycles, and a
 #: dozen requests at once would reach Python's default of 700.
 _COLLECTED_FROM = 10_000
-#: How many runs of the youngest generation there are between two of the next, and how many of these
-#: between two that look at all that is not frozen. The first number bounds a run to 30,000 objects,
-#: which take 10 ms, the second one to 40,000.
+#: The other thresholds of `gc.set_threshold`: runs of the youngest generation between two of the
+#: next one, and runs of that between two that look at all that is not frozen. The first bounds a
+#: run to 30,000 objects, which take 10 ms, the second to 40,000.
 _OLDER_COLLECTED_FROM, _ALL_COLLECTED_FROM = 2, 0
 #: How long a thread that computes may keep the event loop waiting. Python's default is 5 ms, for
 #: each connection that is served meanwhile.

@@ -1,7 +1,7 @@
 """`magnetar spark-jars`: the jars that Spark needs to read and write topics.
 
 Maven copies the jars of Spark's Kafka connector, for networks in which Ivy, which serves
-`spark.jars.packages`, does not reach a repository. Of the connector's dependencies only those are
+`spark.jars.packages`, does not reach a repository. Only those dependencies of the connector are
 copied that a Spark installation lacks.
 """
 

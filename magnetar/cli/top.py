@@ -18,9 +18,9 @@ from magnetar.cli.readable import count, duration, table
 if TYPE_CHECKING:
     from magnetar.client.activity import Activity
 
-#: To the terminal's second screen, without a cursor; and back.
+#: Go to the terminal's second screen, without a cursor; and back.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-#: To the upper left corner; the rest of the line; all lines below.
+#: Go to the upper left corner; clear the rest of the line; clear all lines below.
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 #: Lines of the screen that are no rows: the summary, three titles and headers, and what is between.
 _LINES_BESIDE = 11

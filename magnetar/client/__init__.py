@@ -6,10 +6,10 @@ clients do (`producer` with `batching`, `consumer`, `group_member`) and what adm
 (`topics`, `partitions`, `configs`, `groups`, `group_offsets`, `transactions`,
 `transaction_aborts`, `acls`, `users`).
 
-This package knows brokers by the protocol alone, so it works with Apache Kafka too. Of the project
-it imports `wire`, the syntax of two kinds of settings (`config.properties`, `config.jaas`), and the
-vocabulary of ACLs (`security.acls`). It prints nothing. Whatever goes wrong is a `ClientError` with
-a message for a person.
+This package knows brokers by the protocol alone, so it works with Apache Kafka too. It imports
+`wire`, `endpoint`, the syntax of settings (`config.properties`, `config.jaas`, `config.providers`),
+and the vocabulary of ACLs (`security.acls`). It prints nothing. Whatever goes wrong is a
+`ClientError` with a message for a person.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 into a log instead of consuming it.
 
 Below the last stable offset everything is decided: a fetch tells which transactions were aborted.
-From there on a fetch tells nothing. There the leader tells which transactions are open, and a batch
-of one that has ended is judged by the next marker of its producer, if that was read.
+From there on a fetch tells nothing. The leader tells which transactions are open. A batch of a
+transaction that has ended is judged by the next marker of its producer, if that was read.
 
 Source: KIP-98.
 """

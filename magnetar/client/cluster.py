@@ -265,7 +265,7 @@ class Client:
     def _any(self) -> Connection:
         """Return the first connection, made anew after a request that got no response.
 
-        To another broker of the cluster where its own is away.
+        If its broker is away, it is made to another one of the cluster.
         """
         is_left_out = self._node_at(self._bootstrap.address) in self.left_out
         if is_left_out or not self._bootstrap.is_usable:

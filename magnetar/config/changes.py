@@ -57,8 +57,8 @@ def changed(
 ) -> dict[str, str]:
     """Return what `texts` become by `changes`, which `check_changes` has let pass.
 
-    Raises INVALID_CONFIG for a list operation on what is no list, or would become longer than an
-    answer could show it, and INVALID_REQUEST for an operation that does not exist.
+    Raises INVALID_CONFIG for a list operation on what is no list, or that would make a list longer
+    than an answer can show, and INVALID_REQUEST for an operation that does not exist.
     """
     after = dict(texts)
     for change in changes:

@@ -286,8 +286,8 @@ def check_topic_configs(texts: Mapping[str, str | None]) -> None:
 def read_topic_configs(texts: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
     """Return the typed values of stored settings, and the reasons why others are left out.
 
-    Another release may have stored what this one refuses. Of two values that are impossible
-    together the first counts.
+    Another release may have stored what this one refuses. If two values are impossible together,
+    the first counts.
     """
     # The usual case in one go; the slow way below parses a prefix again for each name.
     with suppress(InvalidValue):

@@ -77,7 +77,7 @@ class _Taking:
         if name not in self._named:
             return name != "null"
         if name not in self._known:
-            # Of a type within itself nothing is known yet; its other fields tell.
+            # Nothing is known yet of a type within itself; its other fields tell.
             self._known[name] = False
             self._known[name] = self.bytes(self._named[name])
         return self._known[name]

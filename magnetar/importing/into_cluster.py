@@ -113,8 +113,8 @@ def _refuse_another(queries: Queries) -> None:
 
 
 def _contents_of(data_dir: Path) -> Contents:
-    # Of a copy: SQLite would take in the write-ahead log of a catalog that it opens and closes, and
-    # the tables of an older release would be brought up to date.
+    # Read from a copy: SQLite would take in the write-ahead log of a catalog that it opens and
+    # closes, and the tables of an older release would be brought up to date.
     with TemporaryDirectory(prefix="magnetar-catalog-") as copy:
         for name in (FILE_NAME, f"{FILE_NAME}-wal"):
             if (data_dir / name).exists():

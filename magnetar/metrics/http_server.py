@@ -69,7 +69,7 @@ class Handler(WSGIRequestHandler):
             deadline.cancel()
 
     def get_environ(self) -> dict[str, Any]:
-        """Return what is asked, without what the client accepts where that cannot be understood."""
+        """Return the request, without an `Accept` header that cannot be understood."""
         environ = super().get_environ()
         if _ODD_VERSION.search(environ.get("HTTP_ACCEPT", "")):
             del environ["HTTP_ACCEPT"]

@@ -1,11 +1,11 @@
 """The connections that peers have dialled: each proves itself, and is served.
 
-Of the connections of one peer only the newest is served. Where a peer has lost patience with a
-connection, or was killed, and comes again, bytes of the old connection may still arrive. They must
-not take effect after an answer on the new one: a marker that is sent twice and arrives late would
-end the next transaction of its producer. So in the step that admits a connection the earlier ones
-of that peer end, and whatever they still hold is not read. A connection proves itself over a nonce
-of the listener, so none that was dialled earlier can be admitted later.
+Only the newest connection of a peer is served. If a peer has given up a connection, or was killed,
+and comes again, bytes of the old connection may still arrive. They must not take effect after an
+answer on the new one: a marker that is sent twice and arrives late would end the next transaction
+of its producer. So in the step that admits a connection the earlier ones of that peer end, and
+whatever they still hold is not read. A connection proves itself over a nonce of the listener, so
+none that was dialled earlier can be admitted later.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 #: How long a request waits for a topic that another one creates: few take longer.
-_PATIENCE_S = 0.5
+_WAIT_S_MAX = 0.5
 
 
 class AutoCreation:
@@ -33,7 +33,7 @@ class AutoCreation:
         """
         topics = self._topics
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_WAIT_S_MAX):
                 await topics.until_made(name)
         except TimeoutError:
             raise being_created(name) from None

@@ -106,7 +106,7 @@ class _Commit:
         self.ended: asyncio.Future[None] | None = None
 
     def until_ended(self) -> asyncio.Future[None]:
-        """Return `ended`. It fails if the commit fails, and is cancelled if that is abandoned."""
+        """Return `ended`. It fails with the commit, and is cancelled if the commit is abandoned."""
         if self.ended is None:
             self.ended = asyncio.get_running_loop().create_future()
         return self.ended

@@ -110,8 +110,8 @@ class Leadership:
         return await self._perform(self.misplaced(live))
 
     async def even_out(self, live: Collection[int]) -> int:
-        """Hand over what another node is assigned to lead, and what this node leads beyond its
-        share, of a topic or of all, to nodes that lead less than theirs.
+        """Hand over what another node is assigned to lead. Also hand over what this node leads
+        beyond its share, of a topic or of all topics, to nodes that lead less than theirs.
 
         A partition with a living assigned replica counts for its leader's share, but does not move
         for the sake of shares. Returns how many partitions moved.

@@ -288,8 +288,8 @@ class MarkersElsewhere:
     async def _not_gone(self, unknown: Sequence[MarkerWork]) -> list[MarkerWork]:
         """Return the works with only those partitions that exist. Some node did not know them.
 
-        Reads the catalog first. A partition that the catalog does not have is gone. Of any other,
-        the peer will learn soon.
+        Reads the catalog first. A partition that the catalog does not have is gone. The peer will
+        soon know any other.
         """
         if not unknown:
             return []

@@ -129,7 +129,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def idle_seconds(self, now_s: float) -> float:
         """Return for how long nothing was sent, received or worked on; to be asked regularly.
 
-        Of a client whose answers wait for it `slow_seconds` tells.
+        0 while answers wait for the client: `slow_seconds` measures that.
         """
         is_unread = bool(self._pause & Pause.UNREAD_ANSWERS)
         traffic_bytes = self.received_bytes + self.sent_bytes

@@ -401,9 +401,9 @@ class Dispatcher:
         return _refusal(exchange, self._refusal_for(exchange, error))
 
     def _refusal_for(self, exchange: Exchange, error: Exception) -> KafkaError | None:
-        """Return what a request is refused with whose handler has failed. Raises WireError.
+        """Return the refusal of a request whose handler has failed. Raises WireError.
 
-        None where the broker ends.
+        None: the failure ends the broker.
         """
         if isinstance(error, WireError):
             raise error

@@ -19,10 +19,10 @@ from wire.errors import WireError
 
 SIZE_BYTES = 4
 SHARED_BUFFER_BYTES = 256 * 1024
-#: Holds any of the small requests. To receive so much takes some microseconds.
+#: Holds any of the small requests. Receiving so much takes some microseconds.
 SHORT_BUFFER_BYTES = 4096
 MAPPED_BYTES = 2 << 20
-#: To decode a longer request may take 0.1 ms and more.
+#: Decoding a longer request may take 0.1 ms and more.
 _LONG_FROM_BYTES = 1024
 _PRODUCE_BYTES = b"\x00\x00"
 _PARTIAL_BYTES_MIN = 4096

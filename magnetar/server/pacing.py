@@ -16,8 +16,8 @@ from typing import Any
 from magnetar.runtime.response_memory import ROOM_BYTES_MIN
 from wire.message import Buffer
 
-#: The size of a piece, and the bytes that wait in the transport from which on it says that the
-#: client does not read: both event loops compare with `>=`.
+#: The size of a piece. A transport in which so many bytes wait says that its client does not read:
+#: both event loops compare with `>=`.
 PIECE_BYTES = ROOM_BYTES_MIN
 
 

@@ -1,9 +1,9 @@
 """What a request is about, and what its answer refuses: read off the declarations of the messages.
 
-One reader for all APIs, in place of a rule in each handler: fields that name a topic stand in the
-elements of a list that is called so, and fields that say an error end with `error_code`. Only the
-first elements of each list are looked at, so that a request that names 100,000 partitions costs no
-more than others.
+One reader serves all APIs, in place of a rule in each handler. Topics are named in the elements of
+lists that have "topic" in their names, and the names of fields with an error end with `error_code`.
+Only the first elements of each list are looked at, so that a request that names 100,000 partitions
+costs no more than others.
 """
 
 from __future__ import annotations

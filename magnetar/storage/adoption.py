@@ -1,11 +1,11 @@
 """Adopting logs that lie in the data directory and that the catalog does not know.
 
 A topic directory copied from a Kafka broker, or a whole data directory of one, becomes topics of
-this broker: with the topic ids of their partition.metadata, as many partitions as there are, and
-settings that delete nothing, for the default ones could delete what was to be kept for ever.
-Producer ids and epochs found in them are never given out again. The remains of a topic that was
-being deleted when the process ended are removed. A file, or a directory with neither a topic id nor
-a segment, is left alone, whatever it is called: the broker did not make it.
+this broker. They have the topic ids of their partition.metadata, as many partitions as there are,
+and settings that delete nothing: the defaults could delete what was to be kept for ever. Producer
+ids and epochs found in them are never given out again. The remains of a topic that was being
+deleted when the process ended are removed. A file, or a directory with neither a topic id nor a
+segment, is left alone, whatever it is called: the broker did not make it.
 """
 
 from __future__ import annotations

@@ -19,21 +19,19 @@ OF_ACL = (
 )
 ADD_ACL = "INSERT INTO acls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 REMOVE_ACL = "DELETE FROM acls" + OF_ACL  # noqa: S608  # both are literals
-#: Other nodes read the ACLs, or the quotas, of a larger change all again.
+#: A change names so many ACLs, or entities with quotas. After a larger one nodes read all of them.
 NAMED_MAX = 16
 #: PostgreSQL's index of changes takes names of 2,600 bytes.
 NAME_CHARACTERS_MAX = 2_048
 RESOURCE_CONFIGS = "SELECT resource_type, resource_name, name, value FROM resource_configs"
 CLIENT_QUOTAS = "SELECT entity, name, value FROM client_quotas"
 
-
 #: Id of one delegation token, types and names of its owner and its requester, its renewers as JSON,
 #: when it was issued, until when it is good, and until when it may be renewed.
 TokenRow = tuple[str, str, str, str, str, str, int, int, int]
 
-
 #: The address that peers dial, among the endpoints of a node; listeners of clients have names in
-#: capitals. And the same once more, of a node that speaks TLS there.
+#: capitals. A node that speaks TLS there says the same address under both names.
 PEERS = "peers"
 PEERS_IN_TLS = "peers in TLS"
 

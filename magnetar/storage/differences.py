@@ -2,8 +2,8 @@
 
 A node changes settings, quotas and credentials from what it has read. Another node may change other
 values of the same topic, entity or user at the same moment. So what is written is the difference
-alone: values that a change does not touch stay as the other node has left them. Of two changes of
-one value the later one stays.
+alone: values that a change does not touch stay as the other node has left them. If two nodes change
+one value, the later change stays.
 """
 
 from __future__ import annotations

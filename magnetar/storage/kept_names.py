@@ -10,7 +10,7 @@ from __future__ import annotations
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: In UTF-8. As for the ids of groups and transactions.
+#: In UTF-8. The ids of groups have the same bound (`coordinator.groups.shard`).
 NAME_BYTES_MAX = 1024
 
 

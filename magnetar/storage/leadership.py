@@ -28,11 +28,11 @@ from magnetar.storage.replicas import Replicas, heir
 
 #: Partitions that are handed over in one transaction: their clients wait for it.
 STEP_PARTITIONS = 64
-#: Of the coordinators' topics fewer: the next leader reads each from its beginning.
+#: Fewer of the coordinators' topics: the next leader reads each partition from its beginning.
 STEP_SHARDS = 4
-#: And none after so many bytes of them, which are read in about 15 ms.
+#: A step ends once its logs of coordinators have so many bytes, which are read in about 15 ms.
 STEP_BYTES = 512 << 10
-#: But no more steps than so many for either reason: each waits for the catalog, and for all nodes.
+#: Both numbers rise where more steps would be needed: a step waits for the catalog and all nodes.
 STEPS_OF_SHARDS_MAX = 32
 #: Partitions that are taken over in one transaction, which locks the catalog and has two seconds.
 TAKEN_TOGETHER = 2_048
@@ -95,8 +95,8 @@ class TopicLeaders(NamedTuple):
 def evened(own_id: int, topics: Iterable[TopicLeaders], live: Collection[int]) -> list[Move]:
     """Return what a node hands over so that all live nodes lead about as much.
 
-    Of each topic first: its clients are to find all nodes at work, whatever other topics there are.
-    Then of all topics together, as far as no topic becomes less even. No node leads two partitions
+    Each topic first: its clients are to find all nodes at work, whatever other topics there are.
+    Then all topics together, as far as no topic becomes less even. No node leads two partitions
     of a topic, or two of all, more than another, but for what is held. The same leaders give the
     same moves on every node, and each makes its own: so they fit together.
     """

@@ -189,6 +189,16 @@ class Directory(Protocol):
 class Logs:
     """The logs of all partitions that this node leads."""
 
+    #: What moves to a bucket, once `begin_as` was called; None: there is none.
+    bulk: Bulk | None = None
+    #: What reads logs that other nodes have written, some from a bucket; None: there are none.
+    bulk_store: BulkStore | None = None
+    #: How commits of several nodes rest on one another; None: what is ordered is durable.
+    bases: Bases | None = None
+    #: How many segments one step of a trim takes. Each has up to five files; all of them take about
+    #: 0.5 ms.
+    trimmed_together = 8
+
     def __init__(
         self,
         config: BrokerConfig,
@@ -263,13 +273,6 @@ class Logs:
             files=files,
         )
 
-    #: What moves to a bucket, once `begin_as` was called; None: there is none.
-    bulk: Bulk | None = None
-    #: What reads logs that other nodes have written, some from a bucket; None: there are none.
-    bulk_store: BulkStore | None = None
-    #: How commits of several nodes rest on one another; None: what is ordered is durable.
-    bases: Bases | None = None
-
     async def delete_remains(self, topic_ids: Collection[UUID]) -> set[UUID]:
         """Delete what is left of deleted topics in a shared store; return of which anything was.
 
@@ -284,7 +287,7 @@ class Logs:
 
     @property
     def unreadable_reads(self) -> int:
-        """How many reads have failed because of a bad sector."""
+        """How many reads have failed because of a segment that is damaged or gone."""
         return self._unreadable.count
 
     @property
@@ -323,10 +326,6 @@ class Logs:
 
     async def proven(self) -> None:
         """Return when this node has led its partitions at some moment after the call."""
-
-    #: The segments that one step of a trim takes. In files each has up to five, all together about
-    #: 0.5 ms.
-    trimmed_together = 8
 
     async def after_trim(self) -> None:
         """Let others go on after a step of a trim. The next step may be made on return.

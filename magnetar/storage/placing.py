@@ -188,7 +188,7 @@ def make_internal(catalog: Catalog, config: BrokerConfig) -> None:
 
 
 def name_leaders(catalog: Catalog, node_ids: Sequence[int]) -> None:
-    """Write into the catalog who leads what, where that is not as it is to be."""
+    """Name the leaders of all partitions in the catalog, unless it names them already."""
     several = len(node_ids) > 1
     wanted = set(node_ids) if several else set[int]()
     topics = catalog.topics()

@@ -151,7 +151,7 @@ class Broker(BrokerProcess):
     def kill_at(self, point: str, **which: Unpack[Which]) -> Fault:
         """End the process with SIGKILL at a crash point; `start` then waits for its end.
 
-        Of several nodes the one that comes to the point ends, and is started again.
+        With several nodes the one that comes to the point ends, and is started again.
 
         `crash_points` has the names: `end_txn.decided`, and for each API `received`, `handled` and
         `answered`.
@@ -213,10 +213,7 @@ class Broker(BrokerProcess):
 
     @property
     def node_pids(self) -> dict[int, int]:
-        """The processes of several nodes, by the ids that clients see. Waits for one that starts.
-
-        Of one node: its own.
-        """
+        """The processes of all nodes, by the ids that clients see. Waits for one that starts."""
         if self.workers == 1:
             return {1: self.pid}
         return {node: self._call_node(node, "pid") for node in self._node_ids}

@@ -68,7 +68,7 @@ class Fault:
     def wait(self, hits: int = 1, timeout_s: float = 30.0) -> int:
         """Return the hits, once there are so many. Raises FaultNeverFired.
 
-        Of `kill_at`: once the process has ended.
+        For `kill_at`: once the process has ended.
         """
         if self.hits < hits:
             try:

@@ -206,7 +206,7 @@ def _answer_restart(
 
     A restarted leader must not assign again, because a stable group takes no assignment. So the
     answer sets `skip_assignment` (KIP-814). A client that does not know this field is told the
-    former leader's member id instead, which is not the client's own, and so does not assign.
+    former leader's member id instead. That is not the client's own id, so it does not assign.
     """
     token = group.take_join(member)
     assert token is not None

@@ -148,8 +148,8 @@ def decide_regexes(
     """Return the records of regular expressions that match other topics by now.
 
     The epoch rises with them, as in Kafka, also where the group reads these topics already: other
-    members read them. One that was never resolved is that of a log whose broker ended just then,
-    or whose records were too large.
+    members read them. An expression may be unresolved: the broker ended before it was resolved, or
+    its records were too large.
     """
     draft = Draft(group)
     changed = False

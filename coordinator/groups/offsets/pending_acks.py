@@ -43,13 +43,13 @@ Place = tuple[str, str]
 #: The transaction that holds a partition, or a set of two or more. A set takes four times the
 #: memory, and few partitions need one; each transaction that ends would look through a long tuple.
 Holders = tuple[Transaction] | set[Transaction]
-#: Of one topic and one group: partition -> the offset that a commit makes visible
+#: For one topic and one group: partition -> the offset that a commit makes visible
 Acks = dict[int, Stored]
 
 
 @dataclass(slots=True)
 class _Held:
-    """What open transactions hold of one topic of one group: something."""
+    """What open transactions hold of one topic of one group. Exists only while they hold some."""
 
     transaction_count: int = 0
     #: partition -> the transactions that hold it

@@ -132,7 +132,7 @@ def ids(visit: Visit) -> Screen:
 def hanging(visit: Visit) -> Screen:
     """Transactions that no coordinator knows. Looks into every partition, so it is asked for.
 
-    Of all nodes: without one, all that it coordinates would seem to hang.
+    Every node is asked: without one, all that it coordinates would seem to hang.
     """
 
     def ask(client: Client) -> list[OpenProducer]:
