@@ -25,8 +25,8 @@ from magnetar.storage.replication import read_replication
 
 #: The oldest PostgreSQL that is supported by its makers.
 _VERSION_MIN = 140000
-#: Connections of one node: two of the catalog, and those of commits and reads.
-_CONNECTIONS_OF_NODE = 6
+#: The most connections of one node: for commits, the catalog, reads, and proofs of a standby.
+_CONNECTIONS_OF_NODE = 1 + 3 + 4 + 4
 _CLOCK_S = 1.0
 _SLOW_MS = 5.0
 _ROUND_TRIPS = 20
@@ -207,10 +207,10 @@ def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
     yield from network_of_peers(live)
     connections = int(_ask(database, "SELECT current_setting('max_connections')"))
     needed = _CONNECTIONS_OF_NODE * max(len(live), 1)
-    if connections < 2 * needed:
+    if connections < needed:
         yield Finding(
             Verdict.DOUBTFUL,
-            f"max_connections = {connections}, of which nodes take {needed}",
+            f"max_connections = {connections}, of which the nodes take up to {needed}",
             "Raise max_connections.",
         )
 
