@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Coroutine
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from logstore.disk.durability import Durability
 from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.postgres_store import PostgresStore
-from magnetar.importing.source import ImportRefused, held
+from magnetar.importing.source import ImportRefused, OnProgress, Progress, held
 from magnetar.importing.still_logs import StillLog, parts, size_bytes, still_logs
 from magnetar.storage import catalog_contents
 from magnetar.storage.catalog_contents import Contents
@@ -26,9 +26,6 @@ from magnetar.storage.database import Queries
 from magnetar.storage.placing import node_directories, refusal_of_part
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.sqlite_database import FILE_NAME, SqliteDatabase
-
-#: (name of the step, bytes in all) -> a context that yields what to call with bytes done.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 Result = TypeVar("Result")
 
@@ -134,7 +131,7 @@ def run_with_store(work: Coroutine[None, None, Result]) -> Result:
         ) from away
 
 
-async def _fill(url: str, logs: list[StillLog], on_progress: Callable[[int], None]) -> None:
+async def _fill(url: str, logs: list[StillLog], on_progress: OnProgress) -> None:
     store = PostgresStore(url)
     try:
         # What an import that was killed has left.

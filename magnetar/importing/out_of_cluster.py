@@ -34,8 +34,8 @@ from logstore.remote.remote_directory import CLEANED, CLEANED_OFFSET
 from logstore.remote.remote_ledger import MOVED_ONCE, MOVED_TO
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from magnetar.config.load import ConfigError
-from magnetar.importing.into_cluster import Copied, Progress, run_with_store
-from magnetar.importing.source import ImportRefused
+from magnetar.importing.into_cluster import Copied, run_with_store
+from magnetar.importing.source import ImportRefused, Progress
 from magnetar.importing.staging import sync
 from magnetar.importing.still_logs import EXPORTED, encode_exported
 from magnetar.storage import catalog_contents

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,7 +20,7 @@ from logstore.disk.checkpoints import Offsets
 from magnetar.config.setting import InvalidValue
 from magnetar.config.topic import parse_topic_configs
 from magnetar.importing.scan import Scanned, scan_partition
-from magnetar.importing.source import FoundTopic, ImportRefused, Source
+from magnetar.importing.source import FoundTopic, ImportRefused, OnProgress, Source
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.topic_names import INTERNAL, TRANSACTION_STATE, check_name
 from wire.errors import KafkaError
@@ -29,8 +29,6 @@ _VERSION = 1
 #: Internal topics of Kafka that magnetar has no use for.
 _LEFT_BEHIND = frozenset({"__share_group_state"})
 _SHOWN = 3
-
-OnProgress = Callable[[int], None]
 
 
 @dataclass(frozen=True)

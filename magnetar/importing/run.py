@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from magnetar.importing.plan import Choice, OnProgress, Plan, make_plan
-from magnetar.importing.source import ImportRefused, Source, held, read_sources
+from magnetar.importing.plan import Choice, Plan, make_plan
+from magnetar.importing.source import ImportRefused, Progress, Source, held, read_sources
 from magnetar.importing.staging import PLAN, StagedFile, decide, files_of, finish, stage
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.placing import node_directories, refusal_of_part
 from magnetar.storage.segment_files import segments
 from magnetar.storage.sqlite_database import FILE_NAME
-
-#: (name of the step, bytes in all) -> a context that yields what to call with bytes done.
-Progress = Callable[[str, int], AbstractContextManager[OnProgress]]
 
 
 @dataclass

@@ -7,7 +7,6 @@ and epochs whose batches are gone. Decodes transaction markers, and records of
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from coordinator.transactions.records import decode_key, decode_value
 from logstore.directory.foreign_logs import used_by_snapshot
 from logstore.partition.snapshot import SUFFIX
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
+from magnetar.importing.source import OnProgress
 from magnetar.storage.segment_files import Batch, Damage, read_batches, segments
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.errors import WireError
@@ -40,7 +40,7 @@ class Scanned:
     whole_below: int = 0
 
 
-def scan_partition(directory: Path, topic: str, on_progress: Callable[[int], None]) -> Scanned:
+def scan_partition(directory: Path, topic: str, on_progress: OnProgress) -> Scanned:
     """Read a partition's log; `on_progress` is called with the bytes of each file."""
     scanned = Scanned()
     paths = segments(directory)

@@ -6,8 +6,8 @@ Reads names and small files only; `scan` reads the logs.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -27,12 +27,15 @@ from logstore.disk.checkpoints import (
     decode_partition_metadata,
 )
 from logstore.disk.files import lock_file
+from logstore.segments.names import SWAP
 from magnetar.importing.metadata_log import ClusterMetadata, read_cluster_metadata
 from magnetar.storage.topic_names import METADATA_DIRECTORY
 from wire.errors import WireError
 
-#: The suffix of files of an interrupted compaction, which a start of Kafka completes.
-_SWAP = ".swap"
+#: Is told how much more is done, in bytes or partitions.
+OnProgress = Callable[[int], None]
+#: (name of the step, how much there is to do) -> a context that yields what to tell of progress.
+Progress = Callable[[str, int], AbstractContextManager[OnProgress]]
 
 
 class ImportRefused(Exception):
@@ -161,7 +164,8 @@ def _add(topic: FoundTopic, index: int, directory: Path) -> None:
             topic.topic_ids.add(decode_partition_metadata(data))
     except CorruptCheckpoint as error:
         raise ImportRefused(f"{directory / PARTITION_METADATA}: {error}.") from None
-    topic.is_swapping |= any(each.name.endswith(_SWAP) for each in directory.iterdir())
+    # An interrupted compaction, which a start of Kafka completes.
+    topic.is_swapping |= any(each.name.endswith(SWAP) for each in directory.iterdir())
 
 
 def _read(path: Path) -> bytes | None:

@@ -18,15 +18,17 @@ from typing import NamedTuple
 
 from logstore.disk.checkpoints import (
     CLEAN_SHUTDOWN,
+    LEADER_EPOCHS,
     LOG_START_OFFSETS,
+    PARTITION_METADATA,
     RECOVERY_POINTS,
     CorruptCheckpoint,
     Offsets,
     decode_offsets,
     encode_offsets,
 )
-from magnetar.importing.plan import OnProgress, Plan
-from magnetar.importing.source import ImportRefused
+from magnetar.importing.plan import Plan
+from magnetar.importing.source import ImportRefused, OnProgress
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Elsewhere, Placement
@@ -39,7 +41,7 @@ _CHUNK_BYTES = 4 << 20
 _SPARE_BYTES = 64 << 20
 #: Anything else in a partition's directory is left behind: files that Kafka is about to delete or
 #: swap.
-_KEPT = frozenset({"leader-epoch-checkpoint", "partition.metadata"})
+_KEPT = frozenset({LEADER_EPOCHS, PARTITION_METADATA})
 #: The unit of st_blocks, whatever the file system's own is.
 _BLOCK_BYTES = 512
 _KEPT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".state")

@@ -22,9 +22,9 @@ from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.references import Reference
 from logstore.segments.aborted_index import AbortedEntry, decode_entries
 from magnetar.importing import still_logs
-from magnetar.importing.into_cluster import Progress, import_into_cluster
+from magnetar.importing.into_cluster import import_into_cluster
 from magnetar.importing.out_of_cluster import export_from_cluster
-from magnetar.importing.source import ImportRefused
+from magnetar.importing.source import ImportRefused, Progress
 from magnetar.importing.still_logs import StillLog, parts
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.cluster_objects import agreed_objects
