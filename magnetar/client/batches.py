@@ -129,7 +129,7 @@ def judged(stretch: Stretch) -> Iterator[Judged]:
     """Yield the batches with their outcomes. The stretch was fetched below the stable offset."""
     aborted = Aborted(stretch.aborted)
     for header, batch in stretch.batches:
-        is_aborted = aborted.hides(header.base_offset, batch)
+        is_aborted = aborted.hides(header, batch)
         if header.is_control:
             yield Judged(header, batch, _marker(batch))
         else:
@@ -218,7 +218,7 @@ def view_partitions(
             starts[place],
             stable[place],
             ends[place],
-            [each for each in producers if each.where == place],
+            [each for each in producers if each.place == place],
         )
         for place in sorted(wanted)
     ]

@@ -32,7 +32,15 @@ from wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from wire.records import ControlType, Record, crc_ok, iterate_batches, iterate_records, parse_marker
+from wire.records import (
+    BatchHeader,
+    ControlType,
+    Record,
+    crc_ok,
+    iterate_batches,
+    iterate_records,
+    parse_marker,
+)
 
 #: The last version of Fetch that names topics. Later ones have topic ids.
 VERSION_OF_NAMES = 12
@@ -217,7 +225,7 @@ class Reader:
                     raise WireError("the CRC does not match")
                 # Asked for every batch, control batches too: the markers close the aborted
                 # transactions.
-                is_hidden = aborted is not None and aborted.hides(header.base_offset, batch)
+                is_hidden = aborted is not None and aborted.hides(header, batch)
                 if not header.is_control and not is_hidden:
                     for record in iterate_records(batch):
                         if record.offset >= self.until.get(place, record.offset + 1):
@@ -252,8 +260,7 @@ class Aborted:
         )
         self._open: set[int] = set()
 
-    def hides(self, base_offset: int, batch: memoryview) -> bool:
-        header = next(iterate_batches(batch))[0]
+    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
         # A transaction counts from its first batch on: an older one of the same producer may have
         # been committed, and its batches are shown.
         while self._coming and self._coming[-1][0] <= header.last_offset:

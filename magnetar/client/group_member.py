@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from magnetar.client.cluster import (
     RETRY_DELAY_S,
@@ -83,7 +83,7 @@ class GroupMember:
     generation_id: int = -1
     member_id: str = ""
     _coordinator: int | None = None
-    _heartbeat_due: float = field(default=0.0)
+    _heartbeat_due: float = 0.0
 
     def join(self) -> list[TopicPartition]:
         """Return the partitions assigned to this member; may wait for the other members.

@@ -113,6 +113,10 @@ class Position:
     reader: Member | None
 
     @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
     def lag(self) -> int:
         """Records that the group has yet to read, markers counted; -1 if that is not known."""
         if self.committed < 0 or self.end < 0:

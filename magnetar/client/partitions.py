@@ -45,7 +45,7 @@ class OpenProducer:
     """Records from `start_offset` on; 0 while an older transaction keeps readers from them."""
 
     @property
-    def where(self) -> TopicPartition:
+    def place(self) -> TopicPartition:
         return self.topic, self.partition
 
     def to_json(self) -> dict[str, Any]:
@@ -134,14 +134,14 @@ def held_back(
 ) -> list[OpenProducer]:
     """Return the same producers, with the number of records that readers wait for."""
     producers = list(open_producers)
-    wanted = {each.where for each in producers}
+    wanted = {each.place for each in producers}
     stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
     ends = list_offsets(client, leaders, wanted, LATEST)
     return [
-        replace(each, records_held_back=ends[each.where] - each.start_offset)
+        replace(each, records_held_back=ends[each.place] - each.start_offset)
         # The last stable offset is where the oldest open transaction begins: that one holds readers
         # back, and ending a younger one would not help them.
-        if stable.get(each.where) == each.start_offset
+        if stable.get(each.place) == each.start_offset
         else each
         for each in producers
     ]

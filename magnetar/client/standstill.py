@@ -70,17 +70,17 @@ class Look:
 
     def lag_of(self, each: Position) -> int:
         """Return how many records wait; offsets stand for those that were not looked into."""
-        counted = self.unread.get((each.topic, each.partition))
+        counted = self.unread.get(each.place)
         if counted is None:
             return each.lag
-        stable = self.stable.get((each.topic, each.partition), each.end)
+        stable = self.stable.get(each.place, each.end)
         return counted.records_max + max(each.end - max(stable, each.committed), 0)
 
 
 def look(client: Client, group_id: str, watched_s: float) -> Look:
     """Return two looks at a group, `watched_s` apart. ClientError: there is no such group."""
     (group,) = describe_groups(client, [group_id])
-    earlier = {(each.topic, each.partition): each.committed for each in positions(client, group)}
+    earlier = {each.place: each.committed for each in positions(client, group)}
     time.sleep(watched_s)
     return second_look(client, group_id, earlier, TrueLag())
 
@@ -91,21 +91,21 @@ def second_look(
     """Return a look at a group whose committed offsets were `earlier` some time ago."""
     (group,) = describe_groups(client, [group_id])
     found = positions(client, group)
-    behind = {(each.topic, each.partition) for each in found if each.lag}
+    behind = {each.place for each in found if each.lag}
     # A deleted topic has no end, and no leader to ask.
-    behind -= {(each.topic, each.partition) for each in found if each.end < 0}
+    behind -= {each.place for each in found if each.end < 0}
     leaders = client.topics({topic for topic, _ in behind}) if behind else {}
     stable = list_offsets(client, leaders, behind, LATEST, READ_COMMITTED)
     unread = {
-        (each.topic, each.partition): true_lag.count(
+        each.place: true_lag.count(
             client,
             leaders,
-            (each.topic, each.partition),
+            each.place,
             each.committed,
-            min(stable[each.topic, each.partition], each.end),
+            min(stable[each.place], each.end),
         )
         for each in found
-        if (each.topic, each.partition) in leaders and each.committed >= 0 and each.lag
+        if each.place in leaders and each.committed >= 0 and each.lag
     }
     held = _held(found, stable, unread)
     producers = describe_open(client, leaders, held) if held else []
@@ -125,7 +125,7 @@ def findings(seen: Look) -> list[Finding]:
         found.append(Finding(Cause.REBALANCING))
     held = _held(behind, seen.stable, seen.unread)
     for each in behind:
-        place = each.topic, each.partition
+        place = each.place
         lag = seen.lag_of(each)
         if place in held:
             found.append(_blocked(seen, each))
@@ -148,7 +148,7 @@ def _held(
     """Return the partitions of which read_committed members have read what they may."""
     held = set()
     for each in found:
-        place = each.topic, each.partition
+        place = each.place
         stable_offset = stable.get(place, -1)
         if not 0 <= stable_offset < each.end:
             continue
@@ -161,10 +161,10 @@ def _held(
 
 
 def _blocked(seen: Look, each: Position) -> Finding:
-    place = each.topic, each.partition
+    place = each.place
     lag = seen.lag_of(each)
     first = min(
-        (one for one in seen.open if one.where == place),
+        (one for one in seen.open if one.place == place),
         key=lambda one: one.start_offset,
         default=None,
     )

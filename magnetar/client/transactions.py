@@ -225,7 +225,7 @@ def find_hanging(
     # for a hanging one.
     known = owners(client, suspects, must_see_all=True)
     return held_back(
-        client, leaders, [each for each in suspects if (each.producer_id, each.where) not in known]
+        client, leaders, [each for each in suspects if (each.producer_id, each.place) not in known]
     )
 
 

@@ -222,13 +222,13 @@ def _group_values(visit: Visit, client: Client, group_id: str) -> dict[str, Any]
     earlier = visit.access.history.earlier(group_id)
     committed = {} if earlier is None else earlier.committed
     look = second_look(client, group_id, committed, visit.access.true_lag)
-    places = {(each.topic, each.partition) for each in look.positions}
+    places = {each.place for each in look.positions}
     leaders = known_leaders(client, {topic for topic, _ in places})
     stable, _ = bounds(client, leaders, places & set(leaders))
     deadline = time.monotonic() + _COUNTING_S
     rows = []
     for each in look.positions:
-        place = each.topic, each.partition
+        place = each.place
         standing = Standing(*place, each.committed, stable.get(place, -1), each.end)
         lag = None
         if each.committed >= 0:

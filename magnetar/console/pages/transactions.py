@@ -102,7 +102,7 @@ def blocked(found: Iterable[Transaction], now_ms: int) -> list[Blocked]:
     by_place: dict[TopicPartition, list[tuple[OpenProducer, Transaction]]] = {}
     for one in found:
         for producer in one.open_in:
-            by_place.setdefault(producer.where, []).append((producer, one))
+            by_place.setdefault(producer.place, []).append((producer, one))
     rows = []
     for place, producers in by_place.items():
         (first, owner), *behind = sorted(producers, key=lambda each: each[0].start_offset)
@@ -157,7 +157,7 @@ def one(visit: Visit) -> Screen:
     values = {
         "row": row(found, now_ms, children),
         "children": [row(each, now_ms) for each in children],
-        "open_in": {each.where: each for each in found.open_in},
+        "open_in": {each.place: each for each in found.open_in},
     }
     return Screen("transaction.html", values, found.transactional_id, is_live=True)
 
