@@ -64,10 +64,7 @@ class TrueLag:
         """Return what lies in [first, stable) of a partition."""
         if first >= stable:
             return Counted()
-        known_end, known = self._known.get((place, first), (first, Counted()))
-        # The topic was deleted and made anew.
-        if known_end > stable:
-            known_end, known = first, Counted()
+        known_end, known = self._remembered(place, first, stable)
         # There was too much to read before, and there is more now.
         if known.unseen:
             return known + Counted(unseen=stable - known_end)
@@ -81,10 +78,16 @@ class TrueLag:
         """Return what is remembered of [first, stable); the rest counts as not looked into."""
         if first >= stable:
             return Counted()
+        known_end, known = self._remembered(place, first, stable)
+        return known + Counted(unseen=stable - known_end)
+
+    def _remembered(self, place: TopicPartition, first: int, stable: int) -> tuple[int, Counted]:
+        """Return up to where the offsets from `first` on were looked into, and what lies there."""
         known_end, known = self._known.get((place, first), (first, Counted()))
         if known_end > stable:
-            known_end, known = first, Counted()
-        return known + Counted(unseen=stable - known_end)
+            # The topic was deleted and made anew.
+            return first, Counted()
+        return known_end, known
 
     def _look(
         self, client: Client, leader: int, place: TopicPartition, first: int, stable: int

@@ -25,7 +25,7 @@ from magnetar.security.crowding import gives_way
 #: The time that a client has for its handshake, and for the end of its connection.
 HANDSHAKE_S = 10.0
 SHUTDOWN_S = 2.0
-#: What is left of it where the hello came at the last moment: an event loop wants more than none.
+#: What is left for a handshake whose hello came at the last moment: event loops want more than 0.
 _HANDSHAKE_S_MIN = 0.1
 #: Sockets accepted in one turn, and the pause where the process may open no more.
 _ACCEPTED_MAX = 16

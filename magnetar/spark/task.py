@@ -339,7 +339,7 @@ def _kafka_error(failure: BaseException) -> KafkaError:
 
 def client_settings(options: SinkOptions, family: Family | None) -> dict[str, Any]:
     """Return librdkafka's settings for a task, without its transactional id."""
-    settings: dict[str, Any] = {
+    return {
         **_DEFAULTS,
         "queue.buffering.max.kbytes": str(_QUEUE_KIB_MAX),
         **_checked_timeout(options.client, family),
@@ -347,7 +347,6 @@ def client_settings(options: SinkOptions, family: Family | None) -> dict[str, An
         "enable.idempotence": True,
         "delivery.report.only.error": True,
     }
-    return settings
 
 
 def _checked_timeout(client: Mapping[str, str], family: Family | None) -> dict[str, str]:
