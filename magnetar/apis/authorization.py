@@ -247,9 +247,9 @@ def guarded(handler: Handler, refuse: Refuse, needs: Sequence[Need]) -> Handler:
                 split.add(things)
             request = split.end(request, refuse, denied)
         handled = handler(services, request, context)
-        if isinstance(handled, CoroutineType):
-            handled = await handled
-        return await _joined_later(handled, denied) if denied else handled
+        if denied:
+            return await _joined_later(handled, denied)
+        return await handled if isinstance(handled, CoroutineType) else handled
 
     return handle
 
@@ -392,13 +392,15 @@ def _joined(handled: Any, denied: Sequence[_Denied]) -> Any:
 
     The handler has begun: a request that appends does so in the order of its arrival.
     """
-    if _are_many(denied):
+    if isinstance(handled, CoroutineType) or _are_many(denied):
         return _joined_later(handled, denied)
     return _with_refusals(handled, [each.refuse() for each in denied])
 
 
 async def _joined_later(handled: Any, denied: Sequence[_Denied]) -> Any:
-    """Do as `_joined`, where many things may be denied."""
+    """Do as `_joined`, where many things may be denied or the handler goes on in a task."""
+    if isinstance(handled, CoroutineType):
+        handled = await handled
     if not _are_many(denied):
         return _with_refusals(handled, [each.refuse() for each in denied])
     try:

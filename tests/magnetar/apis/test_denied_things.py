@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from magnetar.apis.authorization import Each, denied
+from magnetar.apis.leased import Lease, leased
 from magnetar.apis.registry import Api, load_apis
 from magnetar.broker import Broker
+from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode
-from wire.messages import offset_commit, offset_delete
+from wire.messages import list_offsets, offset_commit, offset_delete
 from wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -160,6 +164,58 @@ async def test_offsets_of_denied_topics_are_not_deleted_and_said_so(
     request.group_id = "another"
     answer = await client.ask(request, 0, offset_delete.OffsetDeleteResponse)
     assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
+
+
+async def test_a_large_commit_beside_a_denied_topic_is_done(
+    broker: Broker, connect: Connect
+) -> None:
+    """A handler that is a plain function may go on in a task: here since the commit is large."""
+    client = await connect(broker)
+    topics = [
+        offset_commit.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                offset_commit.OffsetCommitRequestPartition(partition_index=index % 2)
+                for index in range(count)
+            ],
+        )
+        for name, count in (("secret", 1), ("mine", ELEMENTS_AT_ONCE + 1))
+    ]
+    request = offset_commit.OffsetCommitRequest(group_id="group", topics=topics)
+    answer = await client.ask(request, 8, offset_commit.OffsetCommitResponse)
+    assert {
+        topic.name: {each.error_code for each in topic.partitions} for topic in answer.topics
+    } == {
+        "mine": {ErrorCode.NONE},
+        "secret": {ErrorCode.TOPIC_AUTHORIZATION_FAILED},
+    }
+
+
+async def test_a_denied_thing_is_refused_where_a_node_proves_first_that_it_leads(
+    broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a cluster, where handlers of what is read wait for a commit."""
+    apis = cast("dict[int, Api]", broker.server.dispatcher._apis)
+    proven = leased(apis, cast("Lease", SimpleNamespace(is_leased=True, proven=_soon)))
+    monkeypatch.setattr(broker.server.dispatcher, "_apis", {**apis, **proven})
+    client = await connect(broker)
+    for names in (["secret"], ["mine", "secret"]):
+        topics = [
+            list_offsets.ListOffsetsTopic(
+                name=name, partitions=[list_offsets.ListOffsetsPartition(timestamp=-1)]
+            )
+            for name in names
+        ]
+        request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=topics)
+        answer = await client.ask(request, 5, list_offsets.ListOffsetsResponse)
+        assert {each.name: each.partitions[0].error_code for each in answer.topics} == {
+            name: ErrorCode.NONE if name == "mine" else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            for name in names
+        }
+
+
+async def _soon() -> None:
+    await asyncio.sleep(0)
 
 
 async def test_a_transaction_writes_no_marker_to_a_denied_topic(
