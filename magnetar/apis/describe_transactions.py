@@ -1,8 +1,8 @@
 """DescribeTransactions (API key 65): producer, state, begin and partitions of transactional ids.
 
 Version 0.  KIP-664.  TRANSACTIONAL_ID_NOT_FOUND for an id that is unknown, INVALID_REQUEST for an
-empty one, each id for itself. An id named twice is answered once, unlike in Kafka: a small request
-must not ask for a large answer many times over.
+empty one, NOT_COORDINATOR for another node's, each id for itself. An id named twice is answered
+once, unlike in Kafka: a small request must not ask for a large answer many times over.
 
 Each state carries tagged fields of our own (`wire.transaction_tags`): the TxnId, the
 client that last spoke for the id, and of a joint transaction its parent, its children and its vote
@@ -21,6 +21,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from wire.error_code import ErrorCode
+from wire.errors import KafkaError
 from wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -50,9 +51,16 @@ async def describe_transactions(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     asked = dict.fromkeys(request.transactional_ids)
-    known: dict[str, TransactionMetadata] = {}
+    known: dict[str, TransactionMetadata | KafkaError] = {}
     async for some in services.turns.pieces([*asked], _PIECE):
-        found = await services.transactions.describe(some)
+        here = []
+        for transactional_id in some:
+            try:
+                services.transactions.find(transactional_id)
+                here.append(transactional_id)
+            except KafkaError as refusal:  # Another node coordinates it.
+                known[transactional_id] = refusal
+        found = await services.transactions.describe(here)
         known.update((txn.transactional_id, txn) for txn in found)
     return DescribeTransactionsResponse(
         transaction_states=[
@@ -66,8 +74,10 @@ def _state(
     services: Services,
     context: RequestContext,
     transactional_id: str,
-    txn: TransactionMetadata | None,
+    txn: TransactionMetadata | KafkaError | None,
 ) -> TransactionState:
+    if isinstance(txn, KafkaError):
+        return TransactionState(error_code=txn.code, transactional_id=transactional_id)
     family: tuple[tuple[int, bytes], ...] = ()
     # Also for an id that is unknown: its children may be open already.
     children = [

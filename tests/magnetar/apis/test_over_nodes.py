@@ -49,6 +49,10 @@ from wire.messages.describe_quorum import (
     PartitionData,
     TopicData,
 )
+from wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -58,6 +62,7 @@ from wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from wire.messages.produce import (
     PartitionProduceData,
@@ -131,6 +136,26 @@ async def test_both_nodes_name_the_same_coordinators(nodes: NodesInOne, key_type
         found.append([(each.node_id, each.port) for each in answer.coordinators])
     assert found[0] == found[1]
     assert {node_id for node_id, _ in found[0]} == {0, 1}
+
+
+async def test_a_node_describes_its_transactions_beside_those_of_others(
+    nodes: NodesInOne,
+) -> None:
+    ids = [nodes.transactional_id(node_id) for node_id in (0, 1)]
+    for node_id, transactional_id in enumerate(ids):
+        client = await nodes.client(node_id)
+        asked = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000
+        )
+        assert (await client.ask(asked, 4, InitProducerIdResponse)).error_code == 0
+        described = await client.ask(
+            DescribeTransactionsRequest(transactional_ids=ids), 0, DescribeTransactionsResponse
+        )
+        states = described.transaction_states
+        assert {each.transactional_id: each.error_code for each in states} == {
+            each: ErrorCode.NONE if each == transactional_id else ErrorCode.NOT_COORDINATOR
+            for each in ids
+        }
 
 
 async def test_every_node_names_the_same_leader_of_the_metadata(nodes: NodesInOne) -> None:
