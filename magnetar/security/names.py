@@ -27,13 +27,20 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-_ESCAPED = re.compile(r'([,+"\\<>;])')
+#: What Java escapes wherever it stands, and at either end.
+_ESCAPED = re.compile(r'[,=+<>#;"\\]')
+_ESCAPED_ENDS = re.compile(r"\A[ \r]+|[ \r]+\Z")
+#: The kinds of strings that Java writes as text, by their tags: of UTF-8, printable, T61, IA5, BMP.
+_TEXTS = frozenset({12, 19, 20, 22, 30})
+#: How strings of other kinds than UTF-8 are encoded, by their tags: universal, BMP.
+_ENCODINGS = {28: "utf-32-be", 30: "utf-16-be"}
 _RULE = re.compile(
     r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)"
-    r"/(?P<case>[LU]?))\s*(?:,|$)"
+    r"/(?P<case>[LU]?))?\s*(?:,|$)"
 )
-#: As Java's replaceAll reads a replacement: a group, or a character after a backslash.
-_REPLACED = re.compile(r"\$([0-9])|\\(.)", re.DOTALL)
+#: As Java's replaceAll reads a replacement: a group by number or name, or a character after a
+#: backslash.
+_REPLACED = re.compile(r"\$(?:([0-9]+)|\{(\w+)\}|)|\\(.)", re.DOTALL)
 
 
 class NameRefused(ValueError):
@@ -45,7 +52,8 @@ class MappingRule(NamedTuple):
 
     #: Compiled by RE2.
     pattern: Any | None
-    replacement: str
+    #: Texts, and the numbers of groups that stand between them.
+    replacement: Sequence[str | int]
     case: str
 
 
@@ -95,18 +103,14 @@ def java_name(name: Name) -> str:
 
 
 def _written(attribute: NameAttribute[str | bytes]) -> str:
-    oid = attribute.oid.dotted_string
+    oid, tag, value = attribute.oid.dotted_string, attribute._type.value, attribute.value
     keyword = _KEYWORDS.get(oid)
-    if keyword is None:
-        value = attribute.value if isinstance(attribute.value, bytes) else attribute.value.encode()
-        return f"{oid}=#{_der(attribute._type.value, value).hex()}"
-    text = attribute.value
-    assert isinstance(text, str), "the types with keywords are texts"
-    text = _ESCAPED.sub(r"\\\1", text)
-    if text.startswith(("#", " ")):
-        text = f"\\{text}"
-    if text.endswith(" ") and len(text) > 1:
-        text = f"{text[:-1]}\\ "
+    if keyword is None or tag not in _TEXTS:
+        data = value if isinstance(value, bytes) else value.encode(_ENCODINGS.get(tag, "utf-8"))
+        return f"{keyword or oid}=#{_der(tag, data).hex()}"
+    assert isinstance(value, str), "these kinds are texts"
+    text = _ESCAPED.sub(r"\\\g<0>", value).replace("\0", r"\00")
+    text = _ESCAPED_ENDS.sub(lambda blanks: "".join(f"\\{each}" for each in blanks[0]), text)
     return f"{keyword}={text}"
 
 
@@ -119,7 +123,10 @@ def _der(tag: int, value: bytes) -> bytes:
 
 
 def parse_rules(text: str) -> list[MappingRule]:
-    """Return the rules of `ssl.principal.mapping.rules`. Raises ValueError for a mistake."""
+    """Return the rules of `ssl.principal.mapping.rules`. Raises ValueError for a mistake.
+
+    Without any rule no certificate is let in, as in Kafka.
+    """
     # The import loads a native library, which few brokers ever need.
     import re2  # type: ignore[import-untyped]  # it has no stubs
 
@@ -133,19 +140,44 @@ def parse_rules(text: str) -> list[MappingRule]:
             raise ValueError(f"is no rule from {text[position : position + 40]!r} on")
         position = found.end()
         if found["default"]:
-            rules.append(MappingRule(None, "", ""))
+            rules.append(MappingRule(None, (), ""))
+        if found["pattern"] is None:
+            # As in Kafka, nothing between two commas is no rule.
             continue
         try:
             pattern = re2.compile(found["pattern"], options=options)
         except re2.error as error:
             # Patterns that backtrack could hold the event loop; RE2 has none.
             raise ValueError(f"has a pattern that RE2 refuses: {error}") from None
-        replacement = found["replacement"]
-        for group, _ in _REPLACED.findall(replacement):
-            if group and int(group) > pattern.groups:
-                raise ValueError(f"names ${group}, and has {pattern.groups} groups: {found[0]}")
+        try:
+            replacement = _parts(found["replacement"], pattern)
+        except ValueError as mistake:
+            raise ValueError(f"{mistake}: {found[0]}") from None
         rules.append(MappingRule(pattern, replacement, found["case"]))
-    return rules or [MappingRule(None, "", "")]
+    return rules
+
+
+def _parts(replacement: str, pattern: Any) -> Sequence[str | int]:
+    """Return a replacement as Java reads it. Raises ValueError for a group that there is not."""
+    parts: list[str | int] = []
+    end = 0
+    for found in _REPLACED.finditer(replacement):
+        number, name, literal = found.groups()
+        parts.append(replacement[end : found.start()])
+        end = found.end()
+        if literal is not None:
+            parts.append(literal)
+        elif name is not None and name in pattern.groupindex:
+            parts.append(pattern.groupindex[name])
+        elif number is not None and int(number[0]) <= pattern.groups:
+            # As many digits as name a group; those that follow are text.
+            length = 1
+            while length < len(number) and int(number[: length + 1]) <= pattern.groups:
+                length += 1
+            parts += [int(number[:length]), number[length:]]
+        else:
+            raise ValueError(f"names {found[0]}, and has {pattern.groups} groups")
+    return [*parts, replacement[end:]]
 
 
 def mapped(name: str, rules: Sequence[MappingRule]) -> str:
@@ -162,13 +194,13 @@ def _mapped(name: str, rules: Sequence[MappingRule]) -> str:
     for pattern, replacement, case in rules:
         if pattern is None:
             return name
-        found = pattern.fullmatch(name)
-        if found is not None:
-            user = _REPLACED.sub(partial(_replaced, found), replacement)
+        if pattern.fullmatch(name) is not None:
+            # As Kafka does: a pattern that fits less at its first match leaves the rest as it is.
+            user: str = pattern.sub(partial(_replaced, replacement), name)
             return {"L": user.lower(), "U": user.upper()}.get(case, user)
     raise NameRefused(f"no rule of ssl.principal.mapping.rules fits {name}")
 
 
-def _replaced(found: Any, part: re.Match[str]) -> str:
-    """Return what stands for a part of a replacement, in a name that a rule fits."""
-    return part[2] or found[int(part[1])] or ""
+def _replaced(replacement: Sequence[str | int], found: Any) -> str:
+    """Return what stands for a match: the texts, and what the groups have matched."""
+    return "".join(part if isinstance(part, str) else found[part] or "" for part in replacement)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID
 
 from magnetar.security.names import (
@@ -17,18 +20,40 @@ from magnetar.security.names import (
 from magnetar.testing.certificates import COMMON_NAME, COUNTRY, EMAIL, ORGANIZATION, make, named
 
 
+def of_kind(kind: _ASN1Type, oid: x509.ObjectIdentifier, value: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(oid, value, _type=kind)])
+
+
 @pytest.mark.parametrize(
     ("name", "written"),
     [
         (named((COUNTRY, "DE"), (COMMON_NAME, "ada")), "CN=ada,C=DE"),
         (named((ORGANIZATION, 'a,b+"c"\\<>;')), r"O=a\,b\+\"c\"\\\<\>\;"),
-        (named((COMMON_NAME, " #x ")), r"CN=\ #x\ "),
-        (named((COMMON_NAME, "#x")), r"CN=\#x"),
+        (named((COMMON_NAME, "  #x ")), r"CN=\ \ \#x\ "),
+        (named((COMMON_NAME, "a=b#c d")), r"CN=a\=b\#c d"),
+        (named((COMMON_NAME, "\rx\r")), "CN=\\\rx\\\r"),
+        (named((COMMON_NAME, " ")), r"CN=\ "),
+        (named((COMMON_NAME, "\x00a\x00")), r"CN=\00a\00"),
         (
             named((COMMON_NAME, "ada"), (EMAIL, "a@b.c")),
             "1.2.840.113549.1.9.1=#16056140622e63,CN=ada",
         ),
         (named((NameOID.DOMAIN_COMPONENT, "org"), (NameOID.USER_ID, "u")), "UID=u,DC=org"),
+        # Parts of several attributes keep their order.
+        (
+            x509.Name(
+                [
+                    x509.RelativeDistinguishedName(named((ORGANIZATION, "o"))),
+                    x509.RelativeDistinguishedName(named((COMMON_NAME, "b"), (COUNTRY, "DE"))),
+                ]
+            ),
+            "CN=b+C=DE,O=o",
+        ),
+        # Kinds of strings: Java writes some as they lie in the certificate.
+        (of_kind(_ASN1Type.BMPString, COMMON_NAME, "\u00e9"), "CN=\u00e9"),
+        (of_kind(_ASN1Type.BMPString, EMAIL, "a"), "1.2.840.113549.1.9.1=#1e020061"),
+        (of_kind(_ASN1Type.UniversalString, COMMON_NAME, "a"), "CN=#1c0400000061"),
+        (of_kind(_ASN1Type.VisibleString, COMMON_NAME, "a"), "CN=#1a0161"),
     ],
 )
 def test_a_name_is_written_as_java_does(name: x509.Name, written: str) -> None:
@@ -45,6 +70,14 @@ def test_a_name_is_written_as_java_does(name: x509.Name, written: str) -> None:
         ("RULE:^OU=.*$/x/, RULE:^CN=(.*?),OU=Eng$/$1/L", "ada"),
         ("RULE:^OU=.*$/x/, DEFAULT", "CN=Ada,OU=Eng"),
         (r"RULE:^CN=(.*?),(X)?.*$/\$1\/$1$2\\/", r"$1/Ada\\"[:-1]),
+        # As many digits as there are groups for.
+        ("RULE:^(.)(.)(.)(.)(.)(.)(.)(.)(.)(.).*$/$10-$11/", "=-C1"),
+        ("RULE:^CN=(.*?),.*$/$123/", "Ada23"),
+        ("RULE:^CN=(?<name>.*?),.*$/${name}!/", "Ada!"),
+        # Java replaces each match within the name, also the empty one at its end.
+        ("RULE:CN=(.*?)(,.*)?/$1/", "Ada,OU=Eng"),
+        ("RULE:.*/x/", "xx"),
+        (" , RULE:^OU=.*$/x/,, DEFAULT,", "CN=Ada,OU=Eng"),
     ],
 )
 def test_the_first_rule_that_fits_the_whole_name_maps_it(rules: str, user: str) -> None:
@@ -78,6 +111,8 @@ def test_a_name_that_no_message_can_carry_is_refused() -> None:
 def test_a_name_that_no_rule_fits_is_refused() -> None:
     with pytest.raises(NameRefused):
         mapped("CN=Ada", parse_rules("RULE:^OU=.*$/x/"))
+    with pytest.raises(NameRefused):
+        mapped("CN=Ada", parse_rules(""))
 
 
 @pytest.mark.parametrize("rules", ["RULE:a", "RULE:(?=x)y/z/", "DEFAULT RULE:a/b/", "X"])
@@ -86,6 +121,9 @@ def test_a_mistake_in_the_rules_is_told(rules: str) -> None:
         parse_rules(rules)
 
 
-def test_a_rule_that_names_a_group_that_its_pattern_lacks_is_refused_at_the_start() -> None:
-    with pytest.raises(ValueError, match=r"names \$2, and has 1 groups"):
-        parse_rules("RULE:^CN=(.*)$/$1$2/")
+@pytest.mark.parametrize(("replacement", "named"), [("$1$2", "2"), ("${n}", "{n}"), ("a$", "")])
+def test_a_rule_that_names_a_group_that_its_pattern_lacks_is_refused_at_the_start(
+    replacement: str, named: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"names ${named}, and has 1 groups: RULE")):
+        parse_rules(f"RULE:^CN=(.*)$/{replacement}/")
