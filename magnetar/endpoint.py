@@ -37,10 +37,12 @@ def trusting(cafile: str | None = None, cadata: str | None = None) -> ssl.SSLCon
     """Return what TLS connections are made with that trust these authorities, else the system's.
 
     What is trusted is the same on each Python: from 3.13 on its defaults refuse certificates that
-    lack an Authority Key Identifier, as companies' own often do. Java and OpenSSL take them.
+    lack an Authority Key Identifier, as companies' own often do. Java and OpenSSL take them. Before
+    that, authorities that another one has signed are not trusted for themselves, as in Java.
     """
     context = ssl.create_default_context(cafile=cafile, cadata=cadata)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 

@@ -100,6 +100,9 @@ def loaded_context(context: ContextT, place: str, security: SecurityConfig) -> t
         trusted = _trusted(security)
         if trusted:
             context.load_verify_locations(cadata=trusted)
+            # As in Java, each certificate of a truststore is trusted for itself: also an authority
+            # that another one has signed, and the certificate of one client.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise ConfigError(f"{place}: cannot use its TLS settings: {reason or error}") from None

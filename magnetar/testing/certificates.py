@@ -74,8 +74,11 @@ def make(
     *,
     hosts: Sequence[str] = ("127.0.0.1", "localhost"),
     has_expired: bool = False,
+    is_authority: bool = False,
 ) -> KeyPair:
-    """Return a key pair for `hosts`, signed by `issuer`; or by itself, an authority of no host."""
+    """Return a key pair for `hosts`, signed by `issuer`; or an authority of no host, which also has
+    signed itself where there is no `issuer`."""
+    is_authority = is_authority or issuer is None
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -86,7 +89,7 @@ def make(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _LIFETIME)
         .not_valid_after(now - _LIFETIME / 2 if has_expired else now + _LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         # Python 3.13 and newer trust no certificate without the two, and an authority by its usage.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
@@ -96,7 +99,7 @@ def make(
             critical=False,
         )
     )
-    if issuer is None:
+    if is_authority:
         usage = dict.fromkeys(_USES, False) | {"key_cert_sign": True, "crl_sign": True}
         builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
     else:

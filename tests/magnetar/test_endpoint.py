@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.endpoint import ANSWER_BYTES_MAX, EndpointFailed, parse_endpoint, read_endpoint
+from magnetar.endpoint import (
+    ANSWER_BYTES_MAX,
+    EndpointFailed,
+    parse_endpoint,
+    read_endpoint,
+    trusting,
+)
 from magnetar.testing.certificates import COMMON_NAME, make, named
 from tests.magnetar.http_server import HttpServer, answer, flood, silence, trickle
 
@@ -81,13 +87,14 @@ def test_a_body_is_posted() -> None:
 
 
 def test_tls_is_spoken_with_whom_the_context_trusts(tmp_path: Path) -> None:
-    authority = make(named((COMMON_NAME, "authority")))
+    # Which another one has signed, and which is trusted for itself.
+    root = make(named((COMMON_NAME, "root")))
+    authority = make(named((COMMON_NAME, "authority")), root, is_authority=True)
     pair = make(named((COMMON_NAME, "issuer")), authority).write_pem(tmp_path / "pair.pem")
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(pair)
-    trusting = ssl.create_default_context(cadata=authority.certificate_pem)
     with HttpServer(answer(b"ok"), serving) as server:
-        assert read(server.url, context=trusting) == b"ok"
+        assert read(server.url, context=trusting(cadata=authority.certificate_pem)) == b"ok"
         with pytest.raises(EndpointFailed, match="certificate is not trusted"):
             read(server.url)
 

@@ -107,6 +107,22 @@ def test_a_client_shows_its_certificate_where_it_is_asked(tmp_path: Path) -> Non
         shaken(required, client_context(stranger, tmp_path))
 
 
+def test_what_a_truststore_holds_is_trusted_for_itself(tmp_path: Path) -> None:
+    company = make(named((COMMON_NAME, "authority of a company")), AUTHORITY, is_authority=True)
+    of_company = make(named((COMMON_NAME, "client")), company)
+    settings = {
+        "ssl_keystore_type": "PEM",
+        "ssl_keystore_location": str(SERVER.write_pem(tmp_path / "server.pem")),
+        "ssl_client_auth": "required",
+    }
+    for trusted, strangers in ((company, [CLIENT]), (of_company, [CLIENT, OTHER])):
+        tls = listener_tls(**settings, ssl_truststore_certificates=trusted.certificate_pem)
+        assert shaken(tls, client_context(of_company, tmp_path))[1] == der(of_company)
+        for stranger in strangers:
+            with pytest.raises(ssl.SSLError):
+                shaken(tls, client_context(stranger, tmp_path))
+
+
 def test_a_renewed_certificate_is_used_and_a_bad_one_is_not(tmp_path: Path) -> None:
     path = SERVER.write_pem(tmp_path / "server.pem")
     tls = listener_tls(ssl_keystore_type="PEM", ssl_keystore_location=str(path))
