@@ -204,7 +204,8 @@ class Authorizer:
         denied_names = {acl.name for acl in denied if acl.pattern is Pattern.LITERAL}
         if WILDCARD in denied_names:
             return False
-        if self._allow_everyone:
+        if self._allow_everyone and WILDCARD not in self._rules[resource].literal:
+            # Some name has no rule. With one for all names, none is without.
             return True
         return any(
             acl.name == WILDCARD

@@ -147,6 +147,14 @@ def test_some_resource_is_allowed_unless_a_denial_takes_it_away(
     assert authorizer.allows_some(ADA, HOST, Operation.READ, Resource.TOPIC) is is_allowed
 
 
+def test_some_resource_without_a_rule_is_allowed_unless_a_rule_is_about_all() -> None:
+    of_bob = acl("orders", principal="User:bob")
+    of_all = acl("*", principal="User:bob")
+    for acls, is_allowed in (([], True), ([of_bob], True), ([of_all], False)):
+        authorizer = Authorizer(acls, [], allow_everyone=True)
+        assert authorizer.allows_some(ADA, HOST, Operation.READ, Resource.TOPIC) is is_allowed
+
+
 NAMES = st.text("ab*", min_size=1, max_size=4)
 RULES = st.builds(
     Acl,
