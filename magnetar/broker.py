@@ -413,7 +413,7 @@ class Broker:
                 self.config, self.topics, self.broker_configs, self.stored_configs
             ),
             client_quotas=self.client_quotas,
-            quotas=Quotas(self.client_quotas, self.config, self.clock, len(self.nodes.ids)),
+            quotas=Quotas(self.client_quotas, self.config, self.clock, lambda: len(self.nodes.ids)),
             authentication=self.authentication,
             refusals=RefusalCounts(),
             telemetry=self.telemetry,

@@ -92,10 +92,16 @@ class Quotas:
     """The buckets of all clients."""
 
     def __init__(
-        self, stored: ClientQuotas, config: BrokerConfig, clock: Clock, node_count: int = 1
+        self,
+        stored: ClientQuotas,
+        config: BrokerConfig,
+        clock: Clock,
+        count_nodes: Callable[[], int],
     ) -> None:
-        """Each of `node_count` nodes that share the quotas gives its part of them."""
-        self._node_count = node_count
+        """`count_nodes`: how many share the quotas at present, each of which gives its part."""
+        self._count_nodes = count_nodes
+        #: The number of nodes for which `_clients` was looked up.
+        self._node_count = 0
         settings = config.view(QuotasConfig)
         #: As in Kafka: a rate over eleven samples, one of which has just begun.
         window_s = settings.quota_window_size_seconds
@@ -141,6 +147,11 @@ class Quotas:
         # Before a login is over, it is not known which client to charge.
         if not self.limits_clients or not context.connection.session.is_open:
             return {}
+        node_count = self._count_nodes()
+        if node_count != self._node_count:
+            # Each bucket gets its part anew when its client is looked up.
+            self._node_count = node_count
+            self._clients.clear()
         name = context.principal.name, _short(context.client_id or "")
         buckets = self._clients.get(name)
         if buckets is None:
@@ -269,7 +280,7 @@ class Quotas:
 
     def _bucket(self, key: BucketKey, per_s: float) -> TokenBucket:
         burst_s = self._mutation_burst_s if key.kind is Kind.MUTATION else self.burst_s
-        rate = Rate(per_s / self._node_count, burst_s)
+        rate = Rate(per_s / self._count_nodes(), burst_s)
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= BUCKETS_MAX:

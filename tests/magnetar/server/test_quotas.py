@@ -115,6 +115,22 @@ async def test_a_producer_over_its_quota_is_answered_at_once_and_then_muted(
     assert (throttled.count, throttled.total_ms) == (1, answer.throttle_time_ms)
 
 
+async def test_a_node_gives_its_part_of_a_quota_also_when_nodes_have_come_and_gone(
+    broker: Broker, connect: Connect
+) -> None:
+    set_quota(broker, Kind.PRODUCE, 300)
+    client, own_id = await connect(broker), broker.node_id
+    assert (await client.ask(produce(100), 9, ProduceResponse)).throttle_time_ms == 0
+    broker.topics.placement.see_nodes([own_id, 98, 99], ())
+    # 100 bytes a second, and a burst of 1,000.
+    answer = await client.ask(produce(3_000), 9, ProduceResponse)
+    assert 20_000 <= answer.throttle_time_ms <= 23_000
+    broker.topics.placement.see_nodes([own_id], ())
+    answer = await (await connect(broker)).ask(produce(1_000), 9, ProduceResponse)
+    # The debt of both, at 300 bytes a second.
+    assert 10_000 <= answer.throttle_time_ms <= 11_500
+
+
 async def test_a_muted_connection_is_read_again_when_its_time_is_over(
     broker: Broker, connect: Connect
 ) -> None:
