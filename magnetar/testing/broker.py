@@ -13,14 +13,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from magnetar.testing.disk import Disk
-from magnetar.testing.faults import Fault
+from magnetar.testing.faults import Fault, Which
+from magnetar.testing.frozen import Frozen
 from magnetar.testing.link import BrokerGone, Link
 from magnetar.testing.nodes import NodeLink
 from magnetar.testing.process import (
@@ -28,6 +29,7 @@ from magnetar.testing.process import (
     STOP_TIMEOUT_SECONDS,
     BrokerProcess,
     Setting,
+    texts_of,
 )
 from magnetar.testing.requests import Requests
 from magnetar.testing.snapshots import Snapshot, take
@@ -44,25 +46,16 @@ _NEEDED_LATER = ("magnetar.client.topics", "magnetar.testing.records")
 _LOOK_AGAIN_S = 0.01
 
 
-class Which(TypedDict, total=False):
-    """Which requests meet a fault: those that name all of these, or come from there."""
-
-    topic: str
-    group: str
-    transactional_id: str
-    client_id: str
-    times: int | None
-    """How many; None for all. One, unless the fault says otherwise."""
-    skip: int
-    """How many go by first."""
-
-
 class Broker(BrokerProcess):
     """One broker. A context manager: the end of its block checks its faults, and stops it.
 
     Faults are for an `api`, an `Api` or its name, and for the requests that `Which` tells. A
     request is the unit: one that names two topics fails for both.
     """
+
+    #: Its own: Ctrl-C in a terminal, or an interrupted notebook, is for the tests alone. When they
+    #: have ended, however they did, the broker stops by its lifeline.
+    _process_group = 0
 
     def __init__(
         self,
@@ -104,8 +97,7 @@ class Broker(BrokerProcess):
         self._link: Link | None = None
         self._client: Client | None = None
         self._faults: list[Fault] = []
-        #: The processes that stand still.
-        self._frozen: list[int] = []
+        self._frozen = Frozen()
         self._doors = self._files / "doors"
         self._is_ahead = False
         #: Whether the process will end, or has ended, by something that was asked for.
@@ -172,31 +164,32 @@ class Broker(BrokerProcess):
 
         Connections stay open, and nothing is answered. `node`: only that one of several.
         """
-        self.freeze(node)
-        thaw = threading.Timer(seconds or 0, self.thaw)
+        nodes = self._freeze(node)
+        thaw = threading.Timer(seconds or 0, self._frozen.thaw, [nodes])
         if seconds is not None:
             thaw.start()
         try:
             yield
         finally:
             thaw.cancel()
-            self.thaw()
+            self._frozen.thaw(nodes)
 
     def freeze(self, node: int | None = None) -> None:
         """Let the process stand still until `thaw`: of several nodes all, or this one."""
-        self._frozen = [self._pid_of(node)] if node is not None else self._all_pids()
-        for pid in self._frozen:
-            os.kill(pid, signal.SIGSTOP)
+        self._freeze(node)
 
     def thaw(self) -> None:
         """Let what stands still go on."""
-        for pid in self._frozen if self.is_running else ():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        self._frozen = []
+        self._frozen.thaw(self._frozen.pids)
+
+    def _freeze(self, node: int | None) -> Collection[int | None]:
+        self._ask_for_hits()  # It may be killed before it goes on.
+        return self._frozen.freeze(self._all_pids() if node is None else {node: self._pid_of(node)})
 
     def kill_node(self, node: int) -> None:
         """End one of several nodes as a crash would; it is started again. Returns once it is."""
+        if self.workers == 1:
+            raise ValueError("this broker has one node: kill() ends it, start() brings it back")
         before = self._pid_of(node)
         os.kill(before, signal.SIGKILL)
         while self._call_node(node, "pid") == before:
@@ -216,7 +209,11 @@ class Broker(BrokerProcess):
         """The processes of all nodes, by the ids that clients see. Waits for one that starts."""
         if self.workers == 1:
             return {1: self.pid}
-        return {node: self._call_node(node, "pid") for node in self._node_ids}
+        return {
+            # One that stands still would not answer.
+            node: self._frozen.pids.get(node) or self._call_node(node, "pid")
+            for node in self._node_ids
+        }
 
     # --- what takes long, now
 
@@ -269,13 +266,14 @@ class Broker(BrokerProcess):
         name: str | None = None,
         *,
         partitions: int = 1,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, Setting] | None = None,
     ) -> str:
         """Create a topic and return its name; without one, a name that no other test has."""
         from magnetar.client.topics import create_topic
 
         name = f"{self.topic_prefix}-{secrets.token_hex(4)}" if name is None else name
-        create_topic(self._administrator(), name, partitions=partitions, configs=configs)
+        given = texts_of(configs or {})
+        create_topic(self._administrator(), name, partitions=partitions, configs=given)
         return name
 
     def records(self, topic: str, *, committed: bool = True) -> list[Record]:
@@ -299,7 +297,7 @@ class Broker(BrokerProcess):
 
     def requests(self, *apis: str) -> Requests:
         """Return what clients ask for while the block of this context manager runs."""
-        return Requests(self._call, apis)
+        return Requests(self._call, apis, lambda: self._process)
 
     # --- data
 
@@ -339,6 +337,8 @@ class Broker(BrokerProcess):
         super().start()
         for fault in self._faults:
             fault.arm()
+        if self.disk.is_full:
+            self.disk.fill()
 
     def wait(self) -> int:
         """Return the exit code of a broker that ends by itself. Raises TimeoutError."""
@@ -412,7 +412,7 @@ class Broker(BrokerProcess):
     def _call(self, name: str, **args: Any) -> Any:
         if self._link is None:
             raise BrokerGone("the broker does not run: start it first")
-        if self._frozen:
+        if self._frozen.pids:
             raise BrokerGone("the broker stands still: it can be asked after the block")
         try:
             return self._link.call(name, **args)
@@ -425,9 +425,10 @@ class Broker(BrokerProcess):
         assert isinstance(self._link, NodeLink), "several nodes run"
         return self._link.call_node(node, name)
 
-    def _all_pids(self) -> list[int]:
+    def _all_pids(self) -> dict[int | None, int]:
         # The supervisor first: it would start a node again.
-        return [self.pid] if self.workers == 1 else [self.pid, *self.node_pids.values()]
+        supervisor: dict[int | None, int] = {} if self.workers == 1 else {None: self.pid}
+        return supervisor | dict(self.node_pids.items())
 
     @property
     def _node_ids(self) -> Sequence[int]:
@@ -484,6 +485,6 @@ class Broker(BrokerProcess):
             fault.on_end(hits)
         link.close()
         self._hang_up()
-        self._frozen = []
+        self._frozen.pids.clear()
         self._is_ahead = self._ends_itself = False
         super()._ended()

@@ -16,6 +16,8 @@ class Disk:
         """`expect_end` is called when the broker is going to end by itself."""
         self._call = call
         self._expect_end = expect_end
+        #: A start of the broker fills it again.
+        self.is_full = False
 
     def fail_sync(self) -> None:
         """Let syncs fail from here on: the broker ends at the next one, and a start is well.
@@ -37,8 +39,10 @@ class Disk:
     def fill(self) -> None:
         """Let the disk be full until `mend`."""
         self._call("disk", is_full=True)
+        self.is_full = True
 
     def mend(self) -> None:
         """Let the disk be well."""
+        self.is_full = False
         with suppress(BrokerGone):
             self._call("disk", is_full=False, fails_sync=False)

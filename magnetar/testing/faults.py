@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from magnetar.testing.link import BrokerGone
+
+_TEXTS = ("api", "error", "point", "topic", "group", "transactional_id", "client_id")
 
 
 class FaultNeverFired(AssertionError):
     """A fault was armed and did not happen, or not as often: the test has not tested it."""
+
+
+class Which(TypedDict, total=False):
+    """Which requests meet a fault: those that name all of these, or come from there."""
+
+    topic: str
+    group: str
+    transactional_id: str
+    client_id: str
+    times: int | None
+    """How many; None for all. One, unless the fault says otherwise."""
+    skip: int
+    """How many go by first."""
 
 
 class Fault:
@@ -25,13 +40,9 @@ class Fault:
         """`call` asks the broker. `wanted` are its arguments of `arm`; None is left out.
 
         `until_ended`: of a fault that ends the broker, waits for that. Raises ValueError for
-        `times` and `seconds` that no request could meet.
+        what no request could meet.
         """
-        times, seconds = wanted.get("times"), wanted.get("seconds", 0)
-        if times is not None and times < 1:
-            raise ValueError(f"times={times}: a fault happens once at least; None is every time")
-        if seconds < 0:
-            raise ValueError(f"seconds={seconds}: a request cannot wait for less than no time")
+        _check(wanted)
         self._call = call
         self._until_ended = until_ended
         self._wanted = {name: value for name, value in wanted.items() if value is not None}
@@ -88,9 +99,12 @@ class Fault:
         """Let it meet no request any more."""
         if self.is_removed:
             return
-        # Else it went with its broker.
-        with suppress(BrokerGone):
+        try:
             self._hits = self._call("disarm", fault=self._id)
+        except BrokerGone:
+            if self._id is not None:
+                return  # The broker stands still. `reset` asks it again.
+            # Else it went with its broker.
         self.is_removed = True
 
     def check(self) -> None:
@@ -127,3 +141,17 @@ class Fault:
         self._hits_before += self._hits
         self._hits = 0
         self._id = None
+
+
+def _check(wanted: Mapping[str, Any]) -> None:
+    """Raise ValueError for what no request could meet."""
+    for name in _TEXTS:
+        if not isinstance(wanted.get(name), str | None):
+            raise ValueError(f"{name}={wanted[name]!r} is no name: give text")
+    times, seconds = wanted.get("times"), wanted.get("seconds", 0)
+    if times is not None and times < 1:
+        raise ValueError(f"times={times}: a fault happens once at least; None is every time")
+    if seconds < 0:
+        raise ValueError(f"seconds={seconds}: a request cannot wait for less than no time")
+    if wanted.get("skip", 0) < 0:
+        raise ValueError(f"skip={wanted['skip']}: no fewer requests than none go by first")

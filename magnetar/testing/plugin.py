@@ -32,10 +32,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Wrapped in the old way, which every pytest knows: this is loaded by those that use no broker too.
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, None]:
     outcome = yield
-    # A test that failed need not be told that its faults have not happened.
-    item.stash[_HAS_PASSED] = outcome.excinfo is None
+    # A test that failed need not be told that its faults have not happened. Only the report knows:
+    # a test of unittest fails without an exception of its call.
+    if call.when == "call":
+        item.stash[_HAS_PASSED] = outcome.get_result().passed
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import re
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,9 @@ class NotReady(Exception):
 class BrokerProcess:
     """One `magnetar serve`. A context manager: the end of its block stops the broker cleanly."""
 
+    #: The process group of the process; None: that of this one.
+    _process_group: int | None = None
+
     def __init__(
         self,
         data_dir: Path | str | None = None,
@@ -66,7 +70,7 @@ class BrokerProcess:
         and `deny`: what none of them allows is denied. With several `workers` the broker is a
         cluster of as many nodes, on `port` and the ports after it; `kill` ends all of them.
         """
-        given = {name: _text(name, value) for name, value in (settings or {}).items()}
+        given = texts_of(settings or {})
         # Certificates stay out of the data directory, which may be looked at and outlive them.
         files = Path(tempfile.mkdtemp(prefix="magnetar-"))
         # Runs at the end of the block, or with a broker that was used without one.
@@ -115,6 +119,15 @@ class BrokerProcess:
             "sasl_plain_password": security.password,
         }
         return {name: value for name, value in settings.items() if value}
+
+    def aiokafka_settings(self, user: str | None = None) -> dict[str, Any]:
+        """Return the keyword arguments of aiokafka's clients."""
+        settings = self.kafka_python_settings(user)
+        # aiokafka has the same names, but for TLS.
+        authority = settings.pop("ssl_cafile", None)
+        if authority is not None:
+            settings["ssl_context"] = ssl.create_default_context(cafile=authority)
+        return settings
 
     def properties_file(self, user: str | None = None) -> Path:
         """Return a file of `client_settings`, as the option --command-config of tools takes it."""
@@ -183,6 +196,7 @@ class BrokerProcess:
             stderr=self._stderr,
             text=True,
             pass_fds=self._inherited(),
+            process_group=self._process_group,
         )
 
     def _wait_until_ready(self) -> int:
@@ -276,8 +290,12 @@ def _free_ports(host: str, count: int) -> int:
             return port
 
 
+def texts_of(settings: Mapping[str, Setting]) -> dict[str, str]:
+    """Return settings as Kafka writes them. Raises TypeError for what is no value."""
+    return {name: _text(name, value) for name, value in settings.items()}
+
+
 def _text(name: str, value: Setting) -> str:
-    """Return a setting's value as Kafka writes it. Raises TypeError for what is no value."""
     if isinstance(value, bool):
         return str(value).lower()
     if not isinstance(value, Setting):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
+from magnetar.testing.link import BrokerGone
+
 
 class Request(NamedTuple):
     """One request, by what it names."""
@@ -25,21 +27,29 @@ class Request(NamedTuple):
 class Requests(Sequence[Request]):
     """The requests since the block began, in order of arrival; after the block they stay.
 
-    Inside of the block each look brings those that came meanwhile.
+    Inside of the block each look brings those that came meanwhile. What was recorded ends with the
+    broker's process: a look raises BrokerGone then.
     """
 
-    def __init__(self, call: Callable[..., Any], apis: Sequence[str]) -> None:
-        """`apis`: none stands for all."""
+    def __init__(
+        self, call: Callable[..., Any], apis: Sequence[str], process: Callable[[], object]
+    ) -> None:
+        """`apis`: none stands for all. `process` returns the broker's process."""
         self._call = call
         self._apis = list(map(str, apis))
+        self._process = process
+        self._recording: object = None
         self._since = 0
         self._kept: list[Request] | None = None
 
     def __enter__(self) -> Self:
         self._since = self._call("record", apis=self._apis)
+        self._recording = self._process()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, raised: object, *_: object) -> None:
+        if raised is not None and self._process() is not self._recording:
+            return  # The block has failed: that is what the test should tell.
         self._kept = self._seen()
         self._call("unrecord")
 
@@ -51,6 +61,8 @@ class Requests(Sequence[Request]):
     def _seen(self) -> list[Request]:
         if self._kept is not None:
             return self._kept
+        if self._process() is not self._recording:
+            raise BrokerGone("the process that has recorded the requests ended, and they with it")
         found = self._call("recorded", since=self._since, apis=self._apis)
         return [Request(**{name: each[name] for name in Request._fields}) for each in found]
 

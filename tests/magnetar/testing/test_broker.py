@@ -79,6 +79,10 @@ def test_a_fault_that_could_not_fire_is_refused(broker: Broker) -> None:
             broker.fail(Api.PRODUCE, "NOT_LEADER_OR_FOLLOWER", times=times)
     with pytest.raises(ValueError, match="seconds=-1: a request cannot wait"):
         broker.delay(Api.PRODUCE, seconds=-1)
+    with pytest.raises(ValueError, match="skip=-1: no fewer requests than none"):
+        broker.fail(Api.PRODUCE, "NOT_LEADER_OR_FOLLOWER", skip=-1)
+    with pytest.raises(ValueError, match="api=0 is no name: give text"):
+        broker.fail(0, "NOT_LEADER_OR_FOLLOWER")  # type: ignore[arg-type]  # as meant
     broker.check_faults()
 
 
@@ -182,6 +186,87 @@ def test_members_are_given_up_by_client_and_groups_are_waited_for(broker: Broker
         consumer.close()
     with pytest.raises(ValueError, match="expire"):
         broker.expire()
+
+
+def test_an_interruption_is_for_the_tests_and_not_for_their_broker() -> None:
+    script = (
+        "import time\n"
+        "from magnetar.testing import start_broker\n"
+        "with start_broker() as broker:\n"
+        "    try:\n"
+        "        print('ready', flush=True)\n"
+        "        time.sleep(600)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print(broker.values(broker.topic()))\n"
+    )
+    # A group of its own, as of a terminal's foreground.
+    run = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, process_group=0
+    )
+    assert run.stdout is not None
+    with run, run.stdout as output:
+        assert output.readline() == "ready\n"
+        os.killpg(run.pid, signal.SIGINT)
+        assert output.read() == "[]\n"
+
+
+def test_what_was_recorded_ends_with_its_process(broker: Broker) -> None:
+    topic = broker.topic()
+    with pytest.raises(BrokerGone, match="has recorded the requests"), broker.requests() as seen:
+        send(broker, topic, b"x")
+        assert "Produce" in seen.apis
+        broker.kill()
+        broker.start()
+        send(broker, topic, b"y")
+    with pytest.raises(ZeroDivisionError), broker.requests():
+        broker.kill()
+        raise ZeroDivisionError
+
+
+def test_what_a_fault_has_met_is_known_of_a_broker_that_stood_still_to_its_end(
+    broker: Broker,
+) -> None:
+    topic = broker.topic()
+    fault = broker.fail(Api.PRODUCE, "NOT_ENOUGH_REPLICAS", topic=topic)
+    send(broker, topic, b"x")
+    broker.freeze()
+    broker.kill()
+    broker.start()
+    assert fault.hits == 1
+
+
+def test_a_fault_that_is_removed_while_the_broker_stands_still_meets_no_later_test(
+    broker: Broker,
+) -> None:
+    topic = broker.topic()
+    with broker.fail(Api.PRODUCE, "NOT_ENOUGH_REPLICAS", times=None):
+        producer = Producer({**broker.confluent_settings(), "retries": 0, "log_level": 0})
+        producer.produce(topic, b"refused")
+        producer.flush(20)
+        broker.freeze()
+    broker.reset()
+    send(broker, topic, b"x")
+
+
+def test_a_full_disk_is_full_after_a_restart_too(broker: Broker) -> None:
+    topic = broker.topic()
+    with broker.disk.full():
+        broker.kill()
+        broker.start()
+        settings = {"message.timeout.ms": 300, "log_level": 0}
+        producer = Producer({**broker.confluent_settings(), **settings})
+        producer.produce(topic, b"refused")
+        producer.flush(20)
+    broker.kill()
+    broker.start()
+    send(broker, topic, b"taken")
+    assert broker.values(topic) == [b"taken"]
+
+
+def test_a_node_of_one_is_ended_by_kill(broker: Broker) -> None:
+    with pytest.raises(ValueError, match=r"one node: kill\(\) ends it"):
+        broker.kill_node(1)
+    assert broker.is_running
 
 
 def test_a_test_run_that_is_killed_leaves_no_broker_behind(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,34 @@ def test_a_node_stands_still_and_the_others_go_on(broker: Broker, topic: str) ->
         with pytest.raises(BrokerGone, match="stands still"):
             broker.crash_points()
     assert broker.crash_points()
+
+
+def test_nodes_that_stand_still_go_on_as_their_blocks_end(broker: Broker, tmp_path: Path) -> None:
+    pids = broker.node_pids
+    with broker.frozen(node=1):
+        with broker.frozen(node=2):
+            eventually(lambda: stopped(pids) == [1, 2])
+            broker.snapshot(tmp_path / "of all")
+            eventually(lambda: stopped(pids) == [1, 2])
+        eventually(lambda: stopped(pids) == [1])
+    assert broker.node_pids == pids
+    broker.freeze(1)
+    broker.freeze(3)
+    broker.thaw()
+    eventually(lambda: stopped(pids) == [])
+
+
+def stopped(pids: Mapping[int, int]) -> list[int]:
+    """Return the nodes that stand still."""
+    states = {node: Path(f"/proc/{pid}/stat").read_text() for node, pid in pids.items()}
+    return [node for node, state in states.items() if state.rpartition(")")[2].split()[0] == "T"]
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # The kernel stops a process when it comes to run.
 
 
 def test_groups_and_transactions_are_found_on_their_nodes(broker: Broker, topic: str) -> None:

@@ -100,6 +100,40 @@ def test_a_project_needs_no_more_than_the_fixture(
     assert "ERROR at teardown of test_a_test_that_fails" not in outcome.stdout.str()
 
 
+OF_UNITTEST = """
+import unittest
+import pytest
+
+class Transfers(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def broker(self, kafka):
+        kafka.lose_answer("EndTxn")
+
+    def test_fails(self):
+        self.fail("the mistake")
+
+    def test_is_skipped(self):
+        self.skipTest("not here")
+
+    @unittest.expectedFailure
+    def test_is_to_fail(self):
+        self.fail("as expected")
+
+    def test_passes(self):
+        pass
+"""
+
+
+def test_a_test_of_unittest_is_told_of_its_own_failure_alone(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(pytester, monkeypatch)
+    pytester.makepyfile(OF_UNITTEST)
+    outcome = pytester.runpytest_subprocess("-p", "no:asyncio", "-p", "no:randomly")
+    outcome.assert_outcomes(passed=1, failed=1, skipped=1, xfailed=1, errors=1)
+    outcome.stdout.fnmatch_lines(["*ERROR at teardown of Transfers.test_passes*"])
+
+
 def test_a_project_that_uses_no_broker_pays_nothing() -> None:
     script = (
         "import sys; before = set(sys.modules); import magnetar.testing.plugin;"

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
+from magnetar.client import Client
+from magnetar.client.configs import Resource, describe_configs
 from magnetar.testing import BrokerProcess, NotReady, allow, start_broker
+from wire.resource_type import ResourceType
 
 
 def test_without_a_directory_the_data_goes_with_the_broker() -> None:
@@ -91,6 +95,25 @@ def test_numbers_and_booleans_are_values_of_settings() -> None:
         admin = AdminClient(broker.confluent_settings())
         shown = admin.list_topics("made-by-use", timeout=20).topics["made-by-use"]
         assert len(shown.partitions) == 3
+
+
+def test_numbers_and_booleans_are_values_of_a_topics_settings_too() -> None:
+    with start_broker() as broker:
+        topic = broker.topic(configs={"retention.ms": 60_000, "preallocate": False})
+        with Client(broker.bootstrap_servers) as client:
+            ((_, entries),) = describe_configs(client, [Resource(ResourceType.TOPIC, topic)])
+        assert [each.value for each in entries if each.name == "retention.ms"] == ["60000"]
+        with pytest.raises(TypeError, match=r"setting retention\.ms is None"):
+            broker.topic(configs={"retention.ms": None})  # type: ignore[dict-item]  # as meant
+
+
+async def test_aiokafka_logs_in_over_tls_with_its_own_settings() -> None:
+    with start_broker(tls=True, users={"ada": "secret"}, mechanism="SCRAM-SHA-256") as broker:
+        topic = broker.topic()
+        async with AIOKafkaProducer(**broker.aiokafka_settings("ada")) as producer:
+            await producer.send_and_wait(topic, b"x")
+        assert broker.values(topic) == [b"x"]
+    assert start_broker().aiokafka_settings().keys() == {"bootstrap_servers", "security_protocol"}
 
 
 @pytest.mark.parametrize("value", [None, ["PLAINTEXT"]])
