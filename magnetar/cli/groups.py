@@ -117,10 +117,8 @@ def describe_command(connect: Connect, group_ids: tuple[str, ...], as_json: bool
     from magnetar.client import groups as queries
 
     with connect() as client:
-        found = [
-            (group, queries.positions(client, group))
-            for group in queries.describe_groups(client, group_ids)
-        ]
+        described = queries.describe_groups(client, group_ids)
+        found = list(zip(described, queries.positions_of(client, described), strict=True))
     if as_json:
         return print_json(
             {**group.to_json(), "partitions": [each.to_json() for each in positions]}
@@ -148,12 +146,18 @@ def lag_command(
     from magnetar.client import groups as queries
 
     with connect() as client:
-        # Listed when none is named; a group that ends in between is reported as missing.
-        wanted = group_ids or [group.group_id for group in queries.list_groups(client)]
+        if group_ids:
+            wanted = queries.describe_groups(client, group_ids)
+        else:
+            # Without those that end in between, and without share groups.
+            listed = [each.group_id for each in queries.list_groups(client)]
+            wanted = sorted(
+                queries.known_groups(client, listed).values(), key=lambda each: each.group_id
+            )
         found = [
             (group.group_id, each)
-            for group in queries.describe_groups(client, wanted)
-            for each in queries.positions(client, group)
+            for group, positions in zip(wanted, queries.positions_of(client, wanted), strict=True)
+            for each in positions
             if topic is None or each.topic == topic
         ]
     if as_json:

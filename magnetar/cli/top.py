@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.commands import EXIT_INTERRUPTED, SOME_TIME, Connect, asks_brokers
-from magnetar.cli.readable import count, duration, table
+from magnetar.cli.commands import EXIT_INTERRUPTED, SOME_TIME, Connect, asks_brokers, sentence
+from magnetar.cli.readable import count, duration, one_line, table
 
 if TYPE_CHECKING:
     from magnetar.client.activity import Activity
@@ -49,7 +49,10 @@ def top(connect: Connect, interval_ms: int, times: int | None, as_json: bool) ->
     Topics are sorted by rate, groups by lag, transactions by age. LAG counts offsets, so it counts
     the markers of transactions too. On a terminal each look replaces the last one, and q or Ctrl-C
     ends the command. Elsewhere each look is printed below the last one.
+
+    A look that fails, as while a broker restarts, is a warning; with --count it ends the command.
     """
+    from magnetar.client import ClientError
     from magnetar.client.activity import compare, look
 
     is_live = sys.stdout.isatty() and not as_json
@@ -57,7 +60,14 @@ def top(connect: Connect, interval_ms: int, times: int | None, as_json: bool) ->
         earlier = look(client)
         shown = 0
         while shown != times and not pause(interval_ms / 1000):
-            later = look(client)
+            try:
+                later = look(client)
+            except ClientError as failure:
+                # Brokers restart, and topics go between two questions: the next look may succeed.
+                if times is not None:
+                    raise
+                _warn(failure, is_live=is_live)
+                continue
             _show(compare(earlier, later), is_live=is_live, as_json=as_json)
             earlier = later
             shown += 1
@@ -118,6 +128,16 @@ def _show(activity: Activity, *, is_live: bool, as_json: bool) -> None:
     lines = drawn(activity, now_ms, rows_max).splitlines()[: size.lines]
     cut = (line[: size.columns] + _CLEAR_LINE for line in lines)
     sys.stdout.write(_HOME + "\r\n".join(cut) + _CLEAR_BELOW)
+    sys.stdout.flush()
+
+
+def _warn(failure: Exception, *, is_live: bool) -> None:
+    told = one_line(f"magnetar: warning: {sentence(failure)} Looking again.")
+    if not is_live:
+        print(told, file=sys.stderr)
+        return
+    # In the place of the summary: what is below was there before.
+    sys.stdout.write(_HOME + told[: shutil.get_terminal_size().columns] + _CLEAR_LINE)
     sys.stdout.flush()
 
 

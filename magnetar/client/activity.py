@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.group_offsets import committed_offsets
+from magnetar.client.group_lags import committed_by_group
 from magnetar.client.groups import ListedGroup, list_groups
 from magnetar.client.partitions import LATEST, list_offsets
-from magnetar.client.topics import list_topics
+from magnetar.client.topics import asked_leaders, list_topics
 from magnetar.client.transactions import OPEN_STATES, Transaction, list_transactions
 
 
@@ -95,11 +95,10 @@ class Activity:
 
 def look(client: Client) -> Look:
     """Return the cluster as it is now, without internal topics."""
-    names = [topic.name for topic in list_topics(client) if not topic.is_internal]
-    leaders = client.topics(names) if names else {}
+    leaders = asked_leaders(client, (each for each in list_topics(client) if not each.is_internal))
     groups = {each.group_id: each for each in list_groups(client)}
     # Committed offsets before ends: a group must not seem to be ahead of its topics.
-    committed = {group_id: committed_offsets(client, group_id) for group_id in groups}
+    committed = committed_by_group(client, groups)
     ends = list_offsets(client, leaders, leaders, LATEST) if leaders else {}
     found = list_transactions(client, states=sorted(OPEN_STATES))
     return Look(time.monotonic(), len(client.node_ids), ends, groups, committed, found)

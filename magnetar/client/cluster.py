@@ -8,7 +8,7 @@ end by themselves (`retry_transient`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Self, TypeVar
 
@@ -18,7 +18,11 @@ from magnetar.client.security import PLAINTEXT, Security
 from wire.address import parse_address
 from wire.error_code import ErrorCode
 from wire.message import Message
-from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -221,33 +225,49 @@ class Client:
             time.sleep(RETRY_DELAY_S)
 
     def _coordinators(self, ids: Iterable[str], kind: int) -> dict[int, list[str]]:
-        by_node: dict[int, list[str]] = {}
         keys = list(dict.fromkeys(ids))
         if len(self._addresses) == 1 and keys:
             # One broker coordinates everything. It is asked once, because the question makes it
             # create its internal topic.
             return {self._coordinator_of(keys[0], kind): keys}
-        for key in keys:
-            by_node.setdefault(self._coordinator_of(key, kind), []).append(key)
+        is_one_question = (
+            self._bootstrap.version_for(FindCoordinatorRequest) >= _COORDINATOR_KEYS_SINCE
+        )
+        questions = [keys] if is_one_question and keys else [[key] for key in keys]
+        by_node: dict[int, list[str]] = {}
+        for asked in questions:
+            for key, node_id in self._find_coordinators(asked, kind):
+                by_node.setdefault(node_id, []).append(key)
         return by_node
 
     def _coordinator_of(self, key: str, kind: int) -> int:
+        ((_, node_id),) = self._find_coordinators([key], kind)
+        return node_id
+
+    def _find_coordinators(self, keys: Sequence[str], kind: int) -> list[tuple[str, int]]:
+        """Return each key with its coordinator. Brokers of older versions take one key."""
         version = self._bootstrap.version_for(FindCoordinatorRequest)
         request = FindCoordinatorRequest(key_type=kind)
         if version >= _COORDINATOR_KEYS_SINCE:
-            request.coordinator_keys = [key]
+            request.coordinator_keys = list(keys)
         else:
-            request.key = key
+            (request.key,) = keys
 
-        def ask() -> tuple[int, int]:
+        def ask() -> list[Coordinator]:
             response = self.call(request, FindCoordinatorResponse)
-            if version < _COORDINATOR_KEYS_SINCE:
-                return response.error_code, response.node_id
-            return response.coordinators[0].error_code, response.coordinators[0].node_id
+            if version >= _COORDINATOR_KEYS_SINCE:
+                return response.coordinators
+            code, node_id = response.error_code, response.node_id
+            return [Coordinator(key=request.key, node_id=node_id, error_code=code)]
 
-        code, node_id = self.retry_transient(ask, lambda found: found[0])
-        check(code, f"the coordinator of {_COORDINATED[kind]} {key!r}")
-        return node_id
+        def code_of(found: Sequence[Coordinator]) -> int:
+            codes = (each.error_code for each in found)
+            return next((code for code in codes if code in TRANSIENT), ErrorCode.NONE)
+
+        found = self.retry_transient(ask, code_of)
+        for each in found:
+            check(each.error_code, f"the coordinator of {_COORDINATED[kind]} {each.key!r}")
+        return [(each.key, each.node_id) for each in found]
 
     def _connect(self, address: Address) -> Connection:
         return Connection(address, self.timeout_s, self._client_id, self._security)

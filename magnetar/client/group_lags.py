@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from magnetar.client.cluster import Client, TopicPartition
@@ -46,9 +46,7 @@ def standings(client: Client, group_ids: Iterable[str]) -> dict[str, list[Standi
 
     A group that may not be described is left out.
     """
-    committed: dict[str, dict[TopicPartition, int]] = {}
-    for node_id, ids in client.group_coordinators(group_ids).items():
-        committed |= _committed(client, node_id, ids)
+    committed = committed_by_group(client, group_ids)
     wanted = {place for offsets in committed.values() for place in offsets}
     leaders = known_leaders(client, {topic for topic, _ in wanted})
     there = wanted & set(leaders)
@@ -88,15 +86,19 @@ def known_leaders(client: Client, names: Collection[str]) -> dict[TopicPartition
     }
 
 
-def _committed(
-    client: Client, node_id: int, group_ids: Sequence[str]
+def committed_by_group(
+    client: Client, group_ids: Iterable[str]
 ) -> dict[str, dict[TopicPartition, int]]:
+    """Return the committed offsets of each group.
+
+    Left out are groups that may not be described, and share groups, which commit none.
+    """
     found = {}
-    for group in fetch_offsets(client, node_id, group_ids):
-        # Each user may describe some groups.
-        if group.error_code not in (
-            ErrorCode.GROUP_AUTHORIZATION_FAILED,
-            ErrorCode.GROUP_ID_NOT_FOUND,
-        ):
-            found[group.group_id] = committed_in(group)
+    for node_id, ids in client.group_coordinators(group_ids).items():
+        for group in fetch_offsets(client, node_id, ids):
+            if group.error_code not in (
+                ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                ErrorCode.GROUP_ID_NOT_FOUND,
+            ):
+                found[group.group_id] = committed_in(group)
     return found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from magnetar.client.cluster import Client, TopicPartition, by_topic
-from magnetar.client.errors import ClientError, Refused, check, code_of
+from magnetar.client.cluster import Client, TopicPartition
+from magnetar.client.errors import ClientError, check, code_of
+from magnetar.client.group_lags import committed_by_group, known_leaders
 from magnetar.client.group_member import LEAVE_MEMBERS_SINCE, decode_assignment
-from magnetar.client.group_offsets import committed_offsets
 from magnetar.client.partitions import LATEST, list_offsets
 from wire.error_code import ErrorCode
 from wire.errors import WireError
@@ -165,6 +165,15 @@ def list_groups(
 def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
     """Return these groups, in this order. NoSuchGroup for one that does not exist."""
     wanted = list(dict.fromkeys(group_ids))
+    found = known_groups(client, wanted)
+    for group_id in wanted:
+        if group_id not in found:
+            raise NoSuchGroup(f"there is no group {group_id!r}.")
+    return [found[group_id] for group_id in wanted]
+
+
+def known_groups(client: Client, wanted: Sequence[str]) -> dict[str, Group]:
+    """Return those of these groups that exist, and are classic groups or consumer groups."""
     found: dict[str, Group] = {}
     for node_id, ids in client.group_coordinators(wanted).items():
         # The newer protocol first: DescribeGroups does not know its groups.
@@ -173,30 +182,39 @@ def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
         classic = [group_id for group_id in ids if group_id not in found]
         if classic:
             found |= _classic_groups(client, node_id, classic)
-    for group_id in wanted:
-        if group_id not in found:
-            raise NoSuchGroup(f"there is no group {group_id!r}.")
-    return [found[group_id] for group_id in wanted]
+    return found
 
 
 def positions(client: Client, group: Group) -> list[Position]:
     """Return how far the group has read in the partitions that it committed or is assigned."""
-    committed = committed_offsets(client, group.group_id)
+    return positions_of(client, [group])[0]
+
+
+def positions_of(client: Client, groups: Sequence[Group]) -> list[list[Position]]:
+    """Return the positions of each group, in few requests."""
+    committed = committed_by_group(client, [each.group_id for each in groups])
     # Assigned partitions without a committed offset are shown too: their lag is the first thing one
     # looks for.
-    readers = {
-        partition: member for member in group.members for partition in member.partitions or ()
-    }
-    wanted = {*committed, *readers}
-    ends = _ends(client, wanted)
+    readers = [
+        {partition: member for member in group.members for partition in member.partitions or ()}
+        for group in groups
+    ]
+    wanted = {place for offsets in committed.values() for place in offsets}
+    ends = _ends(client, wanted.union(*readers))
     return [
-        Position(
-            *partition,
-            committed.get(partition, -1),
-            ends.get(partition, -1),
-            readers.get(partition),
-        )
-        for partition in sorted(wanted)
+        _positions(committed.get(group.group_id, {}), of_group, ends)
+        for group, of_group in zip(groups, readers, strict=True)
+    ]
+
+
+def _positions(
+    committed: Mapping[TopicPartition, int],
+    readers: Mapping[TopicPartition, Member],
+    ends: Mapping[TopicPartition, int],
+) -> list[Position]:
+    return [
+        Position(*place, committed.get(place, -1), ends.get(place, -1), readers.get(place))
+        for place in sorted({*committed, *readers})
     ]
 
 
@@ -231,19 +249,10 @@ def remove_member(client: Client, group_id: str, member: Member, reason: str) ->
         check(each.error_code, f"member {each.member_id}")
 
 
-def _ends(client: Client, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def _ends(client: Client, wanted: Set[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the end of each partition; those of deleted topics are left out."""
-    partitions = set(wanted)
-    leaders: dict[TopicPartition, int] = {}
-    # One question per topic: a deleted topic, whose offsets the group still has, would refuse them
-    # all.
-    for topic in by_topic(partitions):
-        try:
-            leaders |= client.topics([topic])
-        except Refused as refusal:
-            if refusal.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-    there = partitions & set(leaders)
+    leaders = known_leaders(client, {topic for topic, _ in wanted})
+    there = wanted & leaders.keys()
     return list_offsets(client, leaders, there, LATEST) if there else {}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from magnetar.client.cluster import Client
+from magnetar.client.cluster import Client, TopicPartition
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.errors import ClientError, check
 from magnetar.client.log_dirs import partition_sizes
@@ -97,6 +97,16 @@ def list_topics(client: Client, names: Iterable[str] | None = None) -> list[Topi
     return sorted(found, key=lambda topic: topic.name)
 
 
+def asked_leaders(client: Client, topics: Iterable[Topic]) -> dict[TopicPartition, int]:
+    """Return the partitions of listed topics with their leaders, those that are asked."""
+    return {
+        (topic.name, each.partition): each.leader
+        for topic in topics
+        for each in topic.partitions
+        if client.asks(each.leader)
+    }
+
+
 def matching(client: Client, names: Sequence[str]) -> list[str]:
     """Return the names, and in place of each `^PATTERN` the topics whose names begin to match it.
 
@@ -127,7 +137,7 @@ def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
     topics = list_topics(client, names)
     # Stable offsets before ends: a transaction that commits between the two questions cannot make
     # an end that lies below its stable offset.
-    leaders = client.topics([topic.name for topic in topics])
+    leaders = asked_leaders(client, topics)
     starts = list_offsets(client, leaders, leaders, EARLIEST)
     stable = list_offsets(client, leaders, leaders, LATEST, READ_COMMITTED)
     ends = list_offsets(client, leaders, leaders, LATEST)

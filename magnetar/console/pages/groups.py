@@ -9,7 +9,7 @@ from typing import Any
 
 from magnetar.client import Client, TopicPartition
 from magnetar.client.group_lags import Standing, bounds, known_leaders, standings
-from magnetar.client.groups import Group, ListedGroup, Member, describe_groups, list_groups
+from magnetar.client.groups import Group, ListedGroup, Member, known_groups, list_groups
 from magnetar.client.share_groups import (
     SHARE,
     SharePosition,
@@ -301,7 +301,7 @@ def _member_counts(client: Client, listed: Sequence[ListedGroup]) -> dict[str, i
     found: dict[str, Group] = {}
     others = [each.group_id for each in busy if each.kind in ("classic", "consumer")]
     if others:
-        found |= {each.group_id: each for each in describe_groups(client, others)}
+        found |= known_groups(client, others)
     found |= describe_share_groups(client, [each.group_id for each in busy if each.kind == SHARE])
     return {each.group_id: 0 for each in listed if each.state == "Empty"} | {
         group_id: len(group.members) for group_id, group in found.items()

@@ -14,7 +14,7 @@ from magnetar.client.group_lags import bounds, known_leaders, standings
 from magnetar.client.groups import list_groups
 from magnetar.client.log_dirs import describe_log_dirs
 from magnetar.client.partitions import EARLIEST, OpenProducer, list_offsets
-from magnetar.client.topics import Partition, Topic, list_topics
+from magnetar.client.topics import Partition, Topic, asked_leaders, list_topics
 from magnetar.client.transactions import Transaction, owners
 from magnetar.console.pages.groups import Lag, lag_of
 from magnetar.console.screens import NotFound, Screen, Visit
@@ -104,12 +104,7 @@ def overview(visit: Visit) -> Screen:
             if wanted in each.name and (shows_internal or not each.is_internal)
         ]
         shown = every[(page - 1) * TOPICS_MAX : page * TOPICS_MAX]
-        leaders = {
-            (topic.name, each.partition): each.leader
-            for topic in shown
-            for each in topic.partitions
-            if client.asks(each.leader)
-        }
+        leaders = asked_leaders(client, shown)
         starts = list_offsets(client, leaders, leaders, EARLIEST) if leaders else {}
         stable, ends = bounds(client, leaders, leaders.keys())
         rows = [_row(each, starts, stable, ends) for each in shown]

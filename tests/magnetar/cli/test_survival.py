@@ -152,6 +152,16 @@ def _connected_to(port: int) -> list[str]:
     return [line[9] for line in lines if line[2].endswith(f":{port:04X}")]
 
 
+def test_top_goes_on_when_its_broker_is_back(broker: BrokerProcess, start: Start) -> None:
+    top = start("top", "--json", "--interval", "50ms")
+    assert "topics" in stream(top.stdout).readline()
+    broker.kill()
+    assert "Looking again" in stream(top.stderr).readline()
+    broker.start()
+    run(broker, "topics", "create", "later")
+    assert any('"later"' in line for line in stream(top.stdout))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_console_that_is_told_to_stop_ends_in_silence(start: Start, number: int) -> None:
     console = start("console", "--listen", "127.0.0.1:0")

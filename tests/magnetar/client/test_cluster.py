@@ -195,11 +195,33 @@ def test_a_coordinator_is_asked_for_again_while_it_is_not_there(find_version: in
         code = codes.pop(0)
         if find_version == 3:
             return FindCoordinatorResponse(error_code=code, node_id=2)
-        return FindCoordinatorResponse(coordinators=[Coordinator(error_code=code, node_id=2)])
+        found = Coordinator(key="tx", error_code=code, node_id=2)
+        return FindCoordinatorResponse(coordinators=[found])
 
     with scripted(serving(script)) as broker, Client(broker.bootstrap) as client:
         assert client.coordinators(["tx"]) == {2: ["tx"]}
     assert not codes
+
+
+def test_coordinators_of_many_are_found_in_one_question() -> None:
+    questions: list[list[str]] = []
+
+    def script(key: int, version: int, request: Any) -> Message:
+        if key == 18:
+            return versions()
+        if key == 3:
+            return metadata((1, 1), (2, 2))
+        questions.append(request.coordinator_keys)
+        found = [
+            Coordinator(key=name, node_id=1 + int(name) % 2) for name in request.coordinator_keys
+        ]
+        return FindCoordinatorResponse(coordinators=found)
+
+    wanted = [str(number) for number in range(1000)]
+    with scripted(serving(script)) as broker, Client(broker.bootstrap) as client:
+        assert client.group_coordinators(wanted) == {1: wanted[::2], 2: wanted[1::2]}
+        assert client.group_coordinators([]) == {}
+    assert questions == [wanted]
 
 
 def test_an_unknown_topic_is_refused_and_leaderless_partitions_are_left_out() -> None:

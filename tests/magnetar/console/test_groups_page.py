@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from magnetar.client.group_lags import Standing
+from magnetar.client.groups import list_groups
 from magnetar.client.true_lag import TrueLag
 from magnetar.console.lag_history import LOOKBACK, SAMPLES_MAX, LagHistory
 from magnetar.console.pages.groups import chart, curve
@@ -76,6 +79,17 @@ def test_a_group_of_a_thousand_members_is_shown_in_pages() -> None:
 def test_a_topic_that_is_gone_leaves_the_group_readable() -> None:
     world = world_with_group(1)
     world.groups["shop"].committed["deleted", 3] = 17
+    page = Browser(world).text("/groups")
+    assert [row for row in rows(page) if row.startswith("shop")]
+
+
+def test_a_group_that_ends_while_it_is_looked_at_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = world_with_group(1)
+    listed = list_groups(FakeClient(world))
+    monkeypatch.setattr("magnetar.console.pages.groups.list_groups", lambda _: listed)
+    world.groups["other"] = world.groups.pop("shop")
     page = Browser(world).text("/groups")
     assert [row for row in rows(page) if row.startswith("shop")]
 
