@@ -4,8 +4,8 @@ A handler is a plain function that asks the cluster and returns a Screen. It run
 the client blocks. The same address answers a browser with a whole page, and its live part, which
 asks for an event stream, with the new content of `<main>` each time that it has changed.
 
-While the cluster does not answer, the stream says so in an event `lost` and the page stays as it
-was; an event `back` takes the notice away.
+While the cluster does not answer, or refuses, the stream says so in an event `lost` and the page
+stays as it was; an event `back` takes the notice away.
 """
 
 from __future__ import annotations
@@ -289,7 +289,11 @@ class Screens:
                     fragment = await run_in_threadpool(look)
                 except ClientError as failure:
                     if not is_lost:
-                        yield _event(json.dumps(str(failure)), "lost")
+                        lost = {
+                            "reason": str(failure),
+                            "is_away": isinstance(failure, Unreachable),
+                        }
+                        yield _event(json.dumps(lost), "lost")
                     is_lost, silence = True, 0
                 else:
                     if is_lost:

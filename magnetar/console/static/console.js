@@ -37,17 +37,16 @@
   };
   const time = () => new Date().toLocaleTimeString("en-GB");
   main.addEventListener("lost", (event) => {
-    let reason = "";
-    try {
-      reason = JSON.parse(event.detail.data);
-    } catch {
-      reason = "";
-    }
-    say(`The cluster has not answered since ${time()}: ${reason} You see what was there before.`);
+    const { reason, is_away } = JSON.parse(event.detail.data);
+    const what = is_away ? "The cluster has not answered" : "This page has not changed";
+    say(`${what} since ${time()}: ${reason} You see what was there before.`);
   });
   main.addEventListener("back", () => say(""));
-  document.addEventListener("htmx:sse:error", () =>
-    say(`The console has not answered since ${time()}. You see what was there before.`));
+  document.addEventListener("htmx:sse:error", (event) => {
+    // The session has ended: the page itself leads to the login, and from there back.
+    if (event.detail.status === 401) location.reload();
+    else say(`The console has not answered since ${time()}. You see what was there before.`);
+  });
   document.addEventListener("htmx:sse:after:connection", () => say(""));
   document.addEventListener("htmx:sse:after:message", () => drawCharts());
 
