@@ -332,14 +332,15 @@ class PartitionLog:
         state = self.state
         self._epoch_files.write(state.leader_epochs, self.leader_epoch, state.end_offset)
 
-    def expire_producers(self, steady_ms: int) -> list[int]:
-        """Forget producers that were silent for `producer.id.expiration.ms`. Returns their ids.
+    def expire_producers(self, producer_ids: Iterable[int], steady_ms: int) -> list[int]:
+        """Forget those of the producers that were silent for `producer.id.expiration.ms`. Returns
+        their ids.
 
         A producer with an open transaction stays.
         """
-        return self.producers.expire(
-            steady_ms - self.config.producer_id_expiration_ms, self.transactions.open_producer_ids()
-        )
+        silent_since_ms = steady_ms - self.config.producer_id_expiration_ms
+        open_ids = self.transactions.open_producer_ids()
+        return self.producers.expire(producer_ids, silent_since_ms, open_ids)
 
     # Becoming durable.
 

@@ -8,7 +8,7 @@ Source: KIP-98, KIP-360, KIP-890; behaviour of Apache Kafka 4.3.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 from struct import Struct
 from typing import NamedTuple
 
@@ -281,8 +281,11 @@ class Producers(dict[int, ProducerState]):
         for state in self.values():
             state.seen_ms += passed_ms
 
-    def expire(self, silent_since_ms: int, keep: Iterator[int] | set[int]) -> list[int]:
-        """Forget producers last heard of at `silent_since_ms` or before. Returns their ids.
+    def expire(
+        self, producer_ids: Iterable[int], silent_since_ms: int, keep: Iterator[int] | set[int]
+    ) -> list[int]:
+        """Forget those of `producer_ids` that are here and were last heard of at `silent_since_ms`
+        or before. Returns their ids.
 
         Producers in `keep` stay: they have open transactions.
         """
@@ -290,8 +293,10 @@ class Producers(dict[int, ProducerState]):
         kept = set(keep)
         expired = [
             producer_id
-            for producer_id, state in self.items()
-            if state.seen_ms <= silent_since_ms and producer_id not in kept
+            for producer_id in producer_ids
+            if (state := self.get(producer_id)) is not None
+            and state.seen_ms <= silent_since_ms
+            and producer_id not in kept
         ]
         self._forget(expired)
         return expired

@@ -46,6 +46,8 @@ _log = get_logger("transactions")
 
 #: How many partitions, or open transactions, one turn of the event loop looks at: about 1 ms.
 _SLICE = 256
+#: Producers of one partition that one turn looks at: about half a millisecond.
+_PRODUCERS = 4_096
 #: How long the first sweep that asks other nodes waits for their start.
 _PEERS_START_S = 1.0
 
@@ -141,10 +143,13 @@ class Healing:
             await asyncio.sleep(self._config.producer_id_expiration_check_interval_ms / 1000)
             logs = (log for topic in self._topics.all() for log in topic.local)
             for number, log in enumerate(logs, 1):
-                # A log with many producers takes milliseconds.
-                if number % _SLICE == 0 or log.producers:
+                if number % _SLICE == 0:
                     await asyncio.sleep(0)
-                log.expire_producers(self._clock.steady_ms())
+                producer_ids = [*log.producers]
+                for first in range(0, len(producer_ids), _PRODUCERS):
+                    some = producer_ids[first : first + _PRODUCERS]
+                    log.expire_producers(some, self._clock.steady_ms())
+                    await asyncio.sleep(0)
 
     async def _answers(self, found: Sequence[OpenTransaction], asks_peers: bool) -> Answers:
         """Return what other nodes know of those producers that no coordinator here knows."""

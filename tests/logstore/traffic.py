@@ -106,7 +106,7 @@ class Traffic:
     def silence(self, duration_ms: int) -> list[int]:
         """Let this time pass without writes; return the producers that the partition forgets."""
         self.now_ms += duration_ms
-        forgotten = self.log.expire_producers(self.now_ms)
+        forgotten = self.log.expire_producers([*self.log.producers], self.now_ms)
         for client in self._clients:
             if client.producer_id in forgotten:
                 client.sent.clear()  # A retry would not be recognised; the sequence goes on.

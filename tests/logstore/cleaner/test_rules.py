@@ -317,7 +317,7 @@ def test_the_last_five_batches_of_a_producer_are_known_after_compaction() -> Non
     assert remembered == [6, 8, 10, 12, 14]
     empty = {header.base_offset for header in headers(partition) if not header.record_count}
     assert set(remembered[:-1]) <= empty
-    partition.log.expire_producers(partition.now_ms + 10**9)
+    partition.log.expire_producers([*partition.log.producers], partition.now_ms + 10**9)
     partition.now_ms += 10**9
     seal(partition)
     clean(partition.log, partition.now_ms, partition.settle)

@@ -151,12 +151,13 @@ def test_a_silent_producer_expires_unless_its_transaction_is_open() -> None:
     partition.now_ms += 4_000
     partition.append(b"c", producer_id=3, epoch=0, sequence=0)
     partition.now_ms += 1_000
-    assert partition.log.expire_producers(partition.now_ms) == [1]
+    assert partition.log.expire_producers([*partition.log.producers], partition.now_ms) == [1]
     assert set(partition.log.producers) == {2, 3}
     partition.append(b"d", producer_id=1, epoch=0, sequence=9)
     partition.end(2, commit=True)
     partition.now_ms += 5_000
-    assert sorted(partition.log.expire_producers(partition.now_ms)) == [1, 2, 3]
+    log = partition.log
+    assert sorted(log.expire_producers([*log.producers], partition.now_ms)) == [1, 2, 3]
 
 
 def test_producers_whose_ids_are_forgotten_go_unless_their_transactions_are_open() -> None:
@@ -176,7 +177,9 @@ def test_expiry_goes_by_the_brokers_clock_not_by_the_records_timestamps() -> Non
     partition.now_ms = 10**12
     batch = header(1, 0, 0)
     partition.log.state.on_batch(batch._replace(max_timestamp=77), partition.now_ms)
-    assert partition.log.expire_producers(partition.now_ms + 4_999) == []
+    assert (
+        partition.log.expire_producers([*partition.log.producers], partition.now_ms + 4_999) == []
+    )
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -190,9 +193,9 @@ def test_a_producer_falls_silent_only_while_the_broker_runs(*, is_clean: bool) -
     # Either the broker was down for days, or the wall clock was set: nothing tells which.
     partition.now_ms += 10**9
     log = partition.restart() if is_clean else partition.crash()
-    assert log.expire_producers(partition.now_ms + 999) == []
-    assert log.expire_producers(partition.now_ms + 1_000) == [1]
-    assert log.expire_producers(partition.now_ms + 5_000) == [2]
+    assert log.expire_producers([*log.producers], partition.now_ms + 999) == []
+    assert log.expire_producers([*log.producers], partition.now_ms + 1_000) == [1]
+    assert log.expire_producers([*log.producers], partition.now_ms + 5_000) == [2]
 
 
 def test_a_hundred_thousand_producers_fit_into_memory() -> None:

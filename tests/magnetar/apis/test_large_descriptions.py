@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from logstore.partition.producer_state import ProducerState
 from magnetar.broker import Broker
+from magnetar.runtime.turns import Turns
+from magnetar.storage.leaders import local
 from tests.magnetar.conftest import RawClient
 from wire.message import Message
 from wire.messages import (
     describe_client_quotas,
     describe_configs,
     describe_log_dirs,
+    describe_producers,
     elect_leaders,
     list_config_resources,
 )
@@ -113,3 +117,25 @@ async def test_what_lists_all_that_there_is_waits_for_its_turn_before(
     async with asyncio.timeout(30):
         await begun.wait()
     assert not listed
+
+
+async def test_a_producer_that_is_forgotten_while_others_are_described_is_left_out(
+    client: RawClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = local(broker.topics.ensure("t").partitions)[0]
+    for producer_id in range(1_000):
+        log.producers[producer_id] = ProducerState(0)
+    give_up = Turns.give_up
+
+    async def forgotten(self: Turns) -> None:
+        log.producers.pop(999, None)
+        await give_up(self)
+
+    monkeypatch.setattr(Turns, "is_over", lambda self: True)
+    monkeypatch.setattr(Turns, "give_up", forgotten)
+    request = describe_producers.DescribeProducersRequest(
+        topics=[describe_producers.TopicRequest(name="t", partition_indexes=[0])]
+    )
+    described = await client.ask(request, 0, describe_producers.DescribeProducersResponse)
+    found = described.topics[0].partitions[0].active_producers
+    assert [each.producer_id for each in found] == [*range(999)]
