@@ -18,11 +18,14 @@ from magnetar.logging import get_logger
 from magnetar.runtime.background import Background
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere
+from magnetar.storage.topic import in_parts
 from magnetar.storage.topics import Topics
 
 #: The time between two questions to a bucket that does not answer. A question takes up to ten
 #: seconds.
 _INTERVAL_S = 5.0
+#: Partitions that one step looks at: about a millisecond.
+_LOOKED_AT_TOGETHER = 2_048
 
 _log = get_logger("objects")
 
@@ -56,7 +59,7 @@ class LateOpenings:
 
     async def look(self) -> None:
         """Open what can be opened by now. Raises CatalogUnavailable, StoreUnavailable."""
-        late, reason = self._late(), ""
+        late, reason = await self._late(), ""
         if late:
             # Each look asks for another partition: one object alone may be out of reach.
             first = next(self._looks) % len(late)
@@ -65,17 +68,22 @@ class LateOpenings:
             reason = await self._store.look_again(Wanted(late[0]))
             if not self._store.away:
                 await self._topics.refresh(dict.fromkeys(key.topic_id for key in late))
-                late = self._late()
+                late = await self._late()
         self._log_waiting(len(late), reason)
 
-    def _late(self) -> list[LogKey]:
+    async def _late(self) -> list[LogKey]:
         own_id = self._topics.placement.own_id
-        return [
-            LogKey(topic.id, index)
-            for topic in self._topics.all()
-            for index, one in enumerate(topic.partitions)
-            if isinstance(one, Elsewhere) and one.node_id == own_id
-        ]
+        late: list[LogKey] = []
+        counted = ((topic, len(topic.partitions)) for topic in self._topics.all())
+        for part in in_parts(counted, _LOOKED_AT_TOGETHER):
+            late += [
+                LogKey(topic.id, index)
+                for topic in part
+                for index, one in enumerate(topic.partitions)
+                if isinstance(one, Elsewhere) and one.node_id == own_id
+            ]
+            await asyncio.sleep(0)
+        return late
 
     def _log_waiting(self, waiting: int, reason: str) -> None:
         """Log once that partitions wait, and once that none does any more.

@@ -192,3 +192,22 @@ async def test_an_object_out_of_reach_alone_does_not_keep_the_others_shut(hidden
     assert len([one for topic in topics.all() for one in topic.local]) == 3
     await world.stop()
     assert world.failures == []
+
+
+async def test_others_have_their_turn_while_many_partitions_are_looked_at() -> None:
+    world = World()
+    await world.make("a")
+    topics = await world.start()
+    topic = topics.all()[0]
+    topic.partitions += [Elsewhere(7, 0)] * 20_000
+    copies = [topic] * 4
+    topics.all = lambda: copies  # type: ignore[method-assign]  # as if there were so many
+    looking = asyncio.ensure_future(world.late_openings().look())
+    turns = 0
+    while not looking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await looking
+    assert turns >= 4
+    del topic.partitions[-20_000:]
+    await world.stop()
