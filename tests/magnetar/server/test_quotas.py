@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from magnetar.broker import Broker
+from magnetar.config.addresses import plain_address
 from magnetar.runtime import quotas
 from magnetar.runtime.quotas import Kind
 from magnetar.storage.client_quotas import Change, make_entity
@@ -473,3 +474,21 @@ async def test_nothing_is_metered_without_quotas(broker: Broker, connect: Connec
         await client.ask(produce(10), 9, ProduceResponse)
         routes = broker.server.dispatcher._routes.values()
         assert all((route.handler is not route.api.handler) == is_limited for route in routes)
+
+
+async def test_a_change_of_one_address_looks_at_the_text_of_no_other(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+
+    def counted(text: str) -> str:
+        looked_at.append(text)
+        return plain_address(text)
+
+    monkeypatch.setattr("magnetar.runtime.quotas.plain_address", counted)
+    for address in ("10.0.0.1", "::ffff:10.0.0.2", "10.0.0.3"):
+        set_quota(broker, Kind.CONNECTION, 1, [("ip", address)])
+    set_quota(broker, Kind.CONNECTION, None, [("ip", "10.0.0.3")])
+    assert looked_at == ["10.0.0.1", "::ffff:10.0.0.2", "10.0.0.3"]
+    assert [broker.services.quotas.refuses("10.0.0.2") > 0 for _ in range(30)][-1]
+    assert not any(broker.services.quotas.refuses("10.0.0.3") for _ in range(30))
