@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
 from magnetar.runtime.background import Background
@@ -28,11 +27,10 @@ from magnetar.storage.topics import Topics
 
 #: The longest time until a change is seen if the peer's message was lost.
 LOOK_AGAIN_S = 1.0
-#: Reading so many things of a kind one by one takes as long as reading all of them.
-ONE_BY_ONE_MAX = 100
-#: Users that one step reads by one statement: a few milliseconds.
-_USERS_TOGETHER = 64
-_READ_ONE_BY_ONE = ("acls", "configs", "quotas", "tokens")
+#: Things of a kind that one step reads by one statement: a few milliseconds.
+_READ_TOGETHER = 64
+#: Reading quotas of so many entities takes as long as reading all of them.
+_QUOTAS_MAX = 100
 
 
 class CatalogWatch:
@@ -80,15 +78,19 @@ class CatalogWatch:
         async with self._applying:
             if self._catalog.change_count() != self.version:
                 version, changes, epochs = self._catalog.changes_since(self.version)
-                found = self._everything() if changes is None else merged(changes)
+                found = self._everything() if changes is None else changes
                 # First: a node that starts may be the former leader of a topic that has moved.
                 await self._topics.refresh(
                     UUID(hex=each.name) for each in found if each.kind == "topic"
                 )
-                for change in found:
-                    await self._apply(change, epochs)
+                if any(each.kind == "node" for each in found):
+                    self.on_nodes()
+                    self._topics.see_nodes(epochs)
+                for kind in ("configs", "acls", "tokens", "scram"):
+                    for names in _parts([each.name for each in found if each.kind == kind]):
+                        await self._apply(kind, names)
+                        await asyncio.sleep(0)
                 self._apply_quotas([each.name for each in found if each.kind == "quotas"])
-                await self._apply_users([each.name for each in found if each.kind == "scram"])
                 self.version = version
             return self.version
 
@@ -112,31 +114,29 @@ class CatalogWatch:
             *(Change("scram", user) for user in users),
         ]
 
-    async def _apply(self, change: Change, epochs: Mapping[int, int]) -> None:
-        """Apply a change, but of topics, quotas and users. `epochs`: as `Topics.see_nodes`."""
-        match change.kind:
-            case "node":
-                self.on_nodes()
-                self._topics.see_nodes(epochs)
+    async def _apply(self, kind: str, names: Sequence[str]) -> None:
+        """Apply what has changed of these things of a kind, all together; no names: of all."""
+        match kind:
             case "configs":
-                await self._apply_configs(change.name)
-            case "acls":
-                if self._acls is not None and change.name:
-                    self._acls.look(tuple(json.loads(change.name)))
-                elif self._acls is not None:
+                await self._apply_configs(names)
+            case "acls" if self._acls is not None:
+                if names:
+                    self._acls.look(*(tuple(json.loads(name)) for name in names))
+                else:
                     # Read in this step, not in a thread: otherwise this node might change its rules
                     # during the read, and lose the change to the older result.
                     self._acls.take_over(self._catalog.acls())
-            case "tokens":
-                if self._tokens is not None:
-                    self._tokens.reload(change.name)
+            case "tokens" if self._tokens is not None:
+                self._tokens.reload(*names)
+            case "scram":
+                self._scram.reload(*names)
 
-    async def _apply_configs(self, name: str) -> None:
-        """Apply configs of a resource, as `Catalog.set_resource_configs` names it, or all."""
-        resource_type, _, resource_name = name.partition(":")
-        self._stored_configs.reload((int(resource_type), resource_name) if name else None)
+    async def _apply_configs(self, names: Sequence[str]) -> None:
+        """Apply configs of resources, as `Catalog.set_resource_configs` names them, or all."""
+        divided = [name.partition(":") for name in names]
+        self._stored_configs.reload(*((int(kind), name) for kind, _, name in divided))
         # What topics inherit is the broker's: to look at all of them takes long.
-        if not name or int(resource_type) == RESOURCE_TYPE:
+        if not names or any(int(kind) == RESOURCE_TYPE for kind, _, _ in divided):
             self._broker_configs.reload()
             self._broker_configs.on_change()
             await self._topics.inherit()
@@ -145,18 +145,15 @@ class CatalogWatch:
         """Apply what has changed of quotas; "" is all of them. Together: after each reload all
         quotas and connections are looked at."""
         if entities:
-            self._client_quotas.reload(*(() if "" in entities else entities))
-
-    async def _apply_users(self, users: Sequence[str]) -> None:
-        """Apply what has changed of users of SCRAM: of ten thousand after one request, perhaps."""
-        for first in range(0, len(users), _USERS_TOGETHER):
-            self._scram.reload(*users[first : first + _USERS_TOGETHER])
-            await asyncio.sleep(0)
+            are_few = len(entities) <= _QUOTAS_MAX and "" not in entities
+            self._client_quotas.reload(*(entities if are_few else ()))
 
 
-def merged(changes: list[Change]) -> list[Change]:
-    """Return the changes, those of many things of a kind as one of all of them."""
-    counts = Counter(change.kind for change in changes)
-    many = [kind for kind in _READ_ONE_BY_ONE if counts[kind] > ONE_BY_ONE_MAX]
-    others = [change for change in changes if change.kind not in many]
-    return [*others, *(Change(kind, "") for kind in many)]
+def _parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the names in parts that one step reads; one part without names, if one of them is "":
+    all things of the kind."""
+    if "" in names:
+        yield ()
+        return
+    for first in range(0, len(names), _READ_TOGETHER):
+        yield names[first : first + _READ_TOGETHER]

@@ -73,18 +73,19 @@ class Acls:
         self.authorizer.add(new)
         self.version += 1
 
-    def look(self, row: AclRow) -> None:
-        """Look in the catalog for one rule, which another node has added or removed."""
-        acl = acl_of(*row)
-        is_stored = bool(self._catalog.acls(row))
-        if is_stored == (acl in self._acls):
+    def look(self, *rows: AclRow) -> None:
+        """Look in the catalog for these rules, which another node has added or removed."""
+        stored = set(starmap(acl_of, self._catalog.acls(*rows)))
+        asked = dict.fromkeys(starmap(acl_of, rows))
+        new = [acl for acl in asked if acl in stored and acl not in self._acls]
+        gone = [acl for acl in asked if acl not in stored and acl in self._acls]
+        if not (new or gone):
             return
-        if is_stored:
-            self._acls[acl] = None
-            self.authorizer.add([acl])
-        else:
+        for acl in gone:
             del self._acls[acl]
-            self.authorizer.remove([acl])
+        self._acls.update(dict.fromkeys(new))
+        self.authorizer.remove(gone)
+        self.authorizer.add(new)
         self.version += 1
 
     def all(self) -> tuple[Acl, ...]:

@@ -25,9 +25,9 @@ from uuid import UUID
 from logstore.disk.durability import Durability
 from magnetar.storage import differences, leadership
 from magnetar.storage.catalog_rows import (
+    ACL_COLUMNS,
     ADD_ACL,
     CLIENT_QUOTAS,
-    OF_ACL,
     REMOVE_ACL,
     RESOURCE_CONFIGS,
     AclRow,
@@ -39,16 +39,18 @@ from magnetar.storage.catalog_rows import (
     acl_changes,
     forget_deleted,
     insert_assigned,
+    insert_changes,
     insert_leaders,
     insert_start,
-    insert_topic,
+    insert_topics,
     next_epoch,
     node_of,
-    of_one,
     quota_changes,
     read_node_epochs,
     read_topics,
     replace_nodes,
+    these,
+    value_rows,
 )
 from magnetar.storage.database import Database, Queries
 from magnetar.storage.differences import in_rows, write_difference
@@ -61,6 +63,8 @@ from wire.types import uuid_text
 #: Changes that are remembered for nodes that have not read them yet. A node that has missed more
 #: reads everything again.
 _CHANGES_KEPT = 10_000
+#: So does a node that has missed changes of more things: one change may be about thousands.
+_NAMES_MAX = 20_000
 
 
 class NameTaken(Exception):
@@ -119,11 +123,15 @@ class Catalog:
     def add_topic(self, topic: TopicRow) -> None:
         """Store a topic whose id no other topic has. Raises NameTaken."""
         with self._change("add topic", Change("topic", topic.id.hex)) as database:
-            if database.execute("SELECT 1 FROM topics WHERE name = ?", (topic.name,)).fetchone():
+            if insert_topics(database, [topic]):
                 raise NameTaken(topic.name)
-            # An import can bring back, with its id, a topic that was deleted here.
-            database.execute("DELETE FROM deleted_topics WHERE id = ?", (topic.id.bytes,))
-            insert_topic(database, topic)
+
+    def add_topics(self, topics: Sequence[TopicRow]) -> set[str]:
+        """Store topics as `add_topic`, by one transaction; return those of their names that are
+        taken. The other topics are stored."""
+        changed = [Change("topic", topic.id.hex) for topic in topics]
+        with self._change("add topics", *changed) as database:
+            return insert_topics(database, topics)
 
     def grow_topic(
         self,
@@ -167,14 +175,13 @@ class Catalog:
             write_difference(database, differences.TOPIC_CONFIGS, of, in_rows(changes))
         return True
 
-    def resource_configs(
-        self, only: tuple[int, str] | None = None
-    ) -> dict[tuple[int, str], dict[str, str]]:
-        """Return the configs by type (KIP-226's codes) and name, but of topics; or of one only."""
+    def resource_configs(self, *only: tuple[int, str]) -> dict[tuple[int, str], dict[str, str]]:
+        """Return the configs by type (KIP-226's codes) and name, but of topics; or of these
+        only."""
         with self._database.statements("read configs") as database:
             configs: dict[tuple[int, str], dict[str, str]] = {}
             for resource_type, resource_name, name, value in database.execute(
-                *of_one(RESOURCE_CONFIGS, " WHERE resource_type = ? AND resource_name = ?", only)
+                *these(RESOURCE_CONFIGS, "resource_type, resource_name", only)
             ):
                 configs.setdefault((resource_type, resource_name), {})[name] = value
             return configs
@@ -190,12 +197,10 @@ class Catalog:
 
     def client_quotas(self, *entities: str) -> dict[str, dict[str, float]]:
         """Return the quotas by entity, or of these only. The caller chooses an entity's form."""
-        of_these = f" WHERE entity IN ({', '.join('?' * len(entities))})"
+        keys = [(entity,) for entity in entities]
         with self._database.statements("read quotas") as database:
             quotas: dict[str, dict[str, float]] = {}
-            for entity, name, value in database.execute(
-                *of_one(CLIENT_QUOTAS, of_these, entities or None)
-            ):
+            for entity, name, value in database.execute(*these(CLIENT_QUOTAS, "entity", keys)):
                 quotas.setdefault(entity, {})[name] = value
             return quotas
 
@@ -214,8 +219,8 @@ class Catalog:
         """Return user, mechanism, salt, iterations, StoredKey and ServerKey of each credential, or
         of those of these users."""
         with self._database.statements("read SCRAM credentials") as database:
-            of_users = f' WHERE "user" IN ({", ".join("?" * len(users))})'
-            found = of_one("SELECT * FROM scram_credentials", of_users, users or None)
+            keys = [(user,) for user in users]
+            found = these("SELECT * FROM scram_credentials", '"user"', keys)
             return database.execute(*found).fetchall()
 
     def set_scram_credentials(
@@ -227,10 +232,10 @@ class Catalog:
             for user, changes in credentials.items():
                 write_difference(database, differences.SCRAM_CREDENTIALS, (user,), changes)
 
-    def acls(self, only: AclRow | None = None) -> list[AclRow]:
-        """Return every access control list; or `only` that one, if it is there."""
+    def acls(self, *only: AclRow) -> list[AclRow]:
+        """Return every access control list; or those of `only` that are there."""
         with self._database.statements("read ACLs") as database:
-            return database.execute(*of_one("SELECT * FROM acls", OF_ACL, only)).fetchall()
+            return database.execute(*these("SELECT * FROM acls", ACL_COLUMNS, only)).fetchall()
 
     def add_acls(self, acls: Collection[AclRow]) -> None:
         """Add access control lists."""
@@ -242,13 +247,12 @@ class Catalog:
         with self._change("remove ACLs", *acl_changes(acls)) as database:
             database.executemany(REMOVE_ACL, acls)
 
-    def delegation_tokens(self, token_id: str | None = None) -> list[TokenRow]:
-        """Return every delegation token, the oldest first; or the one of an id, if it is there."""
+    def delegation_tokens(self, *ids: str) -> list[TokenRow]:
+        """Return every delegation token, the oldest first; or those of these ids."""
+        keys = [(each,) for each in ids]
         with self._database.statements("read delegation tokens") as database:
-            found = "SELECT * FROM delegation_tokens"
-            if token_id is None:
-                return database.execute(found + " ORDER BY issued_ms, id").fetchall()
-            return database.execute(found + " WHERE id = ?", (token_id,)).fetchall()
+            found, values = these("SELECT * FROM delegation_tokens", "id", keys)
+            return database.execute(found + " ORDER BY issued_ms, id", values).fetchall()
 
     def add_delegation_token(self, token: TokenRow) -> None:
         """Add a delegation token."""
@@ -277,13 +281,17 @@ class Catalog:
     def remove_expired_tokens(self, ids: Sequence[str], now_ms: int) -> list[str]:
         """Remove the tokens of these ids that are over, and return their ids. Another node may have
         renewed one."""
-        changes = [Change("tokens", each) for each in ids]
-        marks = ", ".join("?" * len(ids))
+        # All nodes look at the same moments, and most find that another one has removed them: that
+        # is no change, which all would have to read.
+        left = [row[0] for row in self.delegation_tokens(*ids) if row[7] < now_ms] if ids else []
+        if not left:
+            return []
+        changes = [Change("tokens", each) for each in left]
         with self._change("remove expired tokens", *changes) as database:
             removed = database.execute(
-                "DELETE FROM delegation_tokens WHERE expires_ms < ? AND id IN"  # noqa: S608  # marks
-                f" ({marks}) RETURNING id",
-                (now_ms, *ids),
+                "DELETE FROM delegation_tokens WHERE expires_ms < ? AND (id)"  # noqa: S608  # marks
+                f" IN (VALUES {value_rows(1, len(left))}) RETURNING id",
+                (now_ms, *left),
             )
             return [token_id for (token_id,) in removed.fetchall()]
 
@@ -460,9 +468,10 @@ class Catalog:
             epochs = read_node_epochs(database)
             if last - version > _CHANGES_KEPT:
                 return last, None, epochs
-            found = "SELECT DISTINCT kind, name FROM changes WHERE version > ?"
-            rows = database.execute(found, (version,))
-            return last, [Change(*row) for row in rows], epochs
+            found = "SELECT DISTINCT kind, name FROM changes WHERE version > ? LIMIT ?"
+            rows = database.execute(found, (version, _NAMES_MAX + 1)).fetchall()
+            changes = [Change(*row) for row in rows] if len(rows) <= _NAMES_MAX else None
+            return last, changes, epochs
 
     @contextmanager
     def _change(self, doing: str, *changes: Change) -> Iterator[Queries]:
@@ -476,10 +485,7 @@ class Catalog:
                 "UPDATE cluster SET change_count = change_count + 1 RETURNING change_count"
             ).fetchone()
             if self._is_shared:
-                database.executemany(
-                    "INSERT INTO changes VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-                    [(version, *change) for change in changes],
-                )
+                insert_changes(database, version, changes)
                 database.execute(
                     "DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,)
                 )

@@ -13,14 +13,18 @@ from magnetar.storage.replicas import Replicas
 
 #: Resource, name, pattern, principal, host, operation and permission of one ACL.
 AclRow = tuple[int, str, int, str, str, int, int]
-OF_ACL = (
-    " WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
+ACL_COLUMNS = "resource, name, pattern, principal, host, operation, permission"
+ADD_ACL = "INSERT INTO acls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+REMOVE_ACL = (
+    "DELETE FROM acls WHERE resource = ? AND name = ? AND pattern = ? AND principal = ?"
     " AND host = ? AND operation = ? AND permission = ?"
 )
-ADD_ACL = "INSERT INTO acls VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
-REMOVE_ACL = "DELETE FROM acls" + OF_ACL  # noqa: S608  # both are literals
-#: A change names so many ACLs, or entities with quotas. After a larger one nodes read all of them.
-NAMED_MAX = 16
+#: Other nodes read the quotas, or the ACLs, of a larger change all again. A request for more ACLs
+#: makes changes of 256.
+QUOTAS_NAMED_MAX = 16
+ACLS_NAMED_MAX = 256
+#: Names of a change that one statement stores: databases bound the values of one.
+_NAMED_TOGETHER = 1_000
 #: PostgreSQL's index of changes takes names of 2,600 bytes.
 NAME_CHARACTERS_MAX = 2_048
 RESOURCE_CONFIGS = "SELECT resource_type, resource_name, name, value FROM resource_configs"
@@ -45,7 +49,7 @@ class Change(NamedTuple):
 
 def acl_changes(acls: Collection[AclRow]) -> list[Change]:
     """Return what a change of these ACLs was about: each of them as JSON, or all of them."""
-    if len(acls) > NAMED_MAX:
+    if len(acls) > ACLS_NAMED_MAX:
         return [Change("acls", "")]
     names = [json.dumps(acl) for acl in acls]
     # JSON may be six times as long as what PostgreSQL's index of ACLs takes.
@@ -56,13 +60,25 @@ def acl_changes(acls: Collection[AclRow]) -> list[Change]:
 
 def quota_changes(entities: Collection[str]) -> list[Change]:
     """Return what a change of the quotas of these was about: each of them, or all of them."""
-    named = entities if len(entities) <= NAMED_MAX else [""]
+    named = entities if len(entities) <= QUOTAS_NAMED_MAX else [""]
     return [Change("quotas", entity) for entity in named]
 
 
-def of_one(select: str, where: str, key: Sequence[object] | None) -> tuple[str, Sequence[object]]:
-    """Return a statement, and its values, that reads the rows of one thing; None: all rows."""
-    return (select, ()) if key is None else (select + where, key)
+def value_rows(columns: int, count: int) -> str:
+    """Return the marks of so many rows of values: `(?, ?), (?, ?)`."""
+    row = f"({', '.join('?' * columns)})"
+    return ", ".join([row] * count)
+
+
+def these(
+    select: str, columns: str, keys: Sequence[Sequence[object]]
+) -> tuple[str, Sequence[object]]:
+    """Return a statement, and its values, that reads the rows whose `columns` are one of these
+    keys; without any key all rows."""
+    if not keys:
+        return select, ()
+    marks = value_rows(len(keys[0]), len(keys))
+    return f"{select} WHERE ({columns}) IN (VALUES {marks})", [each for key in keys for each in key]
 
 
 class TopicRow(NamedTuple):
@@ -196,34 +212,48 @@ def topics_of(
     ]
 
 
-def insert_topic(database: Queries, topic: TopicRow) -> None:
-    """Store a topic, with its own settings and who leads its partitions."""
-    numbers = topic.partition_count, topic.replication_factor, int(topic.is_internal)
-    database.execute(
-        "INSERT INTO topics VALUES (?, ?, ?, ?, ?)", (topic.id.bytes, topic.name, *numbers)
+def insert_topics(database: Queries, topics: Sequence[TopicRow]) -> set[str]:
+    """Store topics, with their own settings and who leads their partitions, but for those whose
+    names are taken: return these names."""
+    names = [(topic.name,) for topic in topics]
+    found = database.execute(*these("SELECT name FROM topics", "name", names))
+    taken = {name for (name,) in found.fetchall()}
+    new = [topic for topic in topics if topic.name not in taken]
+    # An import can bring back, with its id, a topic that was deleted here.
+    forget_deleted(database, [topic.id for topic in new])
+    database.executemany(
+        "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
+        [(each.id.bytes, *each[1:4], int(each.is_internal)) for each in new],
     )
-    insert_configs(database, topic.id, topic.configs)
-    insert_leaders(database, topic.id, 0, [leader.node_id for leader in topic.leaders])
-    insert_assigned(database, topic.id, topic.assigned)
-
-
-def insert_configs(database: Queries, topic_id: UUID, configs: Mapping[str, str]) -> None:
-    """Store a topic's own settings."""
     database.executemany(
         "INSERT INTO topic_configs VALUES (?, ?, ?)",
-        [(topic_id.bytes, name, value) for name, value in configs.items()],
+        [(each.id.bytes, name, value) for each in new for name, value in each.configs.items()],
     )
+    database.executemany(
+        _INSERT_LEADERS,
+        [_leaders(each.id, 0, [one.node_id for one in each.leaders]) for each in new],
+    )
+    for each in new:
+        insert_assigned(database, each.id, each.assigned)
+    return taken
+
+
+#: One statement for a topic, however many partitions it has: a statement for each took 0.9 s for
+#: 10,000, and kept the catalog locked. An object, since the two databases have no common function
+#: for an array.
+_INSERT_LEADERS = (
+    "INSERT INTO partition_leaders SELECT ?, CAST(key AS INTEGER), node_id, incarnation"
+    " FROM json_each(?) JOIN nodes ON node_id = CAST(CAST(value AS TEXT) AS INTEGER)"
+)
+
+
+def _leaders(topic_id: UUID, first: int, node_ids: Iterable[int]) -> tuple[bytes, str]:
+    return topic_id.bytes, json.dumps(dict(enumerate(node_ids, first)))
 
 
 def insert_leaders(database: Queries, topic_id: UUID, first: int, node_ids: Iterable[int]) -> None:
     """Store who leads a topic's partitions from `first` on."""
-    # One statement, however many they are: a statement for each took 0.9 s for 10,000, and kept the
-    # catalog locked. An object, since the two databases have no common function for an array.
-    database.execute(
-        "INSERT INTO partition_leaders SELECT ?, CAST(key AS INTEGER), node_id, incarnation"
-        " FROM json_each(?) JOIN nodes ON node_id = CAST(CAST(value AS TEXT) AS INTEGER)",
-        (topic_id.bytes, json.dumps(dict(enumerate(node_ids, first)))),
-    )
+    database.execute(_INSERT_LEADERS, _leaders(topic_id, first, node_ids))
 
 
 def insert_assigned(database: Queries, topic_id: UUID, assigned: Mapping[int, Replicas]) -> None:
@@ -236,6 +266,18 @@ def insert_assigned(database: Queries, topic_id: UUID, assigned: Mapping[int, Re
             for index, replicas in assigned.items()
         ],
     )
+
+
+def insert_changes(database: Queries, version: int, changes: Sequence[Change]) -> None:
+    """Store what the change of that number was about."""
+    # By few statements: one for each of 256 ACLs took as long as these themselves.
+    for first in range(0, len(changes), _NAMED_TOGETHER):
+        part = changes[first : first + _NAMED_TOGETHER]
+        database.execute(
+            "INSERT INTO changes SELECT ?, column1, column2"  # noqa: S608  # marks
+            f" FROM (VALUES {value_rows(2, len(part))}) AS named WHERE true ON CONFLICT DO NOTHING",
+            (version, *(text for change in part for text in change)),
+        )
 
 
 def insert_start(database: Queries, node_id: int, incarnation: int, said: Presence) -> None:

@@ -37,11 +37,10 @@ class DelegationTokens:
         self._counts: Counter[Principal] = Counter()
         self.reload()
 
-    def reload(self, token_id: str = "") -> None:
-        """Read one token again, or all of them: another node may have changed them."""
-        rows = self._catalog.delegation_tokens(token_id or None)
-        stored = {row[0]: _token(row) for row in rows}
-        for each in (token_id,) if token_id else [*self._tokens]:
+    def reload(self, *ids: str) -> None:
+        """Read tokens again, or all of them: another node may have changed them."""
+        stored = {row[0]: _token(row) for row in self._catalog.delegation_tokens(*ids)}
+        for each in ids or [*self._tokens]:
             if each not in stored:
                 self._forget(each)
         for token in stored.values():

@@ -23,15 +23,13 @@ class StoredConfigs:
         #: Rises with every change.
         self.version = 0
 
-    def reload(self, only: tuple[int, str] | None = None) -> None:
-        """Read one resource again, by type and name, or all of them: another node may have changed
+    def reload(self, *only: tuple[int, str]) -> None:
+        """Read resources again, by type and name, or all of them: another node may have changed
         them."""
-        stored = self._catalog.resource_configs(only)
-        if only is None:
-            self._texts = stored
-        else:
-            self._texts.pop(only, None)
-            self._texts.update(stored)
+        stored = self._catalog.resource_configs(*only)
+        for each in only or [*self._texts]:
+            self._texts.pop(each, None)
+        self._texts.update(stored)
         self.version += 1
 
     def texts(self, resource_type: int, name: str) -> dict[str, str]:

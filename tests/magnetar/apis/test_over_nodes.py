@@ -12,7 +12,7 @@ from magnetar.broker import Broker
 from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.security.principal import user
 from magnetar.storage.acls import Acls
-from magnetar.storage.catalog_rows import NAMED_MAX
+from magnetar.storage.catalog_rows import ACLS_NAMED_MAX
 from tests.logstore.partitions import batch_of
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire.error_code import ErrorCode
@@ -362,23 +362,23 @@ async def test_a_node_reads_no_other_acls_than_those_that_have_changed(
 
     one, other = both(nodes)
     assert one.acls is not None and other.acls is not None and other.watch is not None
-    many = [acl(number) for number in range(NAMED_MAX + 1)]
+    many = [acl(number) for number in range(ACLS_NAMED_MAX + 1)]
     one.acls.add(many)
     await other.watch.catch_up()
     assert {*other.acls.all()} == {*many}
     with monkeypatch.context() as patch:
         # What reads all of them would end the node.
         patch.delattr(Acls, "take_over")
-        one.acls.add([acl(100), acl(101)])
-        one.acls.remove([acl(0), acl(101)])
+        one.acls.add([acl(1_000), acl(1_001)])
+        one.acls.remove([acl(0), acl(1_001)])
         await other.watch.catch_up()
-    assert {*other.acls.all()} == {*many[1:], acl(100)}
+    assert {*other.acls.all()} == {*many[1:], acl(1_000)}
     rights = user("ada"), "10.0.0.1", Operation.READ, Resource.TOPIC
     assert not other.acls.authorizer.allows(*rights, "t0")
-    assert other.acls.authorizer.allows(*rights, "t100")
+    assert other.acls.authorizer.allows(*rights, "t1000")
     one.acls.remove(many[1:])
     await other.watch.catch_up()
-    assert other.acls.all() == (acl(100),)
+    assert other.acls.all() == (acl(1_000),)
 
 
 async def test_a_node_that_starts_again_has_a_higher_epoch_everywhere(nodes: NodesInOne) -> None:

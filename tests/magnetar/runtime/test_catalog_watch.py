@@ -6,17 +6,21 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from magnetar.runtime import catalog_watch
-from magnetar.runtime.catalog_watch import ONE_BY_ONE_MAX, merged
+from magnetar.security.acls import Acl, acl_of
+from magnetar.security.principal import user
 from magnetar.security.scram import ScramCredential
+from magnetar.security.tokens import Token
 from magnetar.storage import catalog as catalogs
+from magnetar.storage.acls import STANDARD_AUTHORIZER
 from magnetar.storage.broker_configs import EVERY_BROKER
 from magnetar.storage.catalog import Catalog, NameTaken
-from magnetar.storage.catalog_rows import NAMED_MAX, Change, TopicRow
+from magnetar.storage.catalog_rows import QUOTAS_NAMED_MAX, Change, TopicRow
 from magnetar.storage.client_quotas import USER, Entity
 from magnetar.storage.client_quotas import Change as QuotaChange
 from magnetar.storage.leaders import Elsewhere
@@ -111,12 +115,45 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     assert deleted == [None]
 
 
-@pytest.mark.parametrize("kind", ["tokens", "acls", "configs", "quotas"])
-def test_changes_of_many_things_of_a_kind_are_one_change_of_all(kind: str) -> None:
-    node, many = Change("node", "1"), [Change(kind, str(n)) for n in range(ONE_BY_ONE_MAX)]
-    few = [node, *many]
-    assert merged(few) == few
-    assert merged([*few, Change(kind, "one more")]) == [node, Change(kind, "")]
+async def test_many_rules_tokens_and_configs_are_read_together_in_short_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:ANONYMOUS",
+        "delegation.token.secret.key": "secret",
+    }
+    async with two_of(NodesInOne(tmp_path / "data", settings)) as nodes:
+        node, other = nodes.nodes.values()
+        assert node.acls is not None and other.acls is not None
+        assert node.tokens is not None and other.tokens is not None
+        # It looks when it is told to, and reads all at once.
+        assert other.watch is not None
+        other.watch.stop()
+        rules: list[Acl] = [acl_of(2, f"t-{n}", 3, "User:ada", "*", 3, 3) for n in range(300)]
+        for first in range(0, 300, 150):
+            node.acls.add(rules[first : first + 150])
+        node.acls.remove(rules[:50])
+        for number in range(150):
+            token = Token(str(number), user("ada"), user("ada"), (), 1, 2**60, 2**60)
+            node.tokens.put(token)
+            node.stored_configs.replace(GROUP, str(number), {"x": "1"})
+        steps: list[int] = []
+        for name in ("acls", "resource_configs", "delegation_tokens"):
+            read = getattr(Catalog, name)
+
+            def counted(self: Catalog, *keys: object, read: Any = read) -> Any:
+                assert keys, "none named would be all"
+                asyncio.get_running_loop().call_soon(steps.append, len(keys))
+                return read(self, *keys)
+
+            monkeypatch.setattr(Catalog, name, counted)
+        await other.nodes.see_changes()
+        assert {*other.acls.all()} == {*rules[50:]}
+        assert {token.id for token in other.tokens.all()} == {str(n) for n in range(150)}
+        assert other.stored_configs.names(GROUP) == node.stored_configs.names(GROUP)
+        # 64 in each, and no step has two.
+        assert sorted(steps) == sorted([64, 64, 64, 64, 44, *[64, 64, 22] * 2])
 
 
 async def test_quotas_and_configs_are_read_of_what_has_changed_alone(
@@ -136,10 +173,10 @@ async def test_quotas_and_configs_are_read_of_what_has_changed_alone(
         return quotas(self, *entities)
 
     def configs_read(
-        self: Catalog, only: tuple[int, str] | None = None
+        self: Catalog, *only: tuple[int, str]
     ) -> dict[tuple[int, str], dict[str, str]]:
-        read.append(only)
-        return configs(self, only)
+        read.extend(only or [None])
+        return configs(self, *only)
 
     monkeypatch.setattr(Catalog, "client_quotas", quotas_read)
     monkeypatch.setattr(Catalog, "resource_configs", configs_read)
@@ -159,6 +196,8 @@ async def test_many_users_are_read_together_and_others_have_their_turn_in_betwee
     nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, other = nodes.nodes.values()
+    assert other.watch is not None
+    other.watch.stop()
     stored = (b"salt", 4096, b"k", b"k")
     names = [f"user-{number}" for number in range(200)]
     node.catalog.set_scram_credentials({name: {"SCRAM-SHA-256": stored} for name in names})
@@ -203,7 +242,8 @@ async def test_quotas_of_several_changes_are_looked_at_once(nodes: NodesInOne) -
 async def test_quotas_of_many_entities_are_read_together(nodes: NodesInOne) -> None:
     node, other = nodes.nodes.values()
     many: dict[Entity, dict[str, float]] = {
-        ((USER, str(number)),): {"producer_byte_rate": 1.0} for number in range(NAMED_MAX + 1)
+        ((USER, str(number)),): {"producer_byte_rate": 1.0}
+        for number in range(QUOTAS_NAMED_MAX + 1)
     }
     node.client_quotas.replace(many)
     await other.nodes.see_changes()

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from magnetar.storage import catalog as catalogs
 from magnetar.storage import sqlite_database
 from magnetar.storage.catalog import Catalog, IdInUse, NameTaken
 from magnetar.storage.catalog_rows import Change, NodeRow, Presence, TopicRow
@@ -67,6 +68,68 @@ def test_what_one_node_stores_another_reads(open_catalog: Open) -> None:
     assert second.resource_configs() == {(4, ""): {"log.retention.ms": "9"}}
     first.set_client_quotas({"x": {"producer_byte_rate": 5.5}})
     assert second.client_quotas() == {"x": {"producer_byte_rate": 5.5}}
+
+
+def test_topics_are_stored_together_but_for_those_whose_names_are_taken(open_catalog: Open) -> None:
+    first, second = open_catalog(), open_catalog()
+    for node_id in (1, 2):
+        first.start_node(node_id)
+    taken = row("b", 1)
+    second.add_topic(taken)
+    version = first.change_count()
+    placed = row("a", 1, 2, 1, **{"retention.ms": "5", "cleanup.policy": "compact"})
+    assigned = row("c", 2)._replace(assigned={0: (2, 1)})
+    assert first.add_topics([placed, row("b", 2), assigned]) == {"b"}
+    stored = second.topics()
+    assert [each.id for each in stored] == [placed.id, taken.id, assigned.id]
+    assert [each.node_id for each in stored[0].leaders] == [1, 2, 1]
+    assert stored[0].configs == placed.configs and stored[2].assigned == assigned.assigned
+    changes = second.changes_since(version)[1]
+    assert changes is not None
+    assert {Change("topic", each.id.hex) for each in (placed, assigned)} <= {*changes}
+    assert first.change_count() == version + 1
+
+
+def test_things_are_read_by_their_keys(open_catalog: Open) -> None:
+    catalog = open_catalog()
+    acls = [(2, f"t-{number}", 3, "User:ada", "*", 3, 3) for number in range(5)]
+    catalog.add_acls(acls)
+    assert sorted(catalog.acls(*acls[1:3], (2, "none", 3, "User:ada", "*", 3, 3))) == acls[1:3]
+    assert sorted(catalog.acls()) == acls
+    for name in ("a", "b", "c"):
+        catalog.set_resource_configs(32, name, {"x": name, "y": "1"})
+    read = catalog.resource_configs((32, "a"), (32, "c"), (16, "b"))
+    assert read == {(32, name): {"x": name, "y": "1"} for name in ("a", "c")}
+    tokens = [(each, "User", "a", "User", "a", "[]", 1, 100, 1_000) for each in ("1", "2", "3")]
+    for token in tokens:
+        catalog.add_delegation_token(token)
+    assert catalog.delegation_tokens("3", "1", "4") == [tokens[0], tokens[2]]
+    assert catalog.delegation_tokens() == tokens
+    catalog.set_client_quotas({each: {"x": 1.0} for each in ("a", "b", "c")})
+    assert {*catalog.client_quotas("a", "c", "d")} == {"a", "c"}
+
+
+def test_tokens_that_another_node_has_removed_are_no_change(open_catalog: Open) -> None:
+    first, second = open_catalog(), open_catalog()
+    for each, expires_ms in (("old", 100), ("renewed", 300)):
+        first.add_delegation_token((each, "U", "a", "U", "a", "[]", 1, expires_ms, 1_000))
+    version = first.change_count()
+    assert first.remove_expired_tokens(["old", "renewed"], 200) == ["old"]
+    assert second.changes_since(version)[1] == [Change("tokens", "old")]
+    assert second.remove_expired_tokens(["old", "renewed"], 200) == []
+    assert second.change_count() == version + 1
+
+
+def test_a_node_that_has_missed_changes_of_very_many_things_reads_all(
+    open_catalog: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogs, "_NAMES_MAX", 5)
+    catalog = open_catalog()
+    version = catalog.change_count()
+    catalog.remove_delegation_tokens([str(number) for number in range(5)])
+    assert len(catalog.changes_since(version)[1] or ()) == 5
+    catalog.remove_delegation_tokens(["one more"])
+    assert catalog.changes_since(version)[1] is None
 
 
 def test_a_node_writes_what_it_changes_and_nothing_of_a_topic_that_is_gone(
