@@ -26,7 +26,7 @@ from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.replicas import Replicas, check_alike
-from magnetar.storage.topic import Topic
+from magnetar.storage.topic import Topic, in_parts
 from magnetar.storage.topic_counts import BROKER_DEFAULT, check_total
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -40,6 +40,8 @@ from wire.messages.create_topics import (
 
 #: Since this version clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
 _STRICT_SINCE = 6
+#: Partitions of topics that are created by one transaction: others wait for the catalog so long.
+_CREATED_TOGETHER = 64
 
 
 @handles(
@@ -56,19 +58,27 @@ async def create_topics(
     named = Counter(topic.name for topic in request.topics)
     # As in Kafka: a topic named twice is refused once, and others of the request are created.
     distinct = {topic.name: topic for topic in request.topics}
-    results, shown = [], _ShownConfigs(services)
+    results = {name: CreatableTopicResult(name=name, error_message=None) for name in distinct}
+    shown = _ShownConfigs(services)
+    rows: list[TopicRow] = []
     async for name, topic in services.turns.each(distinct.items()):
-        result = CreatableTopicResult(name=name, error_message=None)
+        result = results[name]
         with refused_in(result):
             if named[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            result = await _create(
-                services, context, topic, shown, validate_only=request.validate_only
-            )
+            row = await _checked(services, context, topic)
+            if request.validate_only:
+                # The id in the response is a fresh one, which no topic will ever have.
+                _fill(result, row, row.partition_count, shown)
+            else:
+                rows.append(row)
+    for part in in_parts(((row, row.partition_count) for row in rows), _CREATED_TOGETHER):
+        for row, outcome in zip(part, await services.topics.create_together(part), strict=True):
+            await _tell(services, results[row.name], outcome, shown)
+    async for name, result in services.turns.each(results.items()):
         if not may(services, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name):
             _hide_configs(result)
-        results.append(result)
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(topics=[*results.values()])
 
 
 def _hide_configs(result: CreatableTopicResult) -> None:
@@ -96,19 +106,13 @@ async def _check_total(services: Services, asked: list[CreatableTopic]) -> None:
     check_changes(len(asked) + total + config_count)
 
 
-async def _create(
-    services: Services,
-    context: RequestContext,
-    asked: CreatableTopic,
-    shown: _ShownConfigs,
-    *,
-    validate_only: bool,
-) -> CreatableTopicResult:
+async def _checked(services: Services, context: RequestContext, asked: CreatableTopic) -> TopicRow:
+    """Return the topic that is to be created. `validate_only` and a creation share every check, so
+    that they refuse the same."""
     # A client that is told "already exists" goes on to use the topic.
     await services.topics.until_made(asked.name)
     configs = {config.name: config.value for config in asked.configs}
-    # `validate_only` and a creation share every check, so that they refuse the same. Kafka looks at
-    # the name and the configs first.
+    # Kafka looks at the name and the configs first.
     services.topics.check_new(asked.name, configs)
     partition_count, replication_factor, assigned = _counts(services, asked)
     row = services.topics.new_row(
@@ -118,24 +122,34 @@ async def _create(
     services.quotas.charge_mutation(
         context, row.partition_count, is_strict=context.version >= _STRICT_SINCE
     )
-    if validate_only:
-        # The id in the response is a fresh one, which no topic will ever have.
-        return _created(row, row.partition_count, shown)
-    topic = await services.topics.create_in_turns(row)
-    return _created(topic, len(topic.partitions), shown)
+    return row
 
 
-def _created(
-    topic: Topic | TopicRow, partition_count: int, shown: _ShownConfigs
-) -> CreatableTopicResult:
-    return CreatableTopicResult(
-        name=topic.name,
-        topic_id=topic.id,
-        error_message=None,
-        num_partitions=partition_count,
-        replication_factor=topic.replication_factor,
-        configs=shown.of(topic.configs),
-    )
+async def _tell(
+    services: Services,
+    result: CreatableTopicResult,
+    outcome: Topic | KafkaError,
+    shown: _ShownConfigs,
+) -> None:
+    """Say in the result what became of a creation."""
+    with refused_in(result):
+        if isinstance(outcome, KafkaError):
+            # Another request may have begun to create the topic since `_checked`.
+            await services.topics.until_made(result.name)
+            raise outcome
+        _fill(result, outcome, len(outcome.partitions), shown)
+
+
+def _fill(
+    result: CreatableTopicResult,
+    topic: Topic | TopicRow,
+    partition_count: int,
+    shown: _ShownConfigs,
+) -> None:
+    result.topic_id = topic.id
+    result.num_partitions = partition_count
+    result.replication_factor = topic.replication_factor
+    result.configs = shown.of(topic.configs)
 
 
 def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[Replicas]]:

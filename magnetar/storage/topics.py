@@ -27,10 +27,10 @@ from magnetar.config.topic import (
     read_topic_configs,
     resolve,
 )
-from magnetar.storage.catalog import Catalog, NameTaken
+from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.differences import difference
-from magnetar.storage.leaders import Elsewhere, NotLeader, Partition, Placement, local
+from magnetar.storage.leaders import Elsewhere, NotLeader, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs
 from magnetar.storage.replicas import Replicas
@@ -50,6 +50,7 @@ from magnetar.storage.topic_counts import (
     internal_configs,
 )
 from magnetar.storage.topic_names import CLUSTER_METADATA, INTERNAL, TakenNames, check_name
+from magnetar.storage.topics_together import ToOpen, open_partitions, store_topics
 from magnetar.storage.whole_changes import WholeChanges
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -63,8 +64,6 @@ _PARTITIONS_A_TURN = 256
 _REMOVED_TOGETHER = 1_000
 #: Partitions of topics that one step reads of the catalog: a few milliseconds.
 _READ_TOGETHER = 250
-#: The partitions of a large topic are made in batches of this size.
-_BUILT_AT_ONCE = 500
 
 
 class Topics:
@@ -198,10 +197,8 @@ class Topics:
         row = self.new_row(name, partition_count, replication_factor, configs or {})
         # First: otherwise a start would look in these logs for what a former topic's had.
         self._logs.free(row.name, row.partition_count)
-        try:
-            self._catalog.add_topic(row)
-        except NameTaken:
-            raise being_created(row.name) from None
+        if self._catalog.add_topics([row]):
+            raise being_created(row.name)
         settings = self._settings(row)
         opened = (
             self._logs.open(row.name, index, row.id, settings)
@@ -211,31 +208,48 @@ class Topics:
         return self._enter(Topic(row, settings, partitions))
 
     async def create_in_turns(self, row: TopicRow) -> Topic:
-        """Create a topic that `new_row` has returned, while other requests are served.
+        """Create one topic as `create_together`; raise why it is refused."""
+        (outcome,) = await self.create_together([row])
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
 
-        The topic is found once it is whole. Raises TOPIC_ALREADY_EXISTS where another request was
-        faster.
+    async def create_together(self, rows: Sequence[TopicRow]) -> list[Topic | KafkaError]:
+        """Create topics that `new_row` has returned, while other requests are served.
+
+        By one transaction; each is found once all are whole. Returns them, or why one is refused.
         """
-        if row.name in self._by_name or row.name in self._coming:
-            raise already_exists(row.name)
-        self._coming[row.name] = asyncio.get_running_loop().create_future()
-        self._taken.add(row.name)
-        return await self.changes.whole(self._create(row))
+        outcomes: dict[str, Topic | KafkaError] = {}
+        for row in rows:
+            try:
+                self._reserve(row.name)
+            except KafkaError as refusal:
+                outcomes[row.name] = refusal
+        if reserved := [row for row in rows if row.name not in outcomes]:
+            outcomes |= await self.changes.whole(self._create(reserved))
+        return [outcomes[row.name] for row in rows]
 
-    async def _create(self, row: TopicRow) -> Topic:
+    def _reserve(self, name: str) -> None:
+        if name in self._by_name or name in self._coming:
+            raise already_exists(name)
+        self._taken.check_collision(name)
+        self._coming[name] = asyncio.get_running_loop().create_future()
+        self._taken.add(name)
+
+    async def _create(self, rows: Sequence[TopicRow]) -> dict[str, Topic | KafkaError]:
         try:
             async with self.changes.turn:
-                # Before the catalog has the topic, as in `create`.
+                # Before the catalog has the topics, as in `create`.
                 await self._logs.free_all()
-                try:
-                    await CATALOG.run(partial(self._catalog.add_topic, row))
-                except NameTaken:
-                    raise already_exists(row.name) from None
-                return await self._open_topic(row)
+                refused = await CATALOG.run(partial(store_topics, self._catalog, rows))
+                new = [row for row in rows if row.name not in refused]
+                await self._open_topics(new)
+                return {**refused, **{row.name: self._by_name[row.name] for row in new}}
         finally:
-            self._coming.pop(row.name).set_result(None)
-            if row.name not in self._by_name:
-                self._taken.discard(row.name)
+            for row in rows:
+                self._coming.pop(row.name).set_result(None)
+                if row.name not in self._by_name:
+                    self._taken.discard(row.name)
 
     async def until_made(self, name: str) -> None:
         """Return when no other request is creating a topic of that name.
@@ -245,14 +259,15 @@ class Topics:
         while (coming := self._coming.get(name)) is not None:
             await asyncio.shield(coming)
 
-    async def _open_topic(self, row: TopicRow) -> Topic:
-        """Open the logs of a topic that the catalog has, and let it be found."""
-        settings = self._settings(row)
-        topic = Topic(row, settings, await self._open(row, settings, 0))
-        # The broker's settings may have changed while the logs were opened.
-        topic.settings = self._settings(row)
-        self._catch_up(topic.local, settings, topic.settings)
-        return self._enter(topic)
+    async def _open_topics(self, rows: Sequence[TopicRow]) -> None:
+        """Open the logs of topics that the catalog has, and let these be found."""
+        to_open = [ToOpen(row, self._settings(row)) for row in rows]
+        opened = await open_partitions(self._logs, self.placement, to_open)
+        for (row, settings, _), partitions in zip(to_open, opened, strict=True):
+            # The broker's settings may have changed while the logs were opened.
+            topic = Topic(row, self._settings(row), partitions)
+            self._catch_up(topic.local, settings, topic.settings)
+            self._enter(topic)
 
     def ensure(self, name: str) -> Topic:
         """Return the topic, created in one step with the broker's defaults if it is missing.
@@ -316,7 +331,8 @@ class Topics:
     async def _open_more(self, topic: Topic, row: TopicRow) -> None:
         """Open the logs of the partitions that the catalog has and the topic has not."""
         settings = topic.settings
-        partitions = await self._open(row, settings, len(topic.partitions))
+        to_open = ToOpen(row, settings, len(topic.partitions))
+        (partitions,) = await open_partitions(self._logs, self.placement, [to_open])
         self._catch_up(local(partitions), settings, topic.settings)
         topic.partitions += partitions
         topic.assigned = row.assigned
@@ -343,26 +359,29 @@ class Topics:
             if row.configs != topic.configs:
                 self._apply_configs(topic, row.configs, self._settings(row))
         await self._drop([each for each in topic_ids if each in self._by_id and each not in found])
-        for row in rows:
-            await self._become(row)
+        await self._become(rows)
         for topic, row in known:
             topic.assigned = row.assigned
         if self.placement.moves:
             await self.led.follow(known)
 
-    async def _become(self, row: TopicRow) -> None:
-        """Let a topic be there, with all the partitions that this row has."""
-        topic = self._by_id.get(row.id)
-        if topic is None:
-            former = self._by_name.get(row.name)
-            if former is not None:
-                # The catalog has one topic of a name: the deletion of this one is read later.
-                await self._drop([former.id])
+    async def _become(self, rows: Iterable[TopicRow]) -> None:
+        """Let topics be there, with all the partitions that their rows have."""
+        new = []
+        for row in rows:
+            topic = self._by_id.get(row.id)
+            if topic is None:
+                former = self._by_name.get(row.name)
+                if former is not None:
+                    # The catalog has one topic of a name: the deletion of this one is read later.
+                    await self._drop([former.id])
+                new.append(row)
+            elif row.partition_count > len(topic.partitions):
+                await self._logs.free_all()
+                await self._open_more(topic, row)
+        if new:
             await self._logs.free_all()
-            await self._open_topic(row)
-        elif row.partition_count > len(topic.partitions):
-            await self._logs.free_all()
-            await self._open_more(topic, row)
+            await self._open_topics(new)
 
     def see_nodes(self, epochs: Mapping[int, int]) -> None:
         """Note the starts of nodes, and so the leader epochs of what they lead.
@@ -471,18 +490,6 @@ class Topics:
 
     def _settings(self, row: TopicRow) -> TopicConfig:
         return stored_settings(row, broker_defaults(self._config))
-
-    async def _open(self, row: TopicRow, settings: TopicConfig, first: int) -> list[Partition]:
-        """Open the logs of a topic's partitions from `first` on, some in each turn."""
-        found: list[Partition] = []
-        while (begin := first + len(found)) < row.partition_count:
-            end = min(begin + _BUILT_AT_ONCE, row.partition_count)
-            logs = await self._logs.open_together(
-                opening(row, index, settings)
-                for index in self.placement.led_here(row.leaders, begin, end)
-            )
-            found += self.placement.joined(row.leaders, begin, end, iter(logs))
-        return found
 
     def _enter(self, topic: Topic) -> Topic:
         self._in_order = None

@@ -195,13 +195,13 @@ async def test_a_topic_made_again_just_before_a_kill_misses_nothing(
     second = await start_broker(settings)
     (former,) = second.topics.all()
     await second.topics.delete([former])
-    add_topic = second.catalog.add_topic
+    add_topics = second.catalog.add_topics
 
-    def killed(row: TopicRow) -> None:
-        add_topic(row)
+    def killed(rows: Sequence[TopicRow]) -> None:
+        add_topics(rows)
         raise InterruptedError
 
-    monkeypatch.setattr(second.catalog, "add_topic", killed)
+    monkeypatch.setattr(second.catalog, "add_topics", killed)
     row = second.topics.new_row("a", 1, 1, {})
     with pytest.raises(InterruptedError):
         await second.topics.create_in_turns(row) if in_turns else second.topics.create("a", 1)
