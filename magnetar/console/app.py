@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -40,6 +40,8 @@ from magnetar.console.screens import Handler, Screen, Screens, Settings, Visit, 
 from magnetar.console.sessions import Connect, Sessions
 
 _STATIC = Path(__file__).parent / "static"
+#: The longest form that is read before a login: anyone may send any number of them.
+_LOGIN_BYTES_MAX = 16 << 10
 
 #: The page that a GET of the address shows.
 PAGES: dict[str, Handler] = {
@@ -133,6 +135,10 @@ def build_app(clusters: Sequence[Cluster], hosts: Iterable[str]) -> Starlette:
         message = f"{request.url.path}: the console failed. Its log has the details."
         return screens.failure(request, screens.session(request), ClientError(message), 500)
 
+    async def gone(request: Request, _: Exception) -> Response:
+        # No one reads it: the browser has gone in the midst of its form.
+        return Response(status_code=400)
+
     async def home(request: Request) -> Response:
         return RedirectResponse(f"{served[0].root}/transactions", 303)
 
@@ -145,7 +151,7 @@ def build_app(clusters: Sequence[Cluster], hosts: Iterable[str]) -> Starlette:
         ],
         lifespan=lifespan,
         middleware=[Middleware(Guard, hosts=tuple(hosts))],
-        exception_handlers={HTTPException: failed, Exception: broken},
+        exception_handlers={HTTPException: failed, ClientDisconnect: gone, Exception: broken},
     )
 
 
@@ -203,7 +209,7 @@ class _Login:
         return await run_in_threadpool(self._show, request, request.query_params.get("next", ""))
 
     async def submitted(self, request: Request) -> Response:
-        form = await read_form(request)
+        form = await read_form(request, _LOGIN_BYTES_MAX)
         wanted = form.get("next", "")
         session = self._screens.session(request)
         if not self._sessions.is_token(session, form.get("token", "")):
@@ -222,7 +228,7 @@ class _Login:
         return response
 
     async def out(self, request: Request) -> Response:
-        form = await read_form(request)
+        form = await read_form(request, _LOGIN_BYTES_MAX)
         session = self._screens.session(request)
         if self._sessions.is_token(session, form.get("token", "")):
             await run_in_threadpool(self._sessions.log_out, session.id)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
@@ -369,8 +370,14 @@ _STATUSES: dict[type[ClientError], int] = {
 }
 
 
-async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form that a browser sent; of a name that repeats, the last."""
+async def read_form(request: Request, bytes_max: int | None = None) -> dict[str, str]:
+    """Return the fields of a form that a browser sent; of a name that repeats, the last.
+
+    Raises HTTPException, without reading it, for one of more than `bytes_max`.
+    """
+    # There is one, which the guard has looked at.
+    if bytes_max is not None and int(request.headers["content-length"]) > bytes_max:
+        raise HTTPException(413)
     body = (await request.body()).decode("utf-8", "replace")
     try:
         fields = parse_qs(body, keep_blank_values=True, max_num_fields=_FORM_FIELDS_MAX)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.types import Message
 
 from magnetar.client import NotLetIn
 from magnetar.client.security import PLAINTEXT
@@ -67,6 +68,26 @@ def test_a_body_has_a_bound() -> None:
     browser = Browser(World())
     answer = browser.post("/topics/produce", {"value": "a" * (BODY_BYTES_MAX + 1)})
     assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("path", ["/login", "/logout"])
+def test_what_anyone_may_send_before_a_login_is_short(path: str) -> None:
+    browser = Browser(World(), SCRAM)
+    assert browser.post(path, {"password": "a" * 20_000}).status_code == 413
+
+
+async def test_a_browser_that_goes_in_the_midst_of_a_form_is_no_failure() -> None:
+    address = BASE.removeprefix("http://").encode()
+    headers = [(b"host", address), (b"origin", BASE.encode()), (b"content-length", b"9")]
+    request = {"type": "http", "method": "POST", "path": "/login", "query_string": b""}
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        """Send to no one."""
+
+    await Browser(World(), SCRAM).app({**request, "headers": headers}, receive, send)
 
 
 @pytest.mark.parametrize("path", PAGES)
