@@ -25,6 +25,7 @@ from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshot_kafka import decode_kafka_snapshot
 from logstore.partition.state import PartitionState
+from logstore.partition.state_recovery import replay_batch
 from logstore.segments.aborted_index import AbortedEntry, decode_entries
 from logstore.segments.attachments import SmallFiles
 from logstore.segments.batch_walk import WholeBatch
@@ -36,8 +37,6 @@ from logstore.segments.names import (
     segment_name,
 )
 from logstore.segments.segment_check import SegmentCheck
-from wire.errors import WireError
-from wire.records import ControlType, parse_marker
 
 _SNAPSHOT_SUFFIXES = (SUFFIX, KAFKA_SUFFIX)
 
@@ -74,7 +73,8 @@ class LogCheck:
         """
         self._files = files
         self._directory = directory
-        self._name = directory.rpartition("/")[2]
+        #: The name of the partition's directory.
+        self.name = directory.rpartition("/")[2]
         self._small = SmallFiles(files, directory)
         self._was_clean = was_clean
         self._may_have_gaps = may_have_gaps
@@ -87,12 +87,7 @@ class LogCheck:
         self.base_offsets: list[int] = []
         self.state = PartitionState()
         #: Whether the fold knows all that the files beside the log may tell.
-        self._is_complete = True
-
-    @property
-    def name(self) -> str:
-        """The name of the partition's directory."""
-        return self._name
+        self.is_complete = True
 
     @property
     def end_offset(self) -> int:
@@ -128,7 +123,7 @@ class LogCheck:
                 raise CorruptSnapshot("there is none")
             self.state = decode_kafka_snapshot(data, first_offset, 0)
         except CorruptSnapshot:
-            self._is_complete = False
+            self.is_complete = False
 
     def _check_segment(
         self, base_offset: int, end_offset: int | None, snapshots: _Snapshots
@@ -152,41 +147,27 @@ class LogCheck:
             on_read=self._on_read,
         )
         for batch in check.batches():
-            self._is_complete &= not check.has_gaps
+            self.is_complete &= not check.has_gaps
             snapshots.before(batch.header.base_offset)
             self._fold(batch)
             self._on_batch(batch)
-        self._is_complete &= not check.has_gaps
+        self.is_complete &= not check.has_gaps
         snapshots.before(self.end_offset)
         self.findings += check.findings
 
     def _fold(self, batch: WholeBatch) -> None:
         state, header = self.state, batch.header
         # Compaction, or a repair, has taken records away that the files beside the log may tell of.
-        self._is_complete &= header.record_count > 0
-        if not header.is_control:
-            state.on_batch(header, 0)
-            return
-        try:
-            marker = parse_marker(batch.data)
-        except WireError:
-            state.on_other(header)
-        else:
-            commit = marker.control_type is ControlType.COMMIT
-            state.on_marker(header, marker.coordinator_epoch, 0, commit=commit)
-            state.transactions.stabilize(state.end_offset)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the fold knows all that the files beside the log may tell."""
-        return self._is_complete
+        self.is_complete &= header.record_count > 0
+        replay_batch(state, header, batch.data, 0)
+        state.transactions.stabilize(state.end_offset)
 
     # The files beside the log.
 
     def aborted_of(self, base_offset: int, end_offset: int) -> list[AbortedEntry]:
         """Return what the `.txnindex` of a segment should hold."""
         folded = list(self.state.transactions.aborted.entries(base_offset, end_offset))
-        if self._is_complete:
+        if self.is_complete:
             return folded
         stored, _ = decode_entries(self.read(aborted_name(base_offset)) or b"")
         by_marker = {each.last_offset: each for each in folded}
@@ -253,7 +234,7 @@ class LogCheck:
         """Note a finding that costs no record. `is_tail`: after a kill a start mends it."""
         is_mended = is_tail and not self._was_clean
         severity = Severity.NOTE if is_mended else Severity.WARNING
-        self.findings.append(Finding(severity, f"{self._name}/{name}", problem, remedy))
+        self.findings.append(Finding(severity, f"{self.name}/{name}", problem, remedy))
 
 
 class _Snapshots:

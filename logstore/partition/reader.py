@@ -326,13 +326,10 @@ class LogReader:
         while True:
             start_offset, replacements = self._ledger.start_offset, self._replacements
             found = await search()
-            self._check_not_gone()
+            if self.is_gone:
+                raise self.gone
             if (start_offset, replacements) == (self._ledger.start_offset, self._replacements):
                 return found
-
-    def _check_not_gone(self) -> None:
-        if self.is_gone:
-            raise self.gone
 
     def iterate_batches_from(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield every batch from the one that contains `offset` to the log's end, in order. Blocks.

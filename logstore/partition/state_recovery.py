@@ -117,24 +117,19 @@ def replay(ledger: Ledger, state: PartitionState, steady_ms: int) -> tuple[int, 
     """
     batches = size_bytes = 0
     for header, batch in ledger.batches.iterate(state.end_offset):
-        _replay_batch(state, header, batch, steady_ms)
+        replay_batch(state, header, batch, steady_ms)
         batches, size_bytes = batches + 1, size_bytes + header.size_bytes
     state.end_offset = max(state.end_offset, ledger.end_offset)
     return batches, size_bytes
 
 
-def _replay_batch(
+def replay_batch(
     state: PartitionState, header: BatchHeader, batch: memoryview, steady_ms: int
 ) -> None:
-    if header.is_control:
-        _replay_control(state, header, batch, steady_ms)
-    else:
+    """Account for a stored batch at the end of `state`."""
+    if not header.is_control:
         state.on_batch(header, steady_ms)
-
-
-def _replay_control(
-    state: PartitionState, header: BatchHeader, batch: memoryview, steady_ms: int
-) -> None:
+        return
     try:
         marker = parse_marker(batch)
     except WireError:
@@ -178,7 +173,7 @@ def _state_before(ledger: Ledger, first_offset: int, steady_ms: int) -> Partitio
     for segment in ledger.trimmed:
         for header, batch in segment.whole_batches():
             if header.base_offset >= state.end_offset:
-                _replay_batch(state, header, batch, steady_ms)
+                replay_batch(state, header, batch, steady_ms)
     state.end_offset = first_offset
     return state
 

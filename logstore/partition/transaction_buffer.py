@@ -49,8 +49,8 @@ class TransactionMarker(NamedTuple):
     producer_epoch: int
     coordinator_epoch: int
     commit: bool
-    transaction_version: int = 1
     #: From 2 on the marker's epoch is later than that of the data it ends.
+    transaction_version: int = 1
 
 
 class TransactionBuffer:
