@@ -37,7 +37,9 @@ from logstore.segments.ledger import SegmentLimits
 from logstore.segments.names import (
     LEFTOVER_SUFFIXES,
     LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
     base_offsets,
 )
 from logstore.segments.segment import Segment
@@ -126,7 +128,9 @@ class Recovery:
         stems = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
         for name in names:
             stem, _, suffix = name.rpartition(".")
-            is_orphan = suffix in ("index", "timeindex") and stem not in stems
+            is_orphan = (
+                f".{suffix}" in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX) and stem not in stems
+            )
             if name.endswith(LEFTOVER_SUFFIXES) or is_orphan:
                 self.files.unlink(f"{self.directory}/{name}")
         segments = [Segment(self.files, self.directory, base) for base in base_offsets(names)]

@@ -15,9 +15,9 @@ otherwise. The invariants:
 - After opening, all that was ever durable is there, as a prefix of what was appended, and
   everything in it is durable.
 
-Implementations: `FileLedger`, `MemoryLedger`; one contract test serves both. Remote storage
-(PostgreSQL and objects) fits the same seam: its caller awaits the connection and the fencing before
-it makes the ledger, whose procedures then yield no barrier, for there is no local file to sync.
+Implementations: `FileLedger`, `MemoryLedger` and `RemoteLedger`; one contract test serves all. For
+a remote one (PostgreSQL and objects) the caller awaits the connection and the fencing before it
+makes the ledger, whose barriers name nothing, for there is no local file to sync.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One segment of a log: a `.log` file of whole batches, with its two indexes.
 
 Owns the files, the indexes in memory, the positions of the latest batches, and when to roll. Not
-durability (`FileLedger` syncs), recovery (`recovery`) or reading ranges (`segment_reads`).
+durability (`FileLedger` syncs), recovery (`batch_recovery`) or reading ranges (`segment_reads`).
 
 The active segment's index entries stay in memory until `flush_indexes`. After a crash recovery
 makes them again from the log, so writing each one would gain nothing.
