@@ -1,9 +1,8 @@
 """Which shard of an internal topic coordinates a transactional id or a group.
 
-The one hash function of the project. It is Java's: a client, a tool or an adopted data directory
-of Apache Kafka expects `transactional.id` and `group.id` on exactly this partition of
-`__transaction_state` and `__consumer_offsets`. Source: java.lang.String.hashCode;
-org.apache.kafka.common.utils.Utils.abs.
+The hash function is Java's: a client, a tool or an adopted data directory of Apache Kafka expects
+`transactional.id` and `group.id` on exactly this partition of `__transaction_state` and
+`__consumer_offsets`. Source: java.lang.String.hashCode; org.apache.kafka.common.utils.Utils.abs.
 """
 
 from __future__ import annotations

@@ -171,6 +171,11 @@ class ClassicGroup:
         self.state = state
         self.state_changed_ms = now_ms
 
+    def check_alive(self) -> None:
+        """Raise COORDINATOR_NOT_AVAILABLE if the group is deleted: the client tries again."""
+        if self.state is GroupState.DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.group_id} is deleted")
+
     def account_in(self, account: MemberAccount) -> None:
         """Let what the members take count in `account`, and no longer where it did."""
         size_bytes = self.member_bytes
@@ -213,7 +218,7 @@ class ClassicGroup:
     @property
     def rebalance_timeout_ms(self) -> int:
         """How long a rebalance waits for members: the longest timeout that one of them asks for."""
-        return max(0, 0, *(member.rebalance_timeout_ms for member in self.members.values()))
+        return max([0, *(member.rebalance_timeout_ms for member in self.members.values())])
 
     # --- protocols
 

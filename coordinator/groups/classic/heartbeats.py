@@ -20,7 +20,7 @@ def heartbeat(
     COORDINATOR_NOT_AVAILABLE. REBALANCE_IN_PROGRESS restarts the session all the same: the member
     lives, and shall join again.
     """
-    _refuse_dead(group)
+    group.check_alive()
     member = group.known(member_id, group_instance_id)
     _refuse_other_generation(group, generation_id)
     group.restart_session(member, now_ms)
@@ -47,7 +47,7 @@ def check_commit(
     # An administrator's tool resets offsets this way, while no member reads.
     if generation_id < 0 and group.state is GroupState.EMPTY:
         return
-    _refuse_dead(group)
+    group.check_alive()
     if generation_id >= 0 or member_id or group_instance_id is not None:
         group.known(member_id, group_instance_id)
         _refuse_other_generation(group, generation_id)
@@ -68,11 +68,6 @@ def keep_alive(group: ClassicGroup, member_id: str, now_ms: int) -> None:
         GroupState.PREPARING_REBALANCE,
     ):
         group.restart_session(member, now_ms)
-
-
-def _refuse_dead(group: ClassicGroup) -> None:
-    if group.state is GroupState.DEAD:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
 
 
 def _refuse_other_generation(group: ClassicGroup, generation_id: int) -> None:

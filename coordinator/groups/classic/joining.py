@@ -36,8 +36,7 @@ def join(group: ClassicGroup, request: JoinRequest, now_ms: int, token: Token) -
     Raises INCONSISTENT_GROUP_PROTOCOL, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID. Raises
     COORDINATOR_NOT_AVAILABLE while the group is being deleted, so that the client tries again.
     """
-    if group.state is GroupState.DEAD:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
+    group.check_alive()
     outcome = Outcome()
     if not _has_room(group, request.member_id):
         _turn_away(group, request.member_id, now_ms, token, outcome)

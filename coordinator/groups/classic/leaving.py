@@ -16,7 +16,6 @@ from coordinator.groups.classic.rebalance import (
 )
 from coordinator.groups.classic.requests import LeavingMember, Outcome
 from wire.error_code import ErrorCode
-from wire.errors import KafkaError
 
 
 def leave(
@@ -26,8 +25,7 @@ def leave(
 
     An administrator may name a static member by its instance id alone, with an empty member id.
     """
-    if group.state is GroupState.DEAD:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is deleted")
+    group.check_alive()
     outcome = Outcome()
     member_count = len(group.members)
     members, pending = group.members, group.pending_members

@@ -199,8 +199,7 @@ def assigns(group: ClassicGroup, request: SyncRequest) -> bool:
 
 
 def _validated(group: ClassicGroup, request: SyncRequest) -> Member:
-    if group.state is GroupState.DEAD:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group.group_id} is deleted")
+    group.check_alive()
     member = group.known(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation_id:
         raise KafkaError(
