@@ -7,7 +7,7 @@ coordinator has sent may arrive later still: it would end that transaction. So t
 remembers the coordinator epoch of the successor's question, which is higher. A marker that is
 written carries that epoch in the log; this is for those that are not written.
 
-In memory only: what was under way to a node when it ended does not arrive at its next start. Of
+In memory only: what was under way to a node when it ended does not arrive at its next start. Under
 version 2 each transaction has an epoch of its own, and the log refuses the late copy.
 """
 

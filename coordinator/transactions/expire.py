@@ -81,8 +81,8 @@ def expire(
 
     ONGOING past its timeout: aborted at a bumped epoch, so that its late producer meets
     PRODUCER_FENCED and cannot go on in a transaction that is gone. No other incarnation took over,
-    so a client that names the old epoch is told the new one, by InitProducerId or, of version 2, by
-    the EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `fence.prepare_bumped`.
+    so a client that names the old epoch is told the new one, by InitProducerId or, under version 2,
+    by the EndTxn that aborts, as in Kafka. `fresh_producer_id`: as `epochs.prepare_bumped`.
     A vote that its parent did not decide is aborted likewise, and its producer fenced for good.
     `newest`: as `term_of`.
     Unused past transactional.id.expiration.ms, a child past its own: DEAD, a tombstone.
