@@ -13,12 +13,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker, make_broker
 from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.offsets import committed_offset, staged
 from compat_tests.raw import UNSTABLE_OFFSET_COMMIT, Connection, Identity, batch
+from compat_tests.waiting import eventually
 
 PAIRS = [(b"k%d" % n, b"v%d" % n) for n in range(50)]
 
@@ -103,6 +105,22 @@ def test_every_acknowledged_record_is_there(aftermath: Aftermath) -> None:
     found = KAFKA_PYTHON.consume(aftermath.broker.bootstrap, "plain")
     assert [(key, value) for _, key, value in found] == PAIRS
     assert [offset for offset, _, _ in found] == list(range(50))
+
+
+def test_an_offset_is_told_with_the_leader_epoch_of_its_record(aftermath: Aftermath) -> None:
+    """What is stored was written before the start, what comes is written after it."""
+    with Connection(aftermath.broker.bootstrap) as connection:
+
+        def epoch_at(timestamp_ms: int) -> int:
+            topics = [("plain", [(0, -1, timestamp_ms)])]
+            request = ListOffsetsRequest[7](replica_id=-1, isolation_level=0, topics=topics)
+            answer = connection.call(request, ListOffsetsResponse)
+            epoch: int = answer.topics[0].partitions[0].leader_epoch
+            return epoch
+
+        # Kafka's port answers before it leads the partition.
+        eventually(lambda: epoch_at(-2) >= 0)
+        assert epoch_at(-2) == epoch_at(0) == epoch_at(-3) < epoch_at(-1)
 
 
 def test_the_last_duplicate_is_answered_with_its_offset(aftermath: Aftermath) -> None:

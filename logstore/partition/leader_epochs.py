@@ -90,6 +90,11 @@ class LeaderEpochs:
         epoch = self.epochs[above - 1] if above else leader_epoch
         return epoch, self.start_offsets[above]
 
+    def epoch_at(self, offset: int) -> int:
+        """Return the epoch in which the record at `offset` was written, -1 if none is known."""
+        at = bisect_right(self.start_offsets, offset) - 1
+        return self.epochs[at] if at >= 0 else UNDEFINED
+
     def prune(self, start_offset: int) -> bool:
         """Forget epochs that ended at or before `start_offset`; return whether any did."""
         first = bisect_right(self.start_offsets, start_offset) - 1

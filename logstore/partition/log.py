@@ -180,6 +180,12 @@ class PartitionLog:
         epochs = self.state.leader_epochs.with_leader(self.leader_epoch, self.state.end_offset)
         return epochs.end_offset_for(leader_epoch, self.reader.high_watermark)
 
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of the record at `offset`; at the log's end, the leader's own."""
+        if offset >= self.state.end_offset:
+            return self.leader_epoch
+        return self.state.leader_epochs.epoch_at(offset)
+
     # Writing.
 
     def check(

@@ -7,7 +7,8 @@ KIP-734).  8: the earliest local offset (-4, KIP-405).  9: the latest tiered off
 The latest offset is the high watermark, or under read_committed the last stable offset; a timestamp
 finds the first record at or after it below that bound, and -3 the latest record below it; both are
 looked for in threads. There is no tiered storage, so -4 is the log's start, and -5 and -6 find
-nothing. CORRUPT_MESSAGE where the records of a batch cannot be read.
+nothing. The leader epoch is that of the record at the offset; the leader's own with the latest
+offset. CORRUPT_MESSAGE where the records of a batch cannot be read.
 """
 
 from __future__ import annotations
@@ -117,32 +118,29 @@ async def _offset(
 ) -> ListOffsetsPartitionResponse:
     check_leader_epoch(log, asked.current_leader_epoch)
     try:
-        offset, timestamp = await _find(log, asked.timestamp, isolation)
+        offset, timestamp, epoch = await _find(log, asked.timestamp, isolation)
     except WireError as damage:
         # Another broker has written that batch: this one accepts no batch that cannot be read.
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(damage)) from None
-    found = offset >= 0
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         offset=offset,
         timestamp=timestamp,
         # The encoder refuses an epoch in a version that has no field for it.
-        leader_epoch=log.leader_epoch if found and version >= LEADER_EPOCHS_SINCE else -1,
+        leader_epoch=epoch if version >= LEADER_EPOCHS_SINCE else -1,
     )
 
 
-async def _find(log: PartitionLog, timestamp: int, isolation: Isolation) -> tuple[int, int]:
-    """Return (offset, timestamp), each -1 where there is none."""
+async def _find(log: PartitionLog, timestamp: int, isolation: Isolation) -> tuple[int, int, int]:
+    """Return (offset, timestamp, leader epoch), each -1 where there is none."""
     if timestamp == LATEST:
-        return log.reader.bound(isolation), -1
+        return log.reader.bound(isolation), -1, log.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, -1
+        return log.log_start_offset, -1, log.epoch_at(log.log_start_offset)
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return -1, -1
+        return -1, -1, -1
     if timestamp == MAX_TIMESTAMP:
         found = await log.reader.max_timestamp_offset(isolation)
     else:
         found = await log.reader.offset_for_timestamp(timestamp, isolation)
-    if found is None:
-        return -1, -1
-    return found.offset, found.timestamp_ms
+    return (-1, -1, -1) if found is None else found

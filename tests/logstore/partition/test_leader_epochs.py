@@ -25,6 +25,11 @@ def test_an_epoch_before_all_that_is_known_ends_where_that_begins() -> None:
     assert LeaderEpochs([(3, 7), (4, 9)]).end_offset_for(1, 50) == (1, 7)
 
 
+def test_an_offset_is_of_the_epoch_that_began_before_it() -> None:
+    epochs = LeaderEpochs([(1, 3), (2, 10), (5, 30)])
+    assert [epochs.epoch_at(offset) for offset in (2, 3, 9, 10, 30, 50)] == [-1, 1, 1, 2, 5, 5]
+
+
 def test_what_lies_below_the_start_is_forgotten() -> None:
     epochs = LeaderEpochs([(0, 0), (2, 10), (5, 30)])
     assert epochs.prune(12)

@@ -392,6 +392,29 @@ class TestListOffsets:
         await produce(client, batch(b"apple"))
         assert await self.ask(client, -1, version) == (0, 1, -1)
 
+    async def test_the_leader_epoch_is_that_of_the_record(
+        self, broker: Broker, client: RawClient
+    ) -> None:
+        async def epoch_at(timestamp: int) -> int:
+            partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            topic = ListOffsetsTopic(name=TOPIC, partitions=[partition])
+            request = ListOffsetsRequest(topics=[topic])
+            answer = await client.ask(request, 7, ListOffsetsResponse)
+            return answer.topics[0].partitions[0].leader_epoch
+
+        log = broker.topics.partition(TOPIC, 0)
+        first = log.leader_epoch
+        await produce(client, batch(b"apple", timestamp=1_000))
+        # As if the broker had started again.
+        log.leader_epoch = first + 1
+        assert await epoch_at(-1) == first + 1
+        await produce(client, batch(b"pear", timestamp=2_000))
+        asked = (-2, 1_000, 1_500, -3, -1, 2_001)
+        expected = [first, first, first + 1, first + 1, first + 1, -1]
+        assert [await epoch_at(each) for each in asked] == expected
+        log.advance_start(1)
+        assert await epoch_at(-2) == first + 1
+
     async def test_a_moment_in_a_batch_that_nobody_can_read_is_corrupt(
         self, broker: Broker, client: RawClient
     ) -> None:
