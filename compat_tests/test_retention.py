@@ -13,6 +13,7 @@ import pytest
 from kafka.protocol.admin import DeleteRecordsRequest, DeleteRecordsResponse
 
 from compat_tests.admin import configure, create_topic
+from compat_tests.batch_frames import batch_of, record
 from compat_tests.brokers import Broker, make_broker, running
 from compat_tests.clients import CONFLUENT
 from compat_tests.confluent_client import producer
@@ -156,6 +157,24 @@ def test_a_log_is_compacted_when_its_configs_let_it(
     configure(broker, waiting, **let_go)
     await_compacted(broker, waiting)
     assert values(broker, waiting)[-1] == b"active"
+
+
+@pytest.mark.parametrize("ahead_ms", [None, HOUR_MS // 2], ids=["no time", "to come"])
+def test_a_head_whose_time_says_nothing_holds_up_no_compaction(
+    broker: Broker, ahead_ms: int | None
+) -> None:
+    now_ms = int(time.time() * 1000)
+    head_ms = -1 if ahead_ms is None else now_ms + ahead_ms
+    overdue = {"max_compaction_lag_ms": str(HOUR_MS), "min_cleanable_dirty_ratio": "1.0"}
+    # Two batches fill a segment.
+    orders = create(broker, "orders", cleanup_policy="compact", segment_bytes="1048576", **overdue)
+    times_ms = [head_ms, *[now_ms - 2 * HOUR_MS] * 4]
+    with Connection(broker.bootstrap) as connection:
+        for number, timestamp_ms in enumerate(times_ms):
+            body = record(0, value=b"%d" % number + b"x" * 520_000)
+            answer = connection.produce(orders, batch_of(body, 1, timestamp_ms))
+            assert answer.error_code == 0
+    eventually(lambda: [value[:1] for value in values(broker, orders) if value] == [b"3", b"4"])
 
 
 @pytest.mark.local_files("A cluster replaces rows")

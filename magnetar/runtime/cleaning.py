@@ -28,7 +28,8 @@ from logstore.cleaner.run import Cleaned, Cleaning, OffsetMapLimits, Overtaken
 from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import PartitionGone
-from logstore.segments.ledger import GONE, UNREADABLE, Unreadable
+from logstore.segments.ledger import GONE, UNREADABLE, SegmentFacts, Unreadable
+from logstore.segments.time_index import NO_TIMESTAMP
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -190,17 +191,27 @@ class Cleaner:
         """Return whether dirty records have waited for longer than the maximum lag."""
         if not found.dirty_bytes or log.config.max_compaction_lag_ms == INT64_MAX:
             return False
-        # As in Kafka, the first dirty batch stands for all of them.
-        first = next(one for one in found.segments if one.end_offset > found.first_dirty_offset)
-        source = await log.ledger.segments.read_sealed(first.base_offset)
+        now_ms = self._clock.now_ms()
+        for segment in found.segments:
+            if segment.end_offset <= found.first_dirty_offset:
+                continue
+            first_ms = await self._first_timestamp(log, segment)
+            # The first batch stands for all behind it, unless its time says nothing: then the first
+            # one of the next segment. Kafka takes the earliest of all segments' first ones.
+            if 0 < first_ms <= now_ms:
+                return is_overdue(log.config, first_ms, now_ms)
+        return False
+
+    async def _first_timestamp(self, log: PartitionLog, segment: SegmentFacts) -> int:
+        """Return the time of the segment's first batch, -1 if there is none."""
+        source = await log.ledger.segments.read_sealed(segment.base_offset)
         if source is None:
-            return False
+            return NO_TIMESTAMP
         try:
-            batch = await self._in_thread(lambda: next(source.batches(), None))
+            first = await self._in_thread(lambda: next(source.batches(), None))
         finally:
             source.close()
-        now_ms = self._clock.now_ms()
-        return batch is not None and is_overdue(log.config, batch[0].max_timestamp, now_ms)
+        return NO_TIMESTAMP if first is None else first[0].max_timestamp
 
     async def _clean_one(self, log: PartitionLog, found: Cleanable) -> bool:
         """Clean one log; return whether it may be worth another look at once."""

@@ -107,6 +107,26 @@ async def test_the_dirtiest_goes_first_and_what_is_clean_enough_waits(
     assert cleaned == ["overdue", "dirty"]
 
 
+@pytest.mark.parametrize("head_ms", [-1, NOW_MS + 60_000], ids=["no time", "to come"])
+async def test_a_head_whose_time_says_nothing_makes_no_record_wait(
+    start_broker: StartBroker, clock: HandClock, head_ms: int
+) -> None:
+    broker = await start_broker(ON_DISK, clock=clock)
+    # Never dirty enough.
+    rare = {**COMPACTED, "min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": "1000"}
+    broker.topics.create("a", configs=rare)
+    log = broker.topics.partition("a", 0)
+    for first_ms in (head_ms, NOW_MS, NOW_MS + 900):
+        await fill(log, [b"x"], first_ms)
+        log.ledger.roll()
+    await fill(log, [b"y"], NOW_MS + 900)
+    clock.ms = NOW_MS + 1_000
+    assert await broker.cleaner.clean() == 0
+    clock.ms += 1
+    assert await broker.cleaner.clean() == 1
+    assert offsets(log) == [2, 3]
+
+
 async def test_policy_that_changes_while_the_broker_runs(
     start_broker: StartBroker, clock: HandClock
 ) -> None:
