@@ -3,7 +3,8 @@
 Versions 0-5.  3: flexible.  4: the state, and a filter for it (KIP-518).  5: the type, and a filter
 for it (KIP-848).
 
-Filters ignore case.
+Filters ignore case. The list waits for shards that move to this node, and is
+COORDINATOR_LOAD_IN_PROGRESS if they take too long.
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from coordinator.groups.classic.group import ClassicGroup
 from coordinator.groups.consumer.consumer_protocol import CONSUMER
 from coordinator.groups.consumer.group import ConsumerGroup
 from magnetar.apis.authorization import may
+from magnetar.apis.partitions_named import shards_of
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 _CLASSIC, _CONSUMER = "classic", "consumer"
 
 
-@handles(ListGroupsRequest, versions="0-5")
+@handles(ListGroupsRequest, versions="0-5", is_for=shards_of(CONSUMER_OFFSETS))
 async def list_groups(
     services: Services, request: ListGroupsRequest, context: RequestContext
 ) -> ListGroupsResponse:
+    services.nodes.check_shards(CONSUMER_OFFSETS)
     states = {name.lower() for name in request.states_filter}
     types = {name.lower() for name in request.types_filter}
     may_all = may(services, context, Operation.DESCRIBE, Resource.CLUSTER)

@@ -9,18 +9,21 @@ state is shown as `Ongoing`, since clients refuse states that Kafka does not hav
 
 The response leaves out the ids that the client may not describe, as Kafka's does. A tagged field of
 magnetar's own says that some are left out. Tools that look for hanging transactions need it: they
-would take a hidden transaction for one that no coordinator knows.
+would take a hidden transaction for one that no coordinator knows. For the same reason the list
+waits for shards that move to this node, and is COORDINATOR_LOAD_IN_PROGRESS if they take too long.
 """
 
 from __future__ import annotations
 
 from coordinator.transactions.listing import Filters, parse_states
 from magnetar.apis.authorization import may
+from magnetar.apis.partitions_named import shards_of
 from magnetar.apis.registry import handles
 from magnetar.runtime.patterns import matching
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -29,10 +32,11 @@ from wire.messages.list_transactions import (
 from wire.transaction_tags import HIDDEN_TAG
 
 
-@handles(ListTransactionsRequest, versions="0-2")
+@handles(ListTransactionsRequest, versions="0-2", is_for=shards_of(TRANSACTION_STATE))
 async def list_transactions(
     services: Services, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
+    services.nodes.check_shards(TRANSACTION_STATE)
     states, unknown = parse_states(request.state_filters)
     filters = Filters(
         states=states if request.state_filters else None,

@@ -41,6 +41,17 @@ def transactions_in(ids: Callable[[Any], Iterable[str | None]]) -> Partitions:
     return lambda services, request: services.nodes.shards_of(TRANSACTION_STATE, ids(request))
 
 
+def shards_of(topic: str) -> Partitions:
+    """Return what finds all shards of a coordinator, whose topic this is."""
+
+    def find(services: Services, _request: Any) -> Iterator[TopicPartition]:
+        found = services.topics.by_name(topic)
+        for index in range(0 if found is None else len(found.partitions)):
+            yield TopicPartition(topic, index)
+
+    return find
+
+
 def partitions_in(topics: str, *, name: str, partitions: str, index: str) -> Partitions:
     """Return what finds the partitions in a request's list `topics`, by the names of its fields."""
 

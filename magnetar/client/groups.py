@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition
@@ -151,7 +153,8 @@ def list_groups(
     found = []
     # A broker lists the groups that it coordinates, so all have to be asked.
     for node_id in client.node_ids:
-        response = client.call(request, ListGroupsResponse, node_id=node_id, at_least=at_least)
+        ask = partial(client.call, request, ListGroupsResponse, node_id=node_id, at_least=at_least)
+        response = client.retry_transient(ask, attrgetter("error_code"))
         check(response.error_code, f"listing the groups of broker {node_id}")
         found += [
             ListedGroup(

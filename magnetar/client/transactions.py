@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition
@@ -150,9 +152,10 @@ def list_transactions(
     found: dict[int, list[str]] = {}
     # Every broker coordinates some of the ids.
     for node_id in client.node_ids:
-        response = client.call(
-            request, ListTransactionsResponse, node_id=node_id, at_least=at_least
+        ask = partial(
+            client.call, request, ListTransactionsResponse, node_id=node_id, at_least=at_least
         )
+        response = client.retry_transient(ask, attrgetter("error_code"))
         if response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise ClientError(f"{pattern!r} is no regular expression of RE2.")
         check(response.error_code, f"listing the transactions of broker {node_id}")

@@ -18,7 +18,7 @@ from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.peers import Peers
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.database import CatalogUnavailable
-from magnetar.storage.leaders import Elsewhere, leader_id
+from magnetar.storage.leaders import Elsewhere, leader_id, shard_missing
 from magnetar.storage.replicas import Known, Replicas, check_assignment
 from magnetar.storage.topic_counts import ONE_DISK
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -162,6 +162,14 @@ class Nodes:
             for each in ids:
                 if each:
                     yield TopicPartition(topic, self._shard_of(topic, each, count))
+
+    def check_shards(self, topic: str) -> None:
+        """Raise COORDINATOR_LOAD_IN_PROGRESS while a shard of a coordinator's topic is on its way
+        here: a list of all that this node coordinates would lack what the shard has."""
+        found = self._topics.by_name(topic)
+        for one in () if found is None else found.partitions:
+            if isinstance(one, Elsewhere) and one.node_id == self.own_id:
+                raise shard_missing(topic, is_coming=True)
 
     async def see_changes(self) -> int:
         """Apply what other nodes have changed; return the catalog's version that is applied now."""

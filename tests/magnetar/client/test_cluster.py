@@ -15,6 +15,8 @@ from magnetar.apis.registry import load_apis
 from magnetar.client.cluster import Client, parse_addresses
 from magnetar.client.connection import Connection
 from magnetar.client.errors import ClientError, Refused, check
+from magnetar.client.groups import list_groups
+from magnetar.client.transactions import list_transactions
 from wire.error_code import ErrorCode
 from wire.message import Message
 from wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -24,6 +26,7 @@ from wire.messages.describe_transactions import (
 )
 from wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from wire.messages.header import RequestHeader, ResponseHeader
+from wire.messages.list_groups import ListGroupsResponse
 from wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from wire.messages.metadata import (
     MetadataResponse,
@@ -222,6 +225,26 @@ def test_coordinators_of_many_are_found_in_one_question() -> None:
         assert client.group_coordinators(wanted) == {1: wanted[::2], 2: wanted[1::2]}
         assert client.group_coordinators([]) == {}
     assert questions == [wanted]
+
+
+def test_a_broker_whose_coordinators_load_is_asked_again_for_its_lists() -> None:
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    answers: list[Message] = [
+        ListTransactionsResponse(error_code=loading),
+        ListTransactionsResponse(),
+        ListGroupsResponse(error_code=loading),
+        ListGroupsResponse(),
+    ]
+
+    served = versions(**{"16": 4, "66": 1})
+    node_script = serving(lambda key, *_: served if key == 18 else answers.pop(0))
+    with scripted(node_script) as node:
+        listed = metadata((1, node.address[1]))
+        script = serving(lambda key, *_: versions() if key == 18 else listed)
+        with scripted(script) as broker, Client(broker.bootstrap) as client:
+            assert list_transactions(client) == []
+            assert list_groups(client) == []
+    assert not answers
 
 
 def test_an_unknown_topic_is_refused_and_leaderless_partitions_are_left_out() -> None:

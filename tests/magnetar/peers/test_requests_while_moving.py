@@ -11,9 +11,10 @@ import pytest
 
 from logstore.partition.log import PartitionLog
 from magnetar.storage.database import CatalogUnavailable
+from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.leadership import Move
 from magnetar.storage.led_partitions import Leaving
-from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.partitions import batch_of
 from tests.magnetar.moving_nodes import MovingNodes
 from tests.magnetar.nodes_in_one import two_of
@@ -28,7 +29,10 @@ from tests.magnetar.peers.test_moving_partitions import (
     shard_of_group,
 )
 from wire.error_code import ErrorCode
+from wire.message import Message
 from wire.messages.fetch import FetchResponse
+from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from wire.messages.offset_commit import OffsetCommitResponse
 from wire.messages.produce import ProduceResponse
 
@@ -223,3 +227,44 @@ async def test_a_commit_waits_until_its_shard_is_loaded(nodes: MovingNodes) -> N
     assert await waiting is ErrorCode.NONE
     await moving
     assert await committed(nodes, 1, group) == 8
+
+
+LISTS: list[tuple[str, Message, type[Message], int]] = [
+    (TRANSACTION_STATE, ListTransactionsRequest(), ListTransactionsResponse, 1),
+    (CONSUMER_OFFSETS, ListGroupsRequest(), ListGroupsResponse, 4),
+]
+
+
+@pytest.mark.parametrize(("name", "request_", "response_class", "version"), LISTS)
+async def test_a_list_waits_for_the_shards_that_move(
+    nodes: MovingNodes, name: str, request_: Message, response_class: type[Any], version: int
+) -> None:
+    first, telling = nodes.nodes[0], Telling()
+    topic, moving = first.topics.by_name(name), first.topics.led.moving
+    assert topic is not None
+    moves = [Move(topic.id, topic.local[0].partition, 1)]
+    hand_over = nodes.leadership(0)._hand_over
+    handing_over = asyncio.create_task(hand_over.perform(moves, telling.tell_changes))
+    await until(lambda: moving.are_any)
+    client = await nodes.client(0)
+    listing = asyncio.create_task(client.ask(request_, version, response_class))
+    await until(lambda: moving._waiters)
+    telling.let_go.set()
+    await handing_over
+    assert (await listing).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("name", "request_", "response_class", "version"), LISTS)
+async def test_a_list_that_would_lack_a_shard_is_refused(
+    nodes: MovingNodes, name: str, request_: Message, response_class: type[Any], version: int
+) -> None:
+    first, client = nodes.nodes[0], await nodes.client(0)
+    assert (await client.ask(request_, version, response_class)).error_code == ErrorCode.NONE
+    topic = first.topics.by_name(name)
+    assert topic is not None
+    shard = topic.local[0].partition
+    first.topics.led.coordinators[name].unload(shard)
+    # As the catalog has it until the shard is loaded.
+    topic.partitions[shard] = Elsewhere(0, first.epoch)
+    answer = await client.ask(request_, version, response_class)
+    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
