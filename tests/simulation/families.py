@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-from coordinator.transactions.metadata import ProducerIdentity, State
+from coordinator.transactions.metadata import ProducerIdentity
 from tests.simulation.history import Transaction
 from tests.simulation.simulated_broker import Gone
-from tests.simulation.workers import TARGETS, TIMEOUT_MS, Fenced, Worker
-from wire.error_code import ErrorCode
-from wire.messages import describe_transactions, init_producer_id, list_transactions
-from wire.transaction_tags import VOTED_TAG
+from tests.simulation.workers import PATIENCE, TARGETS, TIMEOUT_MS, Fenced, Worker
+from wire.messages import describe_transactions, init_producer_id
+from wire.transaction_tags import CHILDREN_TAG, VOTED_TAG, decode_children
 
 SEPARATOR = "~>"
 
@@ -29,7 +28,7 @@ async def init(worker: Worker, transactional_id: str) -> ProducerIdentity:
     )
     for _ in range(50):
         answer = await worker._ask(request, init_producer_id.InitProducerIdResponse, 5)
-        if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+        if answer.error_code not in worker.again:
             worker._check(answer.error_code, "InitProducerId of a child")
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)
         await asyncio.sleep(0.02)
@@ -111,6 +110,8 @@ class Parent(Worker):
                 self.key,
                 self.random.random() < 0.5,
                 self.luck,
+                self.again,
+                self.again_of_nodes,
                 number=number,
             )
             for number in range(1, self.random.randint(1, 4))
@@ -126,20 +127,25 @@ class Parent(Worker):
 
     async def _votes(self) -> dict[str, ProducerIdentity]:
         """Return all votes for this parent, by id."""
-        request = list_transactions.ListTransactionsRequest(state_filters=[State.VOTED.label])
-        answer = await self._ask(request, list_transactions.ListTransactionsResponse, 1)
-        self._check(answer.error_code, "ListTransactions")
-        prefix = f"{self.transactional_id}{SEPARATOR}"
-        ids = [each.transactional_id for each in answer.transaction_states]
-        described = await self._ask(
-            describe_transactions.DescribeTransactionsRequest(
-                transactional_ids=[each for each in ids if each.startswith(prefix)]
-            ),
-            describe_transactions.DescribeTransactionsResponse,
-            0,
-        )
+        (parent,) = await self._describe([self.transactional_id])
+        children = dict(parent.unknown_tags).get(CHILDREN_TAG)
+        described = await self._describe(decode_children(children)) if children else []
         return {
             each.transactional_id: ProducerIdentity(each.producer_id, each.producer_epoch)
-            for each in described.transaction_states
+            for each in described
             if VOTED_TAG in dict(each.unknown_tags)
         }
+
+    async def _describe(
+        self, transactional_ids: list[str]
+    ) -> list[describe_transactions.TransactionState]:
+        request = describe_transactions.DescribeTransactionsRequest(
+            transactional_ids=transactional_ids
+        )
+        response_class = describe_transactions.DescribeTransactionsResponse
+        for _ in range(PATIENCE):
+            answer = await self._ask(request, response_class, 0)
+            if answer.transaction_states[0].error_code not in self.again_of_nodes:
+                break
+            await asyncio.sleep(0.02)
+        return answer.transaction_states

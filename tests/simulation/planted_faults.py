@@ -403,6 +403,12 @@ NODE_FAULTS = (
         "A node answers markers before they are durable.",
         faulty.marked_early,
     ),
+    Fault(
+        "votes-not-named",
+        "coordinator.transactions.joint:_votes",
+        "The decision of a joint transaction names none of its votes.",
+        faulty.always(()),
+    ),
 )
 
 #: Not found within 80 histories, and what these lack.

@@ -30,6 +30,7 @@ from tests.simulation.ending import (
     name_of_last_reader,
     read_all,
 )
+from tests.simulation.families import Parent
 from tests.simulation.history import Outcome, check_nodes
 from tests.simulation.observations import Observations
 from tests.simulation.planted_faults import check_plant, planted
@@ -52,7 +53,10 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
 INTERNAL = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
+    "joint.vote.timeout.ms": "3000",
 }
+#: How many workers have children, who vote in their transactions.
+_PARENTS = 0.3
 #: How often a supervisor looks whether its node still runs.
 _SUPERVISED_S = 0.5
 #: What a client is told while another node does not answer, or this one knows less than another.
@@ -192,7 +196,9 @@ class SeveralNodes(ABC):
 
     def _worker(self, name: str, random: Random) -> Worker:
         number = random.randrange(3)
-        return Worker(
+        # All of an id, or none: a worker that heeds no votes would commit those of its rivals.
+        kind = Parent if self.random_of(f"kind of tx{number}").random() < _PARENTS else Worker
+        return kind(
             self.reached(name),
             self.observations.history,
             self.random_of(name),

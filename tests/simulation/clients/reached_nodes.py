@@ -12,6 +12,7 @@ from tests.simulation.clients.connection import Connection
 from tests.simulation.simulated_broker import Gone
 from tests.simulation.world.machine import Machine
 from wire.message import Message
+from wire.messages.describe_transactions import DescribeTransactionsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.messages.produce import ProduceRequest
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -44,6 +45,9 @@ class Routing(ABC):
             return self.node_of_group(request.groups[0].group_id)
         if isinstance(request, TxnOffsetCommitRequest):
             return self.node_of_group(request.group_id)
+        if isinstance(request, DescribeTransactionsRequest):
+            # Those of one family: all have one coordinator.
+            return self.node_of_id(request.transactional_ids[0])
         named: Any = request
         transactional_id = getattr(request, "v3_and_below_transactional_id", None)
         if transactional_id is None:

@@ -14,6 +14,7 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.simulation.clients.connection import TIMEOUT_S, Connection
 from tests.simulation.clients.reached_nodes import Routing
+from tests.simulation.families import SEPARATOR
 from tests.simulation.simulated_broker import Gone
 from wire.message import Message
 from wire.messages.init_producer_id import InitProducerIdRequest
@@ -42,7 +43,7 @@ class CatalogRoutes(Routing):
 
     def node_of_id(self, transactional_id: str) -> int | None:
         count = len(self._of(TRANSACTION_STATE))
-        shard = joint.coordinator_partition(transactional_id, "", count)
+        shard = joint.coordinator_partition(transactional_id, SEPARATOR, count)
         return self.leader(TRANSACTION_STATE, shard)
 
     def _of(self, topic: str) -> list[int]:
