@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from coordinator.decision import AnswerT, Decision
 from coordinator.transactions.metadata import (
+    PREPARED,
     PRODUCER_EPOCH_MAX,
     UNFINISHED,
     ProducerIdentity,
@@ -140,7 +141,10 @@ class Decide(Protocol[AnswerT]):
 def takes_producer_id(txn: TransactionMetadata | None) -> bool:
     """Whether a decision over `txn` may need a fresh producer id: the first one of a
     transactional id, or the one that it rotates to."""
-    return txn is None or txn.producer_epoch >= PRODUCER_EPOCH_MAX
+    if txn is None:
+        return True
+    # A decision that was made has the one that it rotates to.
+    return txn.producer_epoch >= PRODUCER_EPOCH_MAX and txn.state not in PREPARED
 
 
 def next_identity(txn: TransactionMetadata, fresh_producer_id: int) -> dict[str, int]:

@@ -181,6 +181,26 @@ async def test_the_last_epoch_rotates_the_producer_id(world: World) -> None:
     assert other.producer_id > ended.producer_id
 
 
+async def test_a_start_that_completes_a_rotation_asks_for_no_producer_ids(world: World) -> None:
+    """They are in the catalog, which may not answer, and the decision has the one that it needs."""
+    await world.init()
+    last = age(world, 32766)
+    send(world, last, A0)
+    await world.settle()
+    ending = asyncio.ensure_future(world.end("tx", last, commit=True, transaction_version=2))
+    await asyncio.sleep(0)
+    for one in (one for one in world.logs if one.topic == TRANSACTION_STATE):
+        while world.executors[one].pending:
+            world.executors[one].step()
+    assert world.state() is State.PREPARE_COMMIT
+    ending.cancel()
+    given_end = world.next_producer_id
+    await world.restart()
+    assert await end(world, last, commit=True) == (last.producer_id + 1, 0)
+    assert world.state() is State.COMPLETE_COMMIT
+    assert world.next_producer_id == given_end
+
+
 @pytest.mark.parametrize("epoch", [0, 32766], ids=["a bump", "a rotation"])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("synced", ["nothing", "the decision", "the markers", "everything"])
