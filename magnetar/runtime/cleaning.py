@@ -29,7 +29,7 @@ from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import PartitionGone
 from logstore.segments.ledger import GONE, UNREADABLE, SegmentFacts, Unreadable
-from logstore.segments.time_index import NO_TIMESTAMP
+
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -37,6 +37,7 @@ from magnetar.runtime.background import Background
 from magnetar.storage.logs import Logs
 from magnetar.storage.topics import Topics
 from wire.errors import KafkaError, WireError
+from wire.records.header import NO_TIMESTAMP
 from wire.types import INT64_MAX
 
 #: Logs looked at in one turn of the event loop.

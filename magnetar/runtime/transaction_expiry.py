@@ -21,10 +21,13 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.transaction_clients import TransactionClients
+from magnetar.storage.database import CatalogUnavailable
 
 #: Decisions in one turn of the event loop, a few milliseconds: where thousands are due at once,
 #: clients are served in between.
 _SLICE = 50
+#: When a decision is tried again that the catalog did not answer.
+_AGAIN_MS = 1_000
 #: An id is forgotten late by at most one part in `_LATE` of its idle time.
 _LATE = 10
 
@@ -132,7 +135,13 @@ class TransactionExpiry:
                 self._deadlines.schedule(transactional_id, due_steady_ms)
             else:
                 del self._due[transactional_id]
-                self._expire(transactional_id, due_ms)
+                try:
+                    self._expire(transactional_id, due_ms)
+                except CatalogUnavailable:
+                    # The epochs of its producer id are used up, and new ids are in the catalog.
+                    again_ms = steady_ms + _AGAIN_MS
+                    self._due[transactional_id] = due_ms, again_ms
+                    self._deadlines.schedule(transactional_id, again_ms)
         self._alarm.set(self._deadlines.next_ms(), steady_ms)
 
     def _expire(self, transactional_id: str, due_ms: int) -> None:
