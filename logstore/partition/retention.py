@@ -26,12 +26,13 @@ recovery deletes the segment again, because it lies below the start.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import NamedTuple
 
 from logstore.partition.log_config import LogConfig
 from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
-from logstore.segments.ledger import Ledger, SegmentFacts
+from logstore.segments.ledger import Ledger, SegmentFacts, Segments
 from logstore.segments.names import aborted_name
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -101,6 +102,11 @@ def deletable_before(offset: int, high_watermark: int) -> int:
     return offset
 
 
+def first_base(segments: Segments, none: int) -> int:
+    """Return where the oldest segment begins; `none` if there is no segment."""
+    return next((one.base_offset for one in segments.facts()), none)
+
+
 def delete_before(
     ledger: Ledger, state: PartitionState, snapshots: Snapshots, start_offset: int
 ) -> bool:
@@ -110,15 +116,14 @@ def delete_before(
     snapshot for Kafka; a reader that has one pinned reads on. Lists no directory: a step costs what
     it deletes.
     """
-    before = ledger.segments.base_offsets
+    # Not all of its segments, which may be ten thousand: the oldest.
+    below = takewhile(lambda one: one.end_offset <= start_offset, ledger.segments.facts())
+    before = [one.base_offset for one in below]
     # The state at the end of a segment is in its snapshot alone once the segment is gone.
     snapshots.finish(ledger.durable_end_offset)
     ledger.trim(start_offset)
-    first_base_offset = next(iter(ledger.segments.base_offsets), start_offset)
-    for base_offset in before:
-        if base_offset >= first_base_offset:
-            break
-        ledger.attachments.delete(aborted_name(base_offset))
+    first_base_offset = first_base(ledger.segments, start_offset)
+    ledger.attachments.discard(aborted_name(one) for one in before if one < first_base_offset)
     snapshots.prune(first_base_offset)
     state.transactions.aborted.prune(start_offset)
     return state.leader_epochs.prune(start_offset)

@@ -9,7 +9,7 @@ newest that was synced. Kafka's, one per segment roll, live as long as their seg
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -241,13 +241,14 @@ class Snapshots:
         bases = set(base_offsets)
         end = bisect_left(self._written_for_kafka, end_offset)
         kept = [offset for offset in self._written_for_kafka[:end] if offset in bases]
-        for offset in set(self._written_for_kafka[:end]).difference(kept):
-            self._ledger.attachments.delete(snapshot_name(offset, KAFKA_SUFFIX))
+        self._discard_kafkas({*self._written_for_kafka[:end]}.difference(kept))
         self._written_for_kafka[:end] = kept
 
     def prune(self, start_offset: int) -> None:
         """Delete Kafka's snapshots of segments that are gone."""
         gone = bisect_left(self._written_for_kafka, start_offset)
-        for offset in self._written_for_kafka[:gone]:
-            self._ledger.attachments.delete(snapshot_name(offset, KAFKA_SUFFIX))
+        self._discard_kafkas(self._written_for_kafka[:gone])
         del self._written_for_kafka[:gone]
+
+    def _discard_kafkas(self, offsets: Iterable[int]) -> None:
+        self._ledger.attachments.discard(snapshot_name(one, KAFKA_SUFFIX) for one in offsets)

@@ -6,7 +6,7 @@ no crash leaves a change without an earlier change or append: no syncs are neede
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
@@ -63,6 +63,10 @@ class RemoteAttachments:
     def delete(self, name: str) -> None:
         if self._data.pop(name, None) is not None:
             self._change(AttachmentChange(self._key, name, None))
+
+    def discard(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.delete(name)
 
     def _change(self, change: AttachmentChange) -> None:
         if not self._is_closed:

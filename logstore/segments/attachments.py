@@ -6,11 +6,11 @@ one ledger: what they leave unsynced becomes durable with its appends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from logstore.disk.barriers import Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
-from logstore.segments.names import LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
+from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
 from logstore.sync.group_commit import CommittedLedger, GroupCommit, LedgerClosed
 
@@ -115,6 +115,21 @@ class SmallFiles:
         if self._files.exists(self._path(name)):
             self._files.unlink(self._path(name))
 
+    def put_aside(self, names: Iterable[str]) -> list[str]:
+        """Rename those files that exist, to end in DELETED; return their paths then."""
+        paths = []
+        for name in names:
+            self._let_go(name)
+            if self._names is not None:
+                if name not in self._names:
+                    continue
+                self._names.remove(name)
+            path = self._path(name)
+            if self._files.exists(path):
+                self._files.rename(path, path + DELETED)
+                paths.append(path + DELETED)
+        return paths
+
     def close(self) -> None:
         """Close all files. One that is pinned stays open until the pin ends."""
         for name in list(self.dirty):
@@ -150,8 +165,9 @@ class FileAttachments:
         unsynced: UnsyncedBytes,
         ledger: CommittedLedger,
         group_commit: GroupCommit,
+        discard: Callable[[Sequence[str]], None],
     ) -> None:
-        """`ledger` is what group commit syncs for them."""
+        """`ledger` is what group commit syncs for them; `discard` deletes files, now or later."""
         self.small_files = SmallFiles(files, directory)
         self._directory = directory
         self._unsynced_names = names
@@ -159,6 +175,7 @@ class FileAttachments:
         #: None once it is closed.
         self._ledger: CommittedLedger | None = ledger
         self._group_commit = group_commit
+        self._discard = discard
 
     def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         names = self._unsynced_names
@@ -219,3 +236,9 @@ class FileAttachments:
     def delete(self, name: str) -> None:
         with self._group_commit.storing(self._directory):
             self.small_files.delete(name)
+
+    def discard(self, names: Iterable[str]) -> None:
+        with self._group_commit.storing(self._directory):
+            # An unlink may take a millisecond, and a step of retention would wait for several.
+            if paths := self.small_files.put_aside(names):
+                self._discard(paths)

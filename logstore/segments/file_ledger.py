@@ -86,7 +86,13 @@ class FileLedger(CommittedLedger):
         )
         self.batches = self.segments
         self.attachments = FileAttachments(
-            files, directory, self._names, self._unsynced, self, group_commit
+            files,
+            directory,
+            self._names,
+            self._unsynced,
+            self,
+            group_commit,
+            self.segments.discard,
         )
         self._small_files = self.attachments.small_files
         self._checkpointed_bytes = 0  # of the active segment

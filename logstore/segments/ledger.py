@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from logstore.disk.barriers import Procedure
@@ -296,6 +296,9 @@ class Attachments(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete an attachment, if it exists. Not synced: it may be back after power loss."""
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Delete attachments as `delete` does; their files go later, as those of segments do."""
 
 
 class Appends(Protocol):

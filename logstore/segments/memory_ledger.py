@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from logstore.disk.barriers import Procedure
@@ -328,6 +328,10 @@ class MemoryAttachments:
 
     def delete(self, name: str) -> None:
         self._data.pop(name, None)
+
+    def discard(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.delete(name)
 
 
 class _SealedBatches:

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, islice
 
 from logstore.disk.file_range import FileRange
 from logstore.disk.files import File, FileSystem, StorageFailure
@@ -129,7 +130,7 @@ class StoredSegments:
         if self.active is None:
             return
         # By the next base offset: compaction may have taken a sealed segment's last batches.
-        ends = [*self._bases[1:], self.active.next_offset]
+        ends = chain(islice(self._bases, 1, None), (self.active.next_offset,))
         for segment, end in zip(self._segments, ends, strict=True):
             known = NO_TIMESTAMP if segment.is_missing else segment.max_timestamp_known
             yield SegmentFacts(segment.base_offset, end, segment.size, known)
@@ -390,23 +391,21 @@ class StoredSegments:
 
     def trim(self, start_offset: int) -> None:
         """Delete the segments that lie wholly below `start_offset`, never the active one."""
-        keep = 0
-        while keep + 1 < len(self._bases) and self._bases[keep + 1] <= start_offset:
-            keep += 1
-        if not keep:
+        keep = bisect_right(self._bases, start_offset) - 1
+        if keep <= 0:
             return
         trimmed, self._segments = self._segments[:keep], self._segments[keep:]
         self._forget_indexes(trimmed)
         self._bases = self._bases[keep:]
         self._sealed_bytes -= sum(segment.size for segment in trimmed)
-        self._may_have_leftovers = True
         with self._group_commit.storing(self._directory):
             self.discard(
                 [path for one in trimmed for path in one.put_aside(DELETED, SEGMENT_SUFFIXES)]
             )
 
     def discard(self, paths: Sequence[str]) -> None:
-        """Delete files that segments have left, now or later."""
+        """Delete files that segments, or what stood beside them, have left, now or later."""
+        self._may_have_leftovers = True
         if self.discard_later is not None:
             self.discard_later(paths)
         else:

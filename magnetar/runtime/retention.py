@@ -13,11 +13,13 @@ offsets of all partitions of a round durable, before any segment goes.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
+from logstore.partition.retention import first_base
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -147,18 +149,19 @@ async def advance(
     Returns the number of segments and of bytes that went. Stops where the partition is deleted.
     Raises StorageFailure.
     """
-    segments = size_bytes = 0
-    while not log.is_gone and log.log_start_offset < start_offset:
-        bases = log.ledger.segments.base_offsets
-        step = logs.trimmed_together
-        next_start = bases[step] if len(bases) > step else start_offset
-        segments += len(bases)
+    size_bytes, step = 0, logs.trimmed_together
+    # Once: a log may have ten thousand, and a step takes eight.
+    bases = log.ledger.segments.base_offsets
+    for next_start in (*bases[step::step], start_offset):
+        if log.is_gone:
+            break
+        if next_start <= log.log_start_offset:
+            continue
         size_bytes += log.size_bytes
         step_to(log, min(next_start, start_offset))
-        segments -= len(log.ledger.segments.base_offsets)
         size_bytes -= log.size_bytes
         await logs.after_trim()
-    return segments, size_bytes
+    return bisect_left(bases, first_base(log.ledger.segments, start_offset)), size_bytes
 
 
 def _report(expiring: _Expiring) -> None:

@@ -1,0 +1,74 @@
+"""What a trim leaves beside a log's segments goes beside the event loop, as the segments do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from logstore.disk.files import DiskFiles
+from logstore.partition.log import PartitionLog
+from logstore.partition.log_config import LogConfig
+from tests.logstore.directory.test_log_directory import TOPIC_ID, Opened, write
+
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
+
+
+async def filled(opened: Opened, config: LogConfig) -> PartitionLog:
+    """A log of several segments, each with Kafka's snapshot beside it."""
+    log = opened.directory.open("topic", 0, TOPIC_ID, config)
+    for _ in range(24):
+        await write(log, b"old" * 10)
+    await log.secure_state()
+    return log
+
+
+def snapshots(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.snapshot*"))
+
+
+async def test_the_event_loop_unlinks_nothing_of_what_a_trim_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unlink may take a millisecond, and a log may have ten thousand segments."""
+    opened = Opened(tmp_path)
+    log = await filled(opened, CONFIG)
+    bases, directory = log.ledger.segments.base_offsets, tmp_path / "topic-0"
+    assert len(snapshots(directory)) >= 5
+    on_loop: list[str] = []
+    unlink = DiskFiles.unlink
+
+    def watched(self: DiskFiles, path: str) -> None:
+        if threading.current_thread() is threading.main_thread():
+            on_loop.append(path)
+        unlink(self, path)
+
+    monkeypatch.setattr(DiskFiles, "unlink", watched)
+    log.advance_start(bases[-2])
+    assert on_loop == []
+    async with asyncio.timeout(10):
+        while any(directory.glob("*.deleted")):
+            await asyncio.sleep(0.001)
+    kept = {f"{base:020d}.snapshot" for base in bases[-2:]}
+    assert {*snapshots(directory)} == kept
+    assert not opened.failures
+    await opened.stop()
+
+
+async def test_a_start_deletes_what_an_earlier_process_had_only_put_aside(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    config = replace(CONFIG, file_delete_delay_ms=60_000)
+    log = await filled(opened, config)
+    bases = log.ledger.segments.base_offsets
+    log.advance_start(bases[-2])
+    directory = tmp_path / "topic-0"
+    assert f"{bases[1]:020d}.snapshot.deleted" in snapshots(directory)
+    await opened.stop()
+    opened = Opened(tmp_path)
+    log = opened.directory.open("topic", 0, TOPIC_ID, config)
+    assert log.log_end_offset == 24
+    assert not [name for name in snapshots(directory) if name.endswith(".deleted")]
+    await opened.stop()
