@@ -29,7 +29,6 @@ from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import PartitionGone
 from logstore.segments.ledger import GONE, UNREADABLE, SegmentFacts, Unreadable
-
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
