@@ -32,7 +32,7 @@ from magnetar.testing.process import (
     texts_of,
 )
 from magnetar.testing.requests import Requests
-from magnetar.testing.snapshots import Snapshot, take
+from magnetar.testing.snapshots import Snapshot, found_at, take
 
 if TYPE_CHECKING:
     from magnetar.client.acls import Acl
@@ -103,8 +103,7 @@ class Broker(BrokerProcess):
         #: Whether the process will end, or has ended, by something that was asked for.
         self._ends_itself = False
         if snapshot is not None:
-            begun = snapshot if isinstance(snapshot, Snapshot) else Snapshot(snapshot)
-            begun.copy_to(self.data_dir)
+            found_at(snapshot).copy_to(self.data_dir)
 
     # --- requests that go wrong
 
@@ -314,7 +313,7 @@ class Broker(BrokerProcess):
 
     def restore(self, snapshot: Snapshot | Path | str) -> None:
         """Go on with the data of a snapshot: on the same port, after a restart."""
-        found = snapshot if isinstance(snapshot, Snapshot) else Snapshot(snapshot)
+        found = found_at(snapshot)
         if self._process is not None:
             self.kill()
         found.copy_to(self.data_dir)

@@ -70,6 +70,8 @@ class BrokerProcess:
         and `deny`: what none of them allows is denied. With several `workers` the broker is a
         cluster of as many nodes, on `port` and the ports after it; `kill` ends all of them.
         """
+        if workers < 1:
+            raise ValueError(f"workers={workers}: a broker has one node at least")
         given = texts_of(settings or {})
         # Certificates stay out of the data directory, which may be looked at and outlive them.
         files = Path(tempfile.mkdtemp(prefix="magnetar-"))

@@ -68,6 +68,11 @@ class Snapshot:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def found_at(place: Snapshot | Path | str) -> Snapshot:
+    """Return a snapshot that is there now: another one may have been deleted. Raises as it."""
+    return Snapshot(place.path if isinstance(place, Snapshot) else place)
+
+
 def take(data_dir: Path, path: Path) -> Snapshot:
     """Copy a data directory in which nothing changes at present. Raises FileExistsError."""
     path.mkdir(parents=True)

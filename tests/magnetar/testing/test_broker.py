@@ -363,6 +363,18 @@ def test_a_snapshot_of_another_version_is_refused(
         start_broker(snapshot=tmp_path)
 
 
+def test_a_snapshot_that_was_deleted_takes_no_data_away(broker: Broker) -> None:
+    topic = broker.topic()
+    send(broker, topic, b"kept")
+    snapshot = broker.snapshot()
+    snapshot.delete()
+    with pytest.raises(SnapshotRefused, match="is no snapshot"):
+        broker.restore(snapshot)
+    with pytest.raises(SnapshotRefused, match="is no snapshot"):
+        start_broker(snapshot=snapshot)
+    assert broker.values(topic) == [b"kept"]
+
+
 # --- what topics hold
 
 

@@ -116,6 +116,11 @@ async def test_aiokafka_logs_in_over_tls_with_its_own_settings() -> None:
     assert start_broker().aiokafka_settings().keys() == {"bootstrap_servers", "security_protocol"}
 
 
+def test_a_broker_has_one_node_at_least() -> None:
+    with pytest.raises(ValueError, match="workers=0: a broker has one node at least"):
+        start_broker(workers=0)
+
+
 @pytest.mark.parametrize("value", [None, ["PLAINTEXT"]])
 def test_what_is_no_value_is_told_with_the_settings_name(value: Any) -> None:
     with pytest.raises(TypeError, match=r"setting num\.partitions is .*: give text, a number"):
