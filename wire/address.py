@@ -15,6 +15,8 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+    elif "://" in host:
+        raise ValueError(f"{text} is not host:port: leave out {host.partition('://')[0]}://")
     elif ":" in host:
         raise ValueError(f"{text} needs brackets around its IPv6 address")
     if not colon or not port.isdigit() or int(port) > PORT_MAX:

@@ -313,7 +313,7 @@ def _target(
             ) from None
     if by_duration is not None:
         # The broker searches record timestamps, so the duration becomes a point in time here.
-        targets.append(round(time.time() * 1000) - by_duration)
+        targets.append(max(round(time.time() * 1000) - by_duration, 0))
     if len(targets) != 1:
         raise click.UsageError(
             "Say where to, once: --to-earliest, --to-latest, --to-current, --to-offset,"

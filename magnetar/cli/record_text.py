@@ -194,16 +194,17 @@ class LineFormat:
             if not _has(fields, "value"):
                 raise ValueError("it has neither value nor value_base64")
             headers = [(name, _header_bytes(value)) for name, value in fields.get("headers") or ()]
-            if not all(isinstance(name, str) for name, _ in headers):
-                raise ValueError("the name of a header is no text")
-            timestamp = fields.get("timestamp")
+            for name, _ in headers:
+                if not isinstance(name, str):
+                    raise ValueError("the name of a header is no text")
+                name.encode()  # A half of a surrogate pair is no UTF-8.
             return ProducerRecord(
                 _bytes_of(fields, "key") if _has(fields, "key") else self.key,
                 _bytes_of(fields, "value"),
-                None if timestamp is None else int(timestamp),
+                _timestamp(fields.get("timestamp")),
                 headers or self.headers,
             )
-        except (ValueError, TypeError, AttributeError, Base64Error) as error:
+        except (ValueError, TypeError, AttributeError, Base64Error, RecursionError) as error:
             raise ClientError(
                 f"line {number} is no record as `magnetar consume --json` prints it: {error}"
             ) from None
@@ -213,6 +214,17 @@ def _has(fields: dict[str, Any], name: str) -> bool:
     if name in fields and f"{name}_base64" in fields:
         raise ValueError(f"it has both {name} and {name}_base64")
     return name in fields or f"{name}_base64" in fields
+
+
+def _timestamp(value: Any) -> int | None:
+    if value is None:
+        return None
+    # Infinity is a number of Python's JSON, and no integer.
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"the timestamp {value} is no whole number of ms")
+    if not -1 << 63 <= int(value) < 1 << 63:
+        raise ValueError(f"the timestamp {value} does not fit into 64 bits")
+    return int(value)
 
 
 def _header_bytes(value: Any) -> bytes | None:

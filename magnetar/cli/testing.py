@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from magnetar.cli.commands import fail
+from magnetar.cli.commands import Commands, fail
 
 
-@click.group("testing", short_help="Brokers for tests in other languages.")
+@click.group("testing", cls=Commands, short_help="Brokers for tests in other languages.")
 def testing() -> None:
     """Brokers for tests, with faults on demand. From Python and pytest, use `magnetar.testing`."""
 

@@ -41,7 +41,8 @@ def parse_begin(text: str) -> Begin:
                 f"{time_text!r} is neither milliseconds since 1970 nor ISO 8601"
             ) from None
     if text.startswith("-") and (ago_ms := duration_ms(text[1:])) is not None:
-        return Begin(timestamp=round(time.time() * 1000) - ago_ms)
+        # Brokers read negative times as words.
+        return Begin(timestamp=max(round(time.time() * 1000) - ago_ms, 0))
     try:
         number = int(text)
     except ValueError:

@@ -59,7 +59,11 @@ def parse_moment(text: str) -> int:
     # Not the machine's zone: a command should mean the same on every machine, as its output does.
     if found.tzinfo is None:
         found = found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1000)
+    time_ms = round(found.timestamp() * 1000)
+    # Brokers read negative times as words.
+    if time_ms < 0:
+        raise ValueError(f"{text} is before 1970")
+    return time_ms
 
 
 def parse_time(text: str) -> int:

@@ -186,6 +186,7 @@ def explained(finding: Finding, watched_ms: int) -> str:
     """Return a finding as a sentence."""
     place = f"{finding.topic}-{finding.partition}"
     waiting = f"{count(finding.lag)} wait" if finding.lag >= 0 else "nothing is committed"
+    held = waiting if finding.lag >= 0 else f"{waiting}, and all records lie"
     watched = f"in {watched_ms / 1000:g} s"
     return {
         Cause.NO_MEMBERS: "The group has no members: no consumer runs, or none gets in.",
@@ -203,7 +204,7 @@ def explained(finding: Finding, watched_ms: int) -> str:
             f"{place}: {waiting}; the group advances, by {count(finding.advanced)} {watched}."
         ),
         Cause.OPEN_TRANSACTION: (
-            f"{place}: {waiting} behind the open transaction of {_owner(finding)}, since"
+            f"{place}: {held} behind the open transaction of {_owner(finding)}, since"
             f" {moment(-1 if finding.open_since_ms is None else finding.open_since_ms)}."
             " read_committed members see nothing beyond it."
         ),

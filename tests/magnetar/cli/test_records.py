@@ -82,6 +82,12 @@ def test_what_is_printed_as_json_is_read_as_it_was(
         (b'{"value_base64": null}', "line 1"),
         (b'{"value": "a", "headers": [["h", {"base46": "YQ=="}]]}', "an object with base64 alone"),
         (b'{"value": "a", "headers": [[1, "x"]]}', "name of a header"),
+        (b'{"value": "a", "headers": [["\\ud800", "x"]]}', "surrogates not allowed"),
+        (b'{"value": "a", "timestamp": 99999999999999999999}', "does not fit into 64 bits"),
+        (b'{"value": "a", "timestamp": 1e30}', "does not fit into 64 bits"),
+        (b'{"value": "a", "timestamp": Infinity}', "inf is no whole number of ms"),
+        (b'{"value": "a", "timestamp": 1.5}', "1.5 is no whole number of ms"),
+        (b"[" * 100_000, "recursion"),
     ],
 )
 def test_a_mistake_in_json_makes_no_tombstone(line: bytes, complaint: str) -> None:
@@ -94,6 +100,7 @@ def test_a_relative_time_is_counted_from_now() -> None:
     ago_ms = now_ms - (parse_begin("-5m").timestamp or 0)
     assert 299_000 < ago_ms < 301_000
     assert parse_begin("-5") == Begin(before_end=5)
+    assert parse_begin("-99999d") == Begin(timestamp=0)
 
 
 @pytest.mark.parametrize("line", [b"{", b"[1]", b'{"value_base64": "!"}', b'{"timestamp": "x"}'])

@@ -281,6 +281,8 @@ def test_addresses_are_what_kafkas_clients_take() -> None:
     assert parse_addresses("a:1, [::1]:2,:3") == [("a", 1), ("::1", 2), ("127.0.0.1", 3)]
     with pytest.raises(ClientError, match="nowhere is not host:port"):
         parse_addresses("nowhere")
+    with pytest.raises(ClientError, match="not host:port: leave out PLAINTEXT://"):
+        parse_addresses("PLAINTEXT://a:1")
 
 
 def test_an_error_code_of_a_later_release_is_a_refusal_with_its_number() -> None:

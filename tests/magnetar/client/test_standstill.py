@@ -64,6 +64,13 @@ def test_an_open_transaction_is_named_with_its_owner_and_age() -> None:
     assert causes(seen(2, **held, transactions=[ETL])) == [Cause.NOT_COMMITTING]
 
 
+def test_a_group_that_has_committed_nothing_waits_in_a_sentence_too() -> None:
+    waiting = Finding(Cause.OPEN_TRANSACTION, "orders", 0, -1, transactional_id="etl")
+    assert explained(waiting, 3000).startswith(
+        "orders-0: nothing is committed, and all records lie behind the open transaction of 'etl'"
+    )
+
+
 def test_every_cause_is_a_sentence() -> None:
     for cause in Cause:
         assert explained(Finding(cause, "orders", 0, 5), 3000).endswith(".")
