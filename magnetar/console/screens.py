@@ -291,7 +291,7 @@ class Screens:
                 except ClientError as failure:
                     if not is_lost:
                         lost = {
-                            "reason": str(failure),
+                            "reason": visit.explained(failure),
                             "is_away": isinstance(failure, Unreachable),
                         }
                         yield _event(json.dumps(lost), "lost")

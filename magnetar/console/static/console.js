@@ -39,7 +39,7 @@
   main.addEventListener("lost", (event) => {
     const { reason, is_away } = JSON.parse(event.detail.data);
     const what = is_away ? "The cluster has not answered" : "This page has not changed";
-    say(`${what} since ${time()}: ${reason} You see what was there before.`);
+    say(`${what} since ${time()}: ${reason.replace(/\.?$/, ".")} You see what was there before.`);
   });
   main.addEventListener("back", () => say(""));
   document.addEventListener("htmx:sse:error", (event) => {

@@ -13,6 +13,7 @@ from magnetar.console.sessions import Access
 from tests.magnetar.console.browser import Browser
 from tests.magnetar.console.fake_cluster import FakeClient, World
 from tests.magnetar.console.test_transactions_page import world_with_two
+from wire.messages.metadata import MetadataRequest
 
 
 class Stream:
@@ -71,6 +72,26 @@ async def test_a_live_page_says_that_the_cluster_is_lost_and_that_it_is_back() -
         world.transactions.pop("etl")
         while "etl" in (event := await stream.next()):
             assert event.startswith("data: ")
+    finally:
+        await stream.close()
+
+
+async def test_a_live_page_tells_a_refusal_from_a_cluster_that_is_away() -> None:
+    world = world_with_two()
+    stream = Stream(Browser(world), "/topics")
+    try:
+        assert (await stream.next()).startswith("data: ")
+        world.fatal.add(MetadataRequest)
+        while not (event := await stream.next()).startswith("event: lost"):
+            pass
+        assert '"is_away": true' in event
+        world.fatal.clear()
+        assert (await stream.next()).startswith("event: back")
+        world.forbidden.add(MetadataRequest)
+        while not (event := await stream.next()).startswith("event: lost"):
+            pass
+        assert '"is_away": false' in event
+        assert "do not allow you to do that with this topic" in event
     finally:
         await stream.close()
 
