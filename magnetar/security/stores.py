@@ -103,6 +103,10 @@ def loaded_context(context: ContextT, place: str, security: SecurityConfig) -> t
             # As in Java, each certificate of a truststore is trusted for itself: also an authority
             # that another one has signed, and the certificate of one client.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    except ModuleNotFoundError as missing:
+        raise ConfigError(
+            f"{place}: PKCS12 needs {missing.name}: pip install 'magnetar[security]'"
+        ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise ConfigError(f"{place}: cannot use its TLS settings: {reason or error}") from None

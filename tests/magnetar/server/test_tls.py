@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,15 @@ def test_key_and_chain_come_from_a_pem_file_a_pkcs12_file_or_the_settings(tmp_pa
     ):
         server, _ = shaken(listener_tls(**settings), client_context(None, tmp_path))
         assert server == der(SERVER)
+
+
+def test_a_pkcs12_file_without_the_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p12 = str(SERVER.write_pkcs12(tmp_path / "server.p12", "pw"))
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    with pytest.raises(ConfigError, match=r"PKCS12 needs cryptography.*'magnetar\[security\]'"):
+        listener_tls(ssl_keystore_type="PKCS12", ssl_keystore_location=p12)
 
 
 def test_a_client_shows_its_certificate_where_it_is_asked(tmp_path: Path) -> None:
