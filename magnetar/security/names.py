@@ -29,14 +29,14 @@ _KEYWORDS = {
 }
 #: What Java escapes wherever it stands, and at either end.
 _ESCAPED = re.compile(r'[,=+<>#;"\\]')
-_ESCAPED_ENDS = re.compile(r"\A[ \r]+|[ \r]+\Z")
+_ESCAPED_ENDS = re.compile(r"\A[ \r]+|(?<![ \r])[ \r]+\Z")
 #: The kinds of strings that Java writes as text, by their tags: of UTF-8, printable, T61, IA5, BMP.
 _TEXTS = frozenset({12, 19, 20, 22, 30})
 #: How strings of other kinds than UTF-8 are encoded, by their tags: universal, BMP.
 _ENCODINGS = {28: "utf-32-be", 30: "utf-16-be"}
 _RULE = re.compile(
-    r"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<replacement>(?:\\.|[^\\/])*)"
-    r"/(?P<case>[LU]?))?\s*(?:,|$)"
+    r"\s*(?:(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/"
+    r"(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*)?(?:,|$)"
 )
 #: As Java's replaceAll reads a replacement: a group by number or name, or a character after a
 #: backslash.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from cryptography import x509
@@ -58,6 +59,15 @@ def of_kind(kind: _ASN1Type, oid: x509.ObjectIdentifier, value: str) -> x509.Nam
 )
 def test_a_name_is_written_as_java_does(name: x509.Name, written: str) -> None:
     assert java_name(name) == written
+
+
+def test_a_long_name_is_written_and_a_long_rule_is_read_in_time() -> None:
+    # A certificate may have 100 KB, and a search that begins anew at each blank takes 10 s.
+    blanks, begun_s = " " * 60_000, time.thread_time()
+    assert java_name(named((ORGANIZATION, f"x{blanks}x"))) == f"O=x{blanks}x"
+    with pytest.raises(ValueError, match="is no rule"):
+        parse_rules(f"{blanks}x")
+    assert time.thread_time() - begun_s < 1.0
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,9 @@ def test_what_a_truststore_holds_is_trusted_for_itself(tmp_path: Path) -> None:
         "ssl_keystore_location": str(SERVER.write_pem(tmp_path / "server.pem")),
         "ssl_client_auth": "required",
     }
-    for trusted, strangers in ((company, [CLIENT]), (of_company, [CLIENT, OTHER])):
+    # What is no authority has signed nothing that counts.
+    forged = make(named((COMMON_NAME, "client")), of_company)
+    for trusted, strangers in ((company, [CLIENT]), (of_company, [CLIENT, OTHER, forged])):
         tls = listener_tls(**settings, ssl_truststore_certificates=trusted.certificate_pem)
         assert shaken(tls, client_context(of_company, tmp_path))[1] == der(of_company)
         for stranger in strangers:
