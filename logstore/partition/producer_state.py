@@ -282,7 +282,7 @@ class Producers(dict[int, ProducerState]):
             state.seen_ms += passed_ms
 
     def expire(
-        self, producer_ids: Iterable[int], silent_since_ms: int, keep: Iterator[int] | set[int]
+        self, producer_ids: Iterable[int], silent_since_ms: int, keep: Set[int]
     ) -> list[int]:
         """Forget those of `producer_ids` that are here and were last heard of at `silent_since_ms`
         or before. Returns their ids.
@@ -290,26 +290,23 @@ class Producers(dict[int, ProducerState]):
         Producers in `keep` stay: they have open transactions.
         """
         # A transaction's producer stays, however old: its marker must meet the epoch of its data.
-        kept = set(keep)
         expired = [
             producer_id
             for producer_id in producer_ids
             if (state := self.get(producer_id)) is not None
             and state.seen_ms <= silent_since_ms
-            and producer_id not in kept
+            and producer_id not in keep
         ]
         self._forget(expired)
         return expired
 
-    def forget_ended(self, producer_ids: Set[int], keep: Iterator[int] | set[int]) -> None:
+    def forget_ended(self, producer_ids: Set[int], keep: Set[int]) -> None:
         """Forget those of `producer_ids` that are here: producers that can write no more.
 
         A coordinator that has forgotten a transactional id refuses all data of its producer ids,
         so their epochs and sequences serve nothing. `keep`: as `expire`.
         """
-        ended = self.keys() & producer_ids
-        if ended:
-            self._forget(ended.difference(keep))
+        self._forget([each for each in self.keys() & producer_ids if each not in keep])
 
     def _forget(self, producer_ids: Collection[int]) -> None:
         for producer_id in producer_ids:

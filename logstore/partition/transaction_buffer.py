@@ -13,7 +13,7 @@ maxReadPosition.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
@@ -114,9 +114,9 @@ class TransactionBuffer:
         """Yield all open transactions, the oldest first."""
         return iter(self._open.values())
 
-    def open_producer_ids(self) -> set[int]:
-        """Return the producers that have an open transaction, so must not expire."""
-        return set(self._open)
+    def open_producer_ids(self) -> Set[int]:
+        """Return the producers that have an open transaction, so must not expire: a view."""
+        return self._open.keys()
 
     def on_batch(self, header: BatchHeader) -> None:
         """Account for a transactional data batch at the log's end, live or replayed."""
