@@ -122,16 +122,20 @@ class Catalog:
 
     def add_topic(self, topic: TopicRow) -> None:
         """Store a topic whose id no other topic has. Raises NameTaken."""
-        with self._change("add topic", Change("topic", topic.id.hex)) as database:
-            if insert_topics(database, [topic]):
-                raise NameTaken(topic.name)
+        if self.add_topics([topic]):
+            raise NameTaken(topic.name)
 
     def add_topics(self, topics: Sequence[TopicRow]) -> set[str]:
         """Store topics as `add_topic`, by one transaction; return those of their names that are
         taken. The other topics are stored."""
-        changed = [Change("topic", topic.id.hex) for topic in topics]
-        with self._change("add topics", *changed) as database:
-            return insert_topics(database, topics)
+        taken: set[str] = set()
+        change = self._change("add topics", *(Change("topic", each.id.hex) for each in topics))
+        with suppress(NameTaken), change as database:
+            taken = insert_topics(database, topics)
+            if len(taken) == len(topics):
+                # That is no change, which all nodes would have to read.
+                raise NameTaken
+        return taken
 
     def grow_topic(
         self,

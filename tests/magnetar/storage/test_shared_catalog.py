@@ -87,6 +87,8 @@ def test_topics_are_stored_together_but_for_those_whose_names_are_taken(open_cat
     changes = second.changes_since(version)[1]
     assert changes is not None
     assert {Change("topic", each.id.hex) for each in (placed, assigned)} <= {*changes}
+    # What stores none is no change.
+    assert first.add_topics([row("a", 1), row("b", 1)]) == {"a", "b"}
     assert first.change_count() == version + 1
 
 
