@@ -199,7 +199,7 @@ class Topics:
         self._logs.free(row.name, row.partition_count)
         if self._catalog.add_topics([row]):
             raise being_created(row.name)
-        settings = self._settings(row)
+        settings = stored_settings(row, broker_defaults(self._config))
         opened = (
             self._logs.open(row.name, index, row.id, settings)
             for index in self.placement.led_here(row.leaders, 0, row.partition_count)
@@ -261,12 +261,15 @@ class Topics:
 
     async def _open_topics(self, rows: Sequence[TopicRow]) -> None:
         """Open the logs of topics that the catalog has, and let these be found."""
-        to_open = [ToOpen(row, self._settings(row)) for row in rows]
+        defaults = broker_defaults(self._config)
+        to_open = [ToOpen(row, stored_settings(row, defaults)) for row in rows]
         opened = await open_partitions(self._logs, self.placement, to_open)
+        now = broker_defaults(self._config)
         for (row, settings, _), partitions in zip(to_open, opened, strict=True):
             # The broker's settings may have changed while the logs were opened.
-            topic = Topic(row, self._settings(row), partitions)
-            self._catch_up(topic.local, settings, topic.settings)
+            latest = settings if now == defaults else stored_settings(row, now)
+            topic = Topic(row, latest, partitions)
+            self._catch_up(topic.local, settings, latest)
             self._enter(topic)
 
     def ensure(self, name: str) -> Topic:
@@ -355,9 +358,10 @@ class Topics:
         found = {row.id: row for row in self._catalog.topics(topic_ids)}
         rows = [found[each] for each in topic_ids if each in found]
         known = [(topic, row) for row in rows if (topic := self._by_id.get(row.id)) is not None]
+        defaults = broker_defaults(self._config)
         for topic, row in known:
             if row.configs != topic.configs:
-                self._apply_configs(topic, row.configs, self._settings(row))
+                self._apply_configs(topic, row.configs, stored_settings(row, defaults))
         await self._drop([each for each in topic_ids if each in self._by_id and each not in found])
         await self._become(rows)
         for topic, row in known:
@@ -371,8 +375,7 @@ class Topics:
         for row in rows:
             topic = self._by_id.get(row.id)
             if topic is None:
-                former = self._by_name.get(row.name)
-                if former is not None:
+                if (former := self._by_name.get(row.name)) is not None:
                     # The catalog has one topic of a name: the deletion of this one is read later.
                     await self._drop([former.id])
                 new.append(row)
@@ -487,9 +490,6 @@ class Topics:
         """Return when the changes under way are done. What others change is not obeyed any more."""
         self._is_stopped = True
         await self.changes.ended()
-
-    def _settings(self, row: TopicRow) -> TopicConfig:
-        return stored_settings(row, broker_defaults(self._config))
 
     def _enter(self, topic: Topic) -> Topic:
         self._in_order = None
