@@ -171,7 +171,7 @@ class Broker(BrokerProcess):
             yield
         finally:
             thaw.cancel()
-            self._frozen.thaw(nodes)
+            self._thaw(nodes)
 
     def freeze(self, node: int | None = None) -> None:
         """Let the process stand still until `thaw`: of several nodes all, or this one."""
@@ -179,7 +179,14 @@ class Broker(BrokerProcess):
 
     def thaw(self) -> None:
         """Let what stands still go on."""
-        self._frozen.thaw(self._frozen.pids)
+        self._thaw(self._frozen.pids)
+
+    def _thaw(self, nodes: Collection[int | None]) -> None:
+        self._frozen.thaw(nodes)
+        for fault in self._faults:
+            if fault.is_removed:
+                # Perhaps while the broker stood still, which has not heard of it.
+                fault.remove()
 
     def _freeze(self, node: int | None) -> Collection[int | None]:
         self._ask_for_hits()  # It may be killed before it goes on.

@@ -64,7 +64,7 @@ class Fault:
     @property
     def hits(self) -> int:
         """How many requests it has met."""
-        if self._id is not None and not self.is_removed:
+        if self._id is not None:
             # Else what is known is from its last words, or from before its end.
             with suppress(BrokerGone):
                 self._hits = self._call("hits").get(str(self._id), self._hits)
@@ -96,16 +96,12 @@ class Fault:
         return self.hits
 
     def remove(self) -> None:
-        """Let it meet no request any more."""
-        if self.is_removed:
-            return
-        try:
-            self._hits = self._call("disarm", fault=self._id)
-        except BrokerGone:
-            if self._id is not None:
-                return  # The broker stands still. `reset` asks it again.
-            # Else it went with its broker.
+        """Let it meet no request any more. A broker that stands still is asked again later."""
         self.is_removed = True
+        if self._id is not None:
+            with suppress(BrokerGone):
+                self._hits = self._call("disarm", fault=self._id)
+                self._id = None
 
     def check(self) -> None:
         """Raise FaultNeverFired, unless it has happened as often as it was to."""
@@ -136,8 +132,7 @@ class Fault:
 
     def on_end(self, hits: dict[str, int]) -> None:
         """Note the end of the broker's process, and what it has said of hits."""
-        if not self.is_removed:
-            self._hits = hits.get(str(self._id), self._hits)
+        self._hits = hits.get(str(self._id), self._hits)
         self._hits_before += self._hits
         self._hits = 0
         self._id = None

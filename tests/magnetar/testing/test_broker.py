@@ -235,17 +235,24 @@ def test_what_a_fault_has_met_is_known_of_a_broker_that_stood_still_to_its_end(
     assert fault.hits == 1
 
 
-def test_a_fault_that_is_removed_while_the_broker_stands_still_meets_no_later_test(
-    broker: Broker,
+@pytest.mark.parametrize("later", ["reset", "thaw", "kill", "block"])
+def test_a_fault_that_is_removed_while_the_broker_stands_still_meets_no_later_request(
+    broker: Broker, later: str
 ) -> None:
     topic = broker.topic()
-    with broker.fail(Api.PRODUCE, "NOT_ENOUGH_REPLICAS", times=None):
-        producer = Producer({**broker.confluent_settings(), "retries": 0, "log_level": 0})
-        producer.produce(topic, b"refused")
-        producer.flush(20)
+    fault = broker.fail(Api.PRODUCE, "NOT_ENOUGH_REPLICAS", times=None)
+    send(broker, topic, b"refused", retries=0)
+    if later == "block":
+        with broker.frozen():
+            fault.remove()
+    else:
         broker.freeze()
-    broker.reset()
-    send(broker, topic, b"x")
+        fault.remove()
+        getattr(broker, later)()
+    if later == "kill":
+        broker.start()
+    send(broker, topic, b"x", retries=0)
+    assert (broker.values(topic), fault.hits) == ([b"x"], 1)
 
 
 def test_a_full_disk_is_full_after_a_restart_too(broker: Broker) -> None:
