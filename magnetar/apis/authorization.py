@@ -50,7 +50,7 @@ _EVERYTHING = {
 #: The things of a list that one step looks at. A request with more is one that a thread decodes:
 #: no other request of its connection is under way beside it.
 _LOOKED_AT_ONCE = 2048
-#: Before a handler with turns fewer: one piece of a turn.
+#: The same before a handler with turns: fewer, one piece of a turn.
 _ASKED_AT_ONCE = 256
 #: The denied things that are refused in the step that denies them: a refusal takes some 10 us.
 _REFUSED_AT_ONCE = 256
@@ -219,8 +219,9 @@ def guarded(handler: Handler, refuse: Refuse, needs: Sequence[Need]) -> Handler:
     """Return `handler` behind its needs, for a broker with an authorizer: first those of the whole
     request.
 
-    Where a list is long, lists are looked at in turns, and so they are once more before a handler
-    with turns, where anything is denied. Where much is denied, a thread refuses it.
+    Where all is allowed and no list is long, the handler is called at once. Long lists are looked
+    at in turns. So are short ones before a handler with turns, where anything is denied. Where much
+    is denied, a thread refuses it.
     """
     has_turns = iscoroutinefunction(handler)
     at_once = _ASKED_AT_ONCE if has_turns else _LOOKED_AT_ONCE
