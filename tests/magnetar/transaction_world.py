@@ -90,6 +90,13 @@ class WorldClock:
         return self._world.now_ms
 
 
+class OneNode:
+    """A node without others."""
+
+    def check_shards(self, topic: str) -> None:
+        """Return: none of its shards is on its way here."""
+
+
 @dataclass(frozen=True)
 class WorldServices:
     """The parts of a broker that handlers of transactional requests use."""
@@ -98,6 +105,7 @@ class WorldServices:
     topics: World
     groups: PendingAcks
     participants: LocalParticipants
+    nodes: OneNode = field(default_factory=OneNode)
     refusals: RefusalCounts = field(default_factory=RefusalCounts)
     turns: Turns = field(default_factory=Turns)
     #: Without an authorizer.
