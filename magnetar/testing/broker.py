@@ -198,6 +198,7 @@ class Broker(BrokerProcess):
             raise ValueError("this broker has one node: kill() ends it, start() brings it back")
         before = self._pid_of(node)
         os.kill(before, signal.SIGKILL)
+        self._frozen.thaw([node])
         while self._call_node(node, "pid") == before:
             time.sleep(_LOOK_AGAIN_S)
 

@@ -140,6 +140,12 @@ def test_nodes_that_stand_still_go_on_as_their_blocks_end(broker: Broker, tmp_pa
     broker.freeze(3)
     broker.thaw()
     eventually(lambda: stopped(pids) == [])
+    # What is started in its place does not stand still.
+    with broker.frozen(node=1):
+        broker.kill_node(1)
+        assert broker.node_pids[1] != pids[1]
+        with broker.requests():
+            broker.topic()
 
 
 def stopped(pids: Mapping[int, int]) -> list[int]:
