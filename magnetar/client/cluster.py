@@ -52,6 +52,11 @@ TRANSIENT = frozenset(
 WAITED_FOR = TRANSIENT | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 
+def transient_of(codes: Iterable[int]) -> int:
+    """Return the first of these codes that is one of TRANSIENT; NONE if none is."""
+    return next((code for code in codes if code in TRANSIENT), ErrorCode.NONE)
+
+
 class Client:
     """A cluster, whose brokers are connected to when they are needed. A context manager."""
 
@@ -260,11 +265,9 @@ class Client:
             code, node_id = response.error_code, response.node_id
             return [Coordinator(key=request.key, node_id=node_id, error_code=code)]
 
-        def code_of(found: Sequence[Coordinator]) -> int:
-            codes = (each.error_code for each in found)
-            return next((code for code in codes if code in TRANSIENT), ErrorCode.NONE)
-
-        found = self.retry_transient(ask, code_of)
+        found = self.retry_transient(
+            ask, lambda found: transient_of(each.error_code for each in found)
+        )
         for each in found:
             check(each.error_code, f"the coordinator of {_COORDINATED[kind]} {each.key!r}")
         return [(each.key, each.node_id) for each in found]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from magnetar.client.cluster import Client, TopicPartition, by_topic
+from magnetar.client.cluster import Client, TopicPartition, by_topic, transient_of
 from magnetar.client.errors import ClientError, check, code_of
 from magnetar.client.partitions import EARLIEST, LATEST, list_offsets
 from wire.error_code import ErrorCode
@@ -119,7 +119,7 @@ def fetch_offsets(
             at_least=_FETCH_GROUPS_SINCE,
             at_most=_NAMES_UNTIL,
         ),
-        lambda response: response.groups[0].error_code if response.groups else ErrorCode.NONE,
+        lambda response: transient_of(each.error_code for each in response.groups),
     )
     return response.groups
 

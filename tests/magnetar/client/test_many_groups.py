@@ -34,6 +34,12 @@ def test_a_look_at_many_groups_takes_as_many_requests_as_at_one() -> None:
     assert requests_of_all_groups(200) == requests_of_all_groups(1)
 
 
+def test_a_coordinator_that_loads_one_of_the_groups_is_asked_again() -> None:
+    world = world_of(3)
+    world.groups["group-1"].loading = 1
+    assert look(FakeClient(world)).committed.keys() == world.groups.keys()
+
+
 def test_groups_that_have_ended_are_left_out_or_told() -> None:
     client = FakeClient(world_of(1))
     assert known_groups(client, ["group-0", "ended"]).keys() == {"group-0"}

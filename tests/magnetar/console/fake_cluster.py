@@ -65,6 +65,8 @@ class Group:
     state: str = "Stable"
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     members: list[describe_groups.DescribedGroupMember] = field(default_factory=list)
+    #: How many questions for its offsets find that its coordinator loads it.
+    loading: int = 0
 
 
 @dataclass
@@ -384,13 +386,16 @@ def _offset_fetch(world: World, request: offset_fetch.OffsetFetchRequest) -> Mes
             for (topic, index), offset in group.committed.items()
         ]
 
+    def answer(group_id: str) -> offset_fetch.OffsetFetchResponseGroup:
+        group = world.groups.get(group_id, Group())
+        if group.loading:
+            group.loading -= 1
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return offset_fetch.OffsetFetchResponseGroup(group_id=group_id, error_code=code)
+        return offset_fetch.OffsetFetchResponseGroup(group_id=group_id, topics=topics(group))
+
     return offset_fetch.OffsetFetchResponse(
-        groups=[
-            offset_fetch.OffsetFetchResponseGroup(
-                group_id=each.group_id, topics=topics(world.groups.get(each.group_id, Group()))
-            )
-            for each in request.groups
-        ]
+        groups=[answer(each.group_id) for each in request.groups]
     )
 
 
