@@ -161,7 +161,7 @@ class BrokerConfig(
     )
     delete_topic_enable = boolean(True, since="0.8.2", doc="Whether topics can be deleted.")
     unclean_leader_election_enable = boolean(
-        False, since="0.8.2", doc="Shown only: there is no other replica to elect.", acts=False
+        False, since="0.8.2", doc="Shown only: replicas hold no copies.", acts=False
     )
     max_request_partition_size_limit = integer(
         2000, minimum=1, since="3.8", doc="Partitions of one DescribeTopicPartitions."
@@ -394,7 +394,7 @@ class BrokerConfig(
         104857600, minimum=1, since="0.11", doc="Segment size of __transaction_state."
     )
     transaction_state_log_min_isr = integer(
-        2, minimum=1, since="0.11", doc="Shown: one node holds every replica.", acts=False
+        2, minimum=1, since="0.11", doc="Shown: replicas hold no copies.", acts=False
     )
     transaction_partition_verification_enable = boolean(
         True, since="3.6", doc="Shown: every transactional batch is verified.", acts=False

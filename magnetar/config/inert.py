@@ -36,16 +36,12 @@ OBSOLETE: dict[str, str] = {
 }
 
 _TABLE: dict[str, str] = {
-    "there is one broker, and one replica": """
+    "brokers copy no records from each other": """
         follower.replication.throttled.rate*! long>=0
         leader.replication.throttled.rate*! long>=0
         replica.alter.log.dirs.io.max.bytes.per.second*! long>=0
-        add.partitions.to.txn.retry.backoff.max.ms int>=0 100
-        add.partitions.to.txn.retry.backoff.ms int>=1 20
         alter.log.dirs.replication.quota.window.num int>=1 11
         alter.log.dirs.replication.quota.window.size.seconds int>=1 1
-        auto.leader.rebalance.enable boolean true
-        leader.imbalance.check.interval.seconds long>=1 300
         num.replica.alter.log.dirs.threads int
         num.replica.fetchers* int>=1 1
         replica.fetch.backoff.ms int>=0 1000
@@ -59,6 +55,14 @@ _TABLE: dict[str, str] = {
         replica.socket.timeout.ms int 30000
         replication.quota.window.num int>=1 11
         replication.quota.window.size.seconds int>=1 1
+    """,
+    "a cluster spreads leaders by itself, and one machine moves none while it runs": """
+        auto.leader.rebalance.enable boolean true
+        leader.imbalance.check.interval.seconds long>=1 300
+    """,
+    "nodes wait for each other for times of their own": """
+        add.partitions.to.txn.retry.backoff.max.ms int>=0 100
+        add.partitions.to.txn.retry.backoff.ms int>=1 20
         request.timeout.ms int>=1 30000
         socket.connection.setup.timeout.max.ms long 30000
         socket.connection.setup.timeout.ms long 10000

@@ -107,10 +107,10 @@ class TopicConfig(Config, stored=stored_settings(_STORED)):
         doc="Bytes of log between two index entries; more than 256 KB count as that.",
     )
     follower_replication_throttled_replicas = throttled_replicas(
-        doc="Stored and shown: one node holds every replica."
+        doc="Stored and shown: replicas hold no copies."
     )
     leader_replication_throttled_replicas = throttled_replicas(
-        doc="Stored and shown: one node holds every replica."
+        doc="Stored and shown: replicas hold no copies."
     )
     # Kafka's own tests create topics with it: `segment.bytes` has a floor of 1 MiB.
     internal_segment_bytes = optional_integer(
