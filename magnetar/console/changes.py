@@ -19,7 +19,14 @@ from typing import Any
 
 from magnetar.client import Client, ClientError, NotLetIn, Unreachable
 from magnetar.client.readable import count, parse_time
-from magnetar.console.screens import Forbidden, Handler, Screen, Visit, uncertain
+from magnetar.console.screens import (
+    Forbidden,
+    Handler,
+    Screen,
+    Visit,
+    uncertain,
+    whole_number,
+)
 
 #: Rows of a preview; the others are counted.
 ROWS_MAX = 300
@@ -65,6 +72,8 @@ class Question:
     """The only answer that is accepted; empty: any that is not empty."""
 
 
+#: The fields of a form, as they were filled in.
+Given = Mapping[str, str]
 Deed = Callable[[Client, str], object]
 
 
@@ -103,8 +112,8 @@ class Plan:
 class Change:
     """How a change is planned, and the form of one that needs more than a link."""
 
-    plan: Callable[[Client, Mapping[str, str]], Plan]
-    form: Callable[[Client, Mapping[str, str]], Form] | None = None
+    plan: Callable[[Client, Given], Plan]
+    form: Callable[[Client, Given], Form] | None = None
 
 
 def shown(change: Change) -> Handler:
@@ -185,7 +194,7 @@ def _mistake(plan: Plan, answer: str, again: str) -> str:
     return "" if answer else "Nothing was done: the answer is empty."
 
 
-def _form(visit: Visit, change: Change, given: Mapping[str, str], message: str) -> Screen:
+def _form(visit: Visit, change: Change, given: Given, message: str) -> Screen:
     make = change.form
     assert make is not None
     form = visit.access.ask(lambda client: make(client, given))
@@ -211,7 +220,7 @@ def _given(fields: Mapping[str, str]) -> dict[str, str]:
 # --- what plans are made with
 
 
-def required(given: Mapping[str, str], name: str, what: str) -> str:
+def required(given: Given, name: str, what: str) -> str:
     """Return a field. ClientError: it is empty."""
     text = given.get(name, "")
     if not text:
@@ -221,11 +230,9 @@ def required(given: Mapping[str, str], name: str, what: str) -> str:
 
 def whole(text: str, what: str, lowest: int, highest: int = 2**62) -> int:
     """Return a whole number within bounds. ClientError: it is none."""
-    digits = text.strip().removeprefix("-").replace(" ", "").replace("_", "")
-    # `isdigit` alone takes digits of every script and texts of any length.
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+    number = whole_number(text.strip().replace(" ", "").replace("_", ""))
+    if number is None:
         raise ClientError(f"{what}: {text!r} is no whole number.")
-    number = -int(digits) if text.strip().startswith("-") else int(digits)
     if not lowest <= number <= highest:
         raise ClientError(
             f"{what}: {count(number)} is not within {count(lowest)} and {count(highest)}."
@@ -239,8 +246,11 @@ def moment_of(text: str, what: str) -> int:
     """Return ms since 1970 of a time as people type it. ClientError: it is none."""
     try:
         return parse_time(text)
+    # OverflowError: the year is out of Python's range.
     except (ValueError, OverflowError):
-        raise ClientError(f"{what}: {text!r} is no time: write 2026-11-21T15:00.") from None
+        raise ClientError(
+            f"{what}: {text!r} is no time: write 2026-11-21T15:00, which is UTC."
+        ) from None
 
 
 def pairs(text: str) -> dict[str, str]:

@@ -101,16 +101,21 @@ class Visit:
 
     def number(self, name: str, default: int, *, lowest: int = 0, highest: int = 2**62) -> int:
         """Return a number of the query within bounds; the default for what is no number."""
-        text = self.query.get(name, "").strip()
-        digits = text.removeprefix("-")
-        # `isdigit` alone takes digits of every script and texts of any length.
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-            return default
-        return min(max(int(text), lowest), highest)
+        number = whole_number(self.query.get(name, "").strip())
+        return default if number is None else min(max(number, lowest), highest)
 
     def explained(self, failure: ClientError) -> str:
         """Return a failure in words for this visitor."""
         return explained(failure, self.access.username)
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a visitor has typed; None: it is none."""
+    digits = text.removeprefix("-")
+    # `isdigit` alone takes digits of every script and texts of any length.
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        return None
+    return int(text)
 
 
 class NotFound(ClientError):
@@ -151,7 +156,7 @@ class Screens:
         """Return the endpoint of a page: a GET, which changes nothing."""
 
         async def endpoint(request: Request) -> Response:
-            session = self._session(request)
+            session = self.session(request)
             if session.access is None:
                 return self._to_login(request)
             visit = self._visit(request, session.access)
@@ -165,7 +170,7 @@ class Screens:
         """Return the endpoint of a form that changes something in the cluster."""
 
         async def endpoint(request: Request) -> Response:
-            session = self._session(request)
+            session = self.session(request)
             if session.access is None:
                 return self._to_login(request)
             if self._settings.read_only:
@@ -184,7 +189,7 @@ class Screens:
         """Return the endpoint of bytes, which browsers save and never show."""
 
         async def endpoint(request: Request) -> Response:
-            session = self._session(request)
+            session = self.session(request)
             if session.access is None:
                 return self._to_login(request)
             try:
@@ -245,7 +250,7 @@ class Screens:
 
     def session(self, request: Request) -> Session:
         """Return the session of a request."""
-        return self._session(request)
+        return self._sessions.of(request.cookies.get(SESSION_COOKIE))
 
     async def _answered(
         self, request: Request, handler: Handler, visit: Visit, session: Session
@@ -309,9 +314,6 @@ class Screens:
                 await asyncio.sleep(self._settings.tick_s)
         finally:
             self._streams -= 1
-
-    def _session(self, request: Request) -> Session:
-        return self._sessions.of(request.cookies.get(SESSION_COOKIE))
 
     def _visit(self, request: Request, access: Access) -> Visit:
         return Visit(access, self._settings, request.path_params, request.query_params)

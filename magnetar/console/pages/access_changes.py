@@ -32,6 +32,7 @@ from magnetar.console.changes import (
     Change,
     Field,
     Form,
+    Given,
     Plan,
     Question,
     listed,
@@ -54,7 +55,6 @@ _CLUSTER_NAME = "kafka-cluster"
 #: Stands for all without a quota of their own.
 _DEFAULT = "*"
 _BACK = "/access"
-Given = Mapping[str, str]
 E = TypeVar("E", bound=IntEnum)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from magnetar.client import Client, ClientError
 from magnetar.client.configs import Entry, Resource, change_configs, describe_configs
-from magnetar.console.changes import Change, Field, Form, Plan, Question, required
+from magnetar.console.changes import Change, Field, Form, Given, Plan, Question, required
 from magnetar.console.templating import link
 from wire.resource_type import ResourceType
 
@@ -19,7 +17,6 @@ _KINDS = {
         ResourceType.CLIENT_METRICS,
     )
 }
-Given = Mapping[str, str]
 
 
 def _form(client: Client, given: Given) -> Form:

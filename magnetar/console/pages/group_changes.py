@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 
 from magnetar.client import Client, ClientError, TopicPartition
 from magnetar.client.errors import check
@@ -32,6 +31,7 @@ from magnetar.console.changes import (
     Change,
     Field,
     Form,
+    Given,
     Plan,
     listed,
     many,
@@ -52,7 +52,6 @@ _TARGETS = [
 _MINUTE_MS = 60_000
 _ALL = ""
 _REASON = "taken out by a person, through the console"
-Given = Mapping[str, str]
 
 
 def _place(group_id: str) -> str:

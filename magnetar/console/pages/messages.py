@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from magnetar.client import Client, ClientError, TopicPartition
 from magnetar.client.batches import Judged, Outcome, PartitionView, view_partitions
 from magnetar.client.partitions import list_offsets
-from magnetar.client.readable import count, parse_time, printable
+from magnetar.client.readable import count, printable
+from magnetar.console.changes import moment_of
 from magnetar.console.decoding import Decoder
 from magnetar.console.pages.topics import leaders_of, partition_of, topic_of
 from magnetar.console.payload import Payload
@@ -309,11 +310,7 @@ def _begins(
 
 def _time_of(visit: Visit) -> int:
     text = visit.query.get("time", "").strip()
-    try:
-        return parse_time(text) if text else 0
-    # fromisoformat and timestamp: a year may be out of their range.
-    except (ValueError, OverflowError):
-        raise ClientError(f"{text!r} is no time: write 2026-11-21T15:00, which is UTC.") from None
+    return moment_of(text, "The time") if text else 0
 
 
 def _sentence(looked: Looked) -> str:

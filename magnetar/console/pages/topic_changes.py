@@ -22,6 +22,7 @@ from magnetar.console.changes import (
     Change,
     Field,
     Form,
+    Given,
     Plan,
     Question,
     listed,
@@ -35,7 +36,6 @@ from magnetar.console.templating import link
 
 _PARTITIONS_MAX = 100_000
 _DEFAULT_HINT = "Empty: as the cluster's default says."
-Given = Mapping[str, str]
 
 
 def _place(topic: str) -> str:
