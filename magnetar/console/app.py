@@ -252,6 +252,6 @@ class _Login:
 
 def _own_address(address: str) -> str:
     """Return `address` if it is a path of this console, else `/`: never lead to another site."""
-    # Browsers read `//` or `/\` at the beginning as the begin of another host's address.
+    # An address that begins with `//` or `/\` leads browsers to another host.
     is_own = address.startswith("/") and address[1:2] not in ("/", "\\")
     return address if is_own and address.isprintable() else "/"

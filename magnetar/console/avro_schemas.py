@@ -1,4 +1,4 @@
-"""Which schemas of Avro the console reads data by: those by which hostile bytes do no harm. Pure.
+"""Which Avro schemas the console uses: those with which hostile bytes do no harm. Pure.
 
 fastavro reads by recursion in C. Data of a schema that names itself, as deep as it is long, would
 end the process. Elements of an array that take no bytes cost their sender nothing, and memory here:
@@ -31,7 +31,7 @@ def names_itself(schema: Any, above: frozenset[str] = frozenset()) -> bool:
 def has_free_elements(schema: Any, named: Mapping[str, Any]) -> bool:
     """Return whether a parsed schema has an array of elements that take no bytes.
 
-    `named`: the types that its names stand for, whose own arrays are not looked at.
+    `named`: the types that its names stand for. Arrays within those are not looked at.
     """
     takes = _Taking(named)
 
@@ -51,7 +51,7 @@ def has_free_elements(schema: Any, named: Mapping[str, Any]) -> bool:
 
 
 def _inner(schema: Any) -> Any:
-    """Return what an array or a map is of; of another type that is no record its own name."""
+    """Return the type of an array's items or of a map's values; for other types, the own name."""
     kind = schema["type"]
     return schema["items"] if kind == "array" else schema["values"] if kind == "map" else kind
 

@@ -27,9 +27,9 @@ SAMPLES_MAX = 720
 GROUPS_MAX = 500
 #: The samples whose committed offsets are kept too, to see whether a group advances.
 LOOKBACK = 4
-#: The log is read where at most so many offsets are left to read,
+#: The log is read where at most so many offsets are left to read.
 _NEAR_OFFSETS = 5000
-#: and for at most so long in each sample.
+#: The longest time that one sample spends on reading logs.
 _COUNTING_S = 0.25
 #: The thread ends after so long without a visitor. The next visit starts a new thread.
 _UNSEEN_S_MAX = 1800.0
