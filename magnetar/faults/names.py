@@ -6,7 +6,7 @@ without case and underscores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from magnetar.apis.registry import served_apis
 from magnetar.faults.rules import DECIDED, MARKING
@@ -37,8 +37,8 @@ def api_key(name: str) -> int:
     by_name = {_plain(API_NAMES[key]): key for key in served_apis()}
     found = by_name.get(_plain(name))
     if found is None:
-        named = {_plain(API_NAMES[key]): API_NAMES[key] for key in served_apis()}
-        raise Mistake(f"there is no API {name!r}{_hint(_plain(name), by_name, named)}")
+        shown = {plain: API_NAMES[key] for plain, key in by_name.items()}
+        raise Mistake(f"there is no API {name!r}{_hint(_plain(name), shown)}")
     return found
 
 
@@ -47,7 +47,7 @@ def error_code(name: str) -> ErrorCode:
     found = ErrorCode.__members__.get(name.upper())
     if found is None or found is ErrorCode.NONE:
         names = {each: each for each in ErrorCode.__members__ if each != "NONE"}
-        raise Mistake(f"there is no error {name!r}{_hint(name.upper(), names, names)}")
+        raise Mistake(f"there is no error {name!r}{_hint(name.upper(), names)}")
     return found
 
 
@@ -63,7 +63,7 @@ def crash_point(name: str) -> tuple[str, int | None]:
     points = {each: each for each in crash_points()}
     if name in points:
         return name, keys[api]
-    raise Mistake(f"there is no crash point {name!r}{_hint(name, points, points)}")
+    raise Mistake(f"there is no crash point {name!r}{_hint(name, points)}")
 
 
 def crash_points() -> list[str]:
@@ -86,11 +86,12 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _hint(name: str, candidates: Iterable[str], shown: dict[str, str]) -> str:
+def _hint(name: str, shown: Mapping[str, str]) -> str:
+    """Return the names near to `name`, of those that are the keys of `shown`, as it writes them."""
     # Here, since no start needs it.
     from difflib import get_close_matches
 
-    near = get_close_matches(name, candidates, n=3)
+    near = get_close_matches(name, shown, n=3)
     if not near:
         return ""
     return f". Did you mean {' or '.join(shown[each] for each in near)}?"

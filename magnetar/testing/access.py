@@ -25,7 +25,7 @@ CLIENT_ID = "magnetar-testing"
 _ADMINISTRATOR = CLIENT_ID
 _STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SECURITY = "org.apache.kafka.common.security"
-_MODULES = {"PLAIN": f"{_SECURITY}.plain.PlainLoginModule"}
+_PLAIN_MODULE = f"{_SECURITY}.plain.PlainLoginModule"
 _SCRAM_MODULE = f"{_SECURITY}.scram.ScramLoginModule"
 
 
@@ -115,7 +115,7 @@ class Access:
                 f'user_{name}="{_escaped(password)}"' for name, password in users.items()
             )
             jaas = f"listener.name.{self.protocol.lower()}.plain.sasl.jaas.config"
-            settings[jaas] = f"{_MODULES['PLAIN']} required {options};"
+            settings[jaas] = f"{_PLAIN_MODULE} required {options};"
         if self.acls:
             settings["authorizer.class.name"] = _STANDARD_AUTHORIZER
             settings["super.users"] = f"User:{_ADMINISTRATOR}"
@@ -155,8 +155,7 @@ class Access:
         if not self.users:
             return self._client("", "", self.mechanism)
         user = next(iter(self.users)) if user is None else user
-        # A wrong password is worth testing too: a user that does not exist is not this one's to
-        # refuse.
+        # A test may want a login that the broker refuses: here an unknown user is no mistake.
         return self._client(user, self.users.get(user, "unknown"), self.mechanism)
 
     def _client(self, user: str, password: str, mechanism: str) -> dict[str, str]:
@@ -165,7 +164,7 @@ class Access:
             settings["ssl.truststore.type"] = "PEM"
             settings["ssl.truststore.location"] = str(self.directory / "authority.pem")
         if self.users:
-            module = _MODULES.get(mechanism, _SCRAM_MODULE)
+            module = _PLAIN_MODULE if mechanism == "PLAIN" else _SCRAM_MODULE
             settings["sasl.mechanism"] = mechanism
             settings["sasl.jaas.config"] = (
                 f'{module} required username="{_escaped(user)}" password="{_escaped(password)}";'

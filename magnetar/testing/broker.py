@@ -23,7 +23,7 @@ from magnetar.testing.disk import Disk
 from magnetar.testing.faults import Fault, Which
 from magnetar.testing.frozen import Frozen
 from magnetar.testing.link import BrokerGone, Link
-from magnetar.testing.nodes import NodeLink
+from magnetar.testing.nodes import LOOK_AGAIN_S, NodeLink
 from magnetar.testing.process import (
     START_TIMEOUT_SECONDS,
     STOP_TIMEOUT_SECONDS,
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 #: What the first topic and the first look into one need: imported while the first broker starts.
 _NEEDED_LATER = ("magnetar.client.topics", "magnetar.testing.records")
-
-
-_LOOK_AGAIN_S = 0.01
 
 
 class Broker(BrokerProcess):
@@ -200,7 +197,7 @@ class Broker(BrokerProcess):
         os.kill(before, signal.SIGKILL)
         self._frozen.thaw([node])
         while self._call_node(node, "pid") == before:
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(LOOK_AGAIN_S)
 
     def _pid_of(self, node: int) -> int:
         """Return the process of a node. Raises ValueError where there is none of this id."""

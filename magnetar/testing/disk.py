@@ -20,7 +20,7 @@ class Disk:
         self.is_full = False
 
     def fail_sync(self) -> None:
-        """Let syncs fail from here on: the broker ends at the next one, and a start is well.
+        """Let syncs fail: the broker ends at the next one, and after a start they succeed again.
 
         A failed sync is never tried again: the kernel may have dropped what was to be written.
         """

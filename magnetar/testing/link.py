@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 #: What a call may take beyond the time that it says itself.
-_CALL_TIMEOUT_S = 60.0
+CALL_TIMEOUT_S = 60.0
 
 
 class BrokerGone(Exception):
@@ -41,14 +41,14 @@ class Link:
         except IndexError:
             channel = self._open()
         extra_s = args.get("timeout_s", 0.0)
-        answer = channel.ask({"call": name, "args": args}, _CALL_TIMEOUT_S + extra_s)
+        answer = channel.ask({"call": name, "args": args}, CALL_TIMEOUT_S + extra_s)
         self._idle.append(channel)
         return result_of(answer)
 
     def last_words(self) -> dict[str, Any]:
         """Return what a broker that has ended told before it crashed; nothing if it did not."""
         said = b""
-        self._ours.settimeout(_CALL_TIMEOUT_S)
+        self._ours.settimeout(CALL_TIMEOUT_S)
         with suppress(OSError):
             while more := self._ours.recv(1 << 16):
                 said += more

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from magnetar.testing.link import BrokerGone, Channel, Link, result_of
+from magnetar.testing.link import CALL_TIMEOUT_S, BrokerGone, Channel, Link, result_of
 
 #: How long a node may take to be there again.
 _BACK_WITHIN_S = 30.0
-_LOOK_AGAIN_S = 0.01
-_CALL_TIMEOUT_S = 60.0
+#: The pause before a node is looked for again.
+LOOK_AGAIN_S = 0.01
 #: Calls of which every node does its part; the first answer stands for all.
 _OF_ALL = frozenset({"cut", "disk", "advance", "record", "unrecord"})
 #: Calls for the coordinator of the group, or of the transactional id, that they name.
@@ -68,14 +68,14 @@ class NodeLink(Link):
     def call_node(self, node_id: int, name: str, **args: Any) -> Any:
         """Return what one node answers, once it is there. Raises as `call`."""
         deadline_s = time.monotonic() + _BACK_WITHIN_S
-        timeout_s = _CALL_TIMEOUT_S + args.get("timeout_s", 0.0)
+        timeout_s = CALL_TIMEOUT_S + args.get("timeout_s", 0.0)
         while True:
             try:
                 channel = self._open_to(node_id)
             except OSError:
                 if not self._is_running() or time.monotonic() > deadline_s:
                     raise BrokerGone(f"node {node_id} does not run") from None
-                time.sleep(_LOOK_AGAIN_S)
+                time.sleep(LOOK_AGAIN_S)
                 continue
             try:
                 return result_of(channel.ask({"call": name, "args": args}, timeout_s))
@@ -107,7 +107,7 @@ class NodeLink(Link):
                 return found
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"{found} of {hits} hits")
-            time.sleep(_LOOK_AGAIN_S)
+            time.sleep(LOOK_AGAIN_S)
 
     def _recorded(self, apis: Sequence[str]) -> list[dict[str, Any]]:
         found = [
