@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -339,20 +339,18 @@ def _kafka_error(failure: BaseException) -> KafkaError:
 
 def client_settings(options: SinkOptions, family: Family | None) -> dict[str, Any]:
     """Return librdkafka's settings for a task, without its transactional id."""
+    of_family: dict[str, str] = {}
+    if family is not None:
+        of_family["transaction.timeout.ms"] = str(family.transaction_timeout_ms)
     return {
         **_DEFAULTS,
         "queue.buffering.max.kbytes": str(_QUEUE_KIB_MAX),
-        **_checked_timeout(options.client, family),
+        **of_family,
+        **options.client,
         "bootstrap.servers": options.bootstrap_servers,
         "enable.idempotence": True,
         "delivery.report.only.error": True,
     }
-
-
-def _checked_timeout(client: Mapping[str, str], family: Family | None) -> dict[str, str]:
-    if family is None:
-        return dict(client)
-    return {"transaction.timeout.ms": str(family.transaction_timeout_ms), **client}
 
 
 def _refused(topic: str, size_bytes: int, error: KafkaError) -> str:
