@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from magnetar.cli.commands import EXIT_FAILURE, fail, reports_errors
+from magnetar.cli.commands import EXIT_FAILURE, fail, json_lines, reports_errors
 from magnetar.cli.readable import size
 
 if TYPE_CHECKING:
@@ -25,12 +25,11 @@ _BAR = 30
 _directory = click.argument(
     "directory", metavar="DATA", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 
 
 @click.command("check", short_help="Verify a stopped broker's data directory.")
 @_directory
-@_json
+@json_lines
 @reports_errors
 def check(directory: Path, as_json: bool) -> None:
     """Verify the DATA directory of a stopped broker, and say what a repair would do.
@@ -51,7 +50,7 @@ def check(directory: Path, as_json: bool) -> None:
 @click.command("repair", short_help="Mend a stopped broker's data directory.")
 @_directory
 @click.option("--dry-run", is_flag=True, help="Change nothing: print what check prints.")
-@_json
+@json_lines
 @reports_errors
 def repair(directory: Path, dry_run: bool, as_json: bool) -> None:
     """Make the repairs that `magnetar check` names, in the DATA directory of a stopped broker.

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from magnetar.cli.commands import fail, json_output, print_json, print_table, reports_errors
+from magnetar.cli.commands import (
+    EXIT_FAILURE,
+    fail,
+    json_output,
+    print_json,
+    print_table,
+    reports_errors,
+)
 from wire.address import address_text
 
 if TYPE_CHECKING:
@@ -141,7 +148,7 @@ def doctor(url: str, as_json: bool) -> None:
             {"verdict": each.verdict.value, "what": each.what, "mend": each.mend} for each in found
         )
     if any(finding.verdict is Verdict.BAD for finding in found):
-        raise SystemExit(1)
+        raise SystemExit(EXIT_FAILURE)
 
 
 @click.command("repair", short_help="Let a cluster continue after its database has lost data.")

@@ -180,6 +180,7 @@ DURATION = _Duration()
 SOME_TIME = _Duration(is_positive=True)
 DELIMITER = _Delimiter()
 json_output = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+json_lines = click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 never_asks = click.option(
     "--yes", "-y", is_flag=True, help="Do not ask. Without a terminal no command asks."
 )

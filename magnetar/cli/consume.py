@@ -14,11 +14,13 @@ import click
 from magnetar.cli.commands import (
     DELIMITER,
     EXIT_INTERRUPTED,
+    EXIT_OK,
     Connect,
     asks_brokers,
     complete_groups,
     complete_topics,
     forget_output,
+    json_lines,
     sentence,
 )
 from magnetar.cli.where import begin_of, parse_begin
@@ -99,7 +101,7 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
     help="Print this after each record.",
 )
 @click.option("--null", "-Z", "shows_null", is_flag=True, help="Print NULL for null.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@json_lines
 @asks_brokers
 def consume(
     connect: Connect,
@@ -149,7 +151,7 @@ def consume(
         except BrokenPipeError:
             # The reader of the output, `head` for example, has closed it.
             forget_output()
-            raise SystemExit(0) from None
+            raise SystemExit(EXIT_OK) from None
 
 
 def _printer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from magnetar.cli.commands import fail, reports_errors
+from magnetar.cli.commands import fail, json_lines, reports_errors
 from magnetar.cli.readable import moment, one_line
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _TIMES = frozenset({"timestamp", "max_timestamp", "last_timestamp", "started_ms"
     default=0,
     help="Leave out batches that end before this offset.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@json_lines
 @reports_errors
 def dump(
     paths: tuple[Path, ...], with_records: bool | None, first_offset: int, as_json: bool

@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from magnetar import __version__
-from magnetar.cli.commands import Commands
+from magnetar.cli.commands import EXIT_OK, Commands
 
 _SERVE_HELP = """Start a broker, in the foreground.
 
@@ -191,7 +191,7 @@ def _stopped_early(number: int, frame: object) -> NoReturn:
     with suppress(OSError):
         # Whatever the signal has interrupted may be printing.
         os.write(1, b"magnetar: stopped during its start\n")
-    raise SystemExit(0)
+    raise SystemExit(EXIT_OK)
 
 
 @click.command("completion", short_help="Print completions for bash, zsh or fish.")
