@@ -2,7 +2,8 @@
 
 Nothing is tried again here. A call whose answer does not come has an unknown outcome: the peer may
 have done what it was asked, or may do it later. It does not do it after a later connection of this
-node was admitted (`listening`), so who asks again on a new connection is the last to be heard.
+node was admitted (`listening`), so a call that is made again on a new connection is the last one
+that has an effect.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ class DialledPeer(asyncio.Protocol):
         call = self._calls.get(correlation_id)
         if call is None:
             return
-        # The call is over after that: where it cannot be read, it fails with the connection.
+        # Only then is the call over: one whose response cannot be read fails with the connection.
         response = decode_response(frame, call.response_class, call.version)
         del self._calls[correlation_id]
         if call.answer.done():  # It was given up.

@@ -57,7 +57,7 @@ _log = get_logger("peers")
 #: The time that a connection has to prove itself.
 PROOF_TIMEOUT_S = 10.0
 #: Strangers at the same time; for one more another one gives way (`crowding`). A node proves itself
-#: within milliseconds, so who only holds connections keeps no node out.
+#: within milliseconds, so a stranger that only holds connections keeps no node out.
 _STRANGERS_MAX = 64
 
 

@@ -22,8 +22,8 @@ from wire.message import Message
 CALL_TIMEOUT_S = 5.0
 #: How long a change of the catalog waits for the nodes to apply it.
 CATALOG_TIMEOUT_S = 1.0
-#: How long a peer that has refused a connection is not dialled again: not before a setting or a
-#: certificate has changed will that help.
+#: The pause before a peer that has refused a connection is dialled again. It refuses again until a
+#: setting or a certificate has changed.
 REFUSED_PAUSE_S = 1.0
 
 _log = get_logger("peers")

@@ -12,8 +12,8 @@ WaitingT = TypeVar("WaitingT")
 def gives_way(waiting: Mapping[WaitingT, str]) -> WaitingT:
     """Return the oldest connection of the host that has most of them.
 
-    `waiting` has each one's host, the oldest first. So who holds many takes the room of its own,
-    and another host needs no more than its turn.
+    `waiting` has each one's host, the oldest first. So a host with many connections loses its own,
+    and a host with few keeps them until they are let in.
     """
     ((crowd, _),) = Counter(waiting.values()).most_common(1)
     return next(one for one, host in waiting.items() if host == crowd)

@@ -91,8 +91,8 @@ class Handshakes:
         """`context` returns what the next handshake is done with. `connection` makes the protocol
         of one that is encrypted: `gate` still counts it.
 
-        `on_failed` is told the other side's address, the listener and the reason. `open_max`: for
-        one more that is not encrypted yet another one gives way (`crowding`).
+        `on_failed` is told the other side's address, the listener and the reason. At most
+        `open_max` sockets are not encrypted yet: for one more another one gives way (`crowding`).
         """
         self.outcomes: Counter[Outcome] = Counter()
         self._loop = loop
