@@ -57,7 +57,7 @@ def read_subscriptions(metadata: Iterable[bytes], topics: TopicImage) -> Iterato
 def _subscriptions(metadata: Iterable[bytes]) -> Iterator[ConsumerProtocolSubscription]:
     metadata = [*metadata]
     left = GROUP_ELEMENTS_MAX
-    # Before any is read: it takes long until too many have been.
+    # Counted before any is read: to find out by reading would take as long as the bound allows.
     if sum(map(_topic_count, metadata)) > left:
         raise WireError(f"the members of a group name more than {left} topics")
     for each in metadata:

@@ -168,9 +168,12 @@ def check_commit(
     A negative epoch is an administrator's, who may commit while the group has no members. In a
     transaction a sender that names neither member nor instance may always commit. Members commit
     with their epoch (UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH), or with an older one for partitions
-    that they have had since then (KIP-1251). UNSUPPORTED_VERSION for a member that does not
-    `knows_member_epochs` (OffsetCommit v9+). A stale epoch is ILLEGAL_GENERATION for classic
-    members, and in transactions of clients that do not know them (TxnOffsetCommit up to v5).
+    that they have had since then (KIP-1251). A stale epoch of a classic member is
+    ILLEGAL_GENERATION.
+
+    `knows_member_epochs`: the request's version has them (OffsetCommit v9+, TxnOffsetCommit v6+).
+    Without it a member of the consumer protocol gets UNSUPPORTED_VERSION, or in a transaction
+    ILLEGAL_GENERATION for a stale epoch.
     """
     if member_epoch < 0 and not group.members:
         return

@@ -166,8 +166,10 @@ def _at(member: Member, epoch: int, target: Target) -> Member:
 def refuse_parked(
     classic: ClassicGroup, code: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS
 ) -> Outcome:
-    """Refuse the requests parked in the classic group: the members join the consumer group, or
-    where another node coordinates the group."""
+    """Refuse the requests parked in the classic group, each with `code`.
+
+    The members join again: the group has become a consumer group, or another node coordinates it.
+    """
     outcome = Outcome()
     for member in classic.members.values():
         if (joining := classic.take_join(member)) is not None:

@@ -236,7 +236,6 @@ def assigned(member: Member, value: current.ConsumerGroupCurrentMemberAssignment
 
 def unassigned(member: Member) -> Member:
     """Return the member without an assignment, like a member that is about to join."""
-    # A new `Member` has the values of a member that is about to join.
     fresh = Member(member_id=member.member_id)
     return replace(
         member,

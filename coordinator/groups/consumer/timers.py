@@ -63,7 +63,7 @@ class Timers:
         """
         member_id = member.member_id
         if member.classic is not None:
-            self._start(MemberTimer.SESSION, member_id, now_ms + member.classic.session_timeout_ms)
+            self.on_classic_heartbeat(member, now_ms)
             self._stop(MemberTimer.REVOCATION, member_id)
             return
         # The member may have used the classic protocol before, and have these timers.
