@@ -136,11 +136,6 @@ class RemoteDirectory:
         ]
         return [ledger for ledger in ledgers if isinstance(ledger, RemoteLedger)]
 
-    @property
-    def reads_waiting(self) -> int:
-        """How many reads of the store wait or are under way."""
-        return self._reads.count
-
     # Opening.
 
     async def begin(self) -> None:

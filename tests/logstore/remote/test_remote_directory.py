@@ -268,7 +268,7 @@ async def test_reads_of_the_store_are_bounded(
     node.store.mishaps.append(Mishap.REQUEST_LOST)
     with pytest.raises(KafkaError):
         await values(log)
-    assert node.directory.reads_waiting == 0
+    assert node.directory._reads.count == 0
 
 
 async def test_a_start_offset_outlives_the_node(start: StartNode) -> None:
