@@ -39,7 +39,7 @@ from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
 from wire.records import BatchHeader
-from wire.records.header import BATCH_OVERHEAD, LENGTH_OVERHEAD, MAGIC, OFFSET_MAX
+from wire.records.header import BATCH_LENGTH_MIN, MAGIC, OFFSET_MAX
 from wire.records.spans import empty_batch
 
 SET_ASIDE = ".magnetar-set-aside"
@@ -212,7 +212,7 @@ def _empty(first_offset: int, end_offset: int, leader_epoch: int) -> Iterator[Bu
         yield empty_batch(
             BatchHeader(
                 base_offset=first_offset,
-                batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD,
+                batch_length=BATCH_LENGTH_MIN,
                 partition_leader_epoch=leader_epoch,
                 magic=MAGIC,
                 crc=0,

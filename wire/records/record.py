@@ -20,8 +20,8 @@ from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_TRANSACTIONAL,
+    BATCH_LENGTH_MIN,
     BATCH_OVERHEAD,
-    LENGTH_OVERHEAD,
     MAGIC,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -227,7 +227,7 @@ def packed_batch(
         attributes |= ATTRIBUTE_CONTROL
     header = (
         base_offset,
-        BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
+        BATCH_LENGTH_MIN + len(body),
         leader_epoch,
         MAGIC,
         0,  # the CRC, which is set at the end
@@ -252,7 +252,7 @@ def recompressed(
     """
     body = compress(codec, records, level)
     made = header._replace(
-        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(body),
+        batch_length=BATCH_LENGTH_MIN + len(body),
         # All else stays: transactional or not, the producer's batch is the same batch.
         attributes=header.attributes & ~ATTRIBUTE_COMPRESSION | codec,
     )

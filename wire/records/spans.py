@@ -20,8 +20,7 @@ from wire.records.compression import compress
 from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_DELETE_HORIZON,
-    BATCH_OVERHEAD,
-    LENGTH_OVERHEAD,
+    BATCH_LENGTH_MIN,
     NO_TIMESTAMP,
     BatchHeader,
     TimestampType,
@@ -145,7 +144,7 @@ def batch_of_spans(
     if header.attributes & ATTRIBUTE_COMPRESSION:
         records = compress(header.compression, records)
     made = header._replace(
-        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(records),
+        batch_length=BATCH_LENGTH_MIN + len(records),
         attributes=attributes,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
@@ -167,7 +166,7 @@ def _shifted(body: bytes | memoryview, start: int, end: int, shift: int) -> byte
 def empty_batch(header: BatchHeader) -> bytearray:
     """Return the batch without its records: what is left tells of its producer and its offsets."""
     made = header._replace(
-        batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD,
+        batch_length=BATCH_LENGTH_MIN,
         attributes=header.attributes & ~(ATTRIBUTE_COMPRESSION | ATTRIBUTE_DELETE_HORIZON),
         base_timestamp=NO_TIMESTAMP,
         record_count=0,

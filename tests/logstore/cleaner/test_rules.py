@@ -20,7 +20,7 @@ from tests.logstore.compaction import check_replay, clean, committed_records
 from tests.logstore.partitions import SteppedPartition, batch_of
 from wire.errors import WireError
 from wire.records import BatchHeader, SimpleRecord, build_batch, iterate_records, parse_marker
-from wire.records.header import BATCH_OVERHEAD, LENGTH_OVERHEAD, pack_batch
+from wire.records.header import BATCH_LENGTH_MIN, pack_batch
 from wire.records.varint import encode_varint
 
 HOUR_MS = 3_600_000
@@ -368,7 +368,7 @@ def test_a_record_with_an_offset_of_its_own_removes_no_other(delta: int) -> None
         for body in (b"\0\0" + encode_varint(at) + b"\2a\2v\0" for at in (0, delta))
     )
     header = BatchHeader.parse(build_batch([SimpleRecord(b"a", b"v", 0)] * 2))
-    header = header._replace(batch_length=BATCH_OVERHEAD - LENGTH_OVERHEAD + len(records))
+    header = header._replace(batch_length=BATCH_LENGTH_MIN + len(records))
     batch = pack_batch(header, records)
     partition.log.append((batch, BatchHeader.parse(batch), partition.now_ms))
     put(partition, b"a", b"later")
