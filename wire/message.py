@@ -256,37 +256,33 @@ def response_class_of(request_class: type[Message]) -> type[Message]:
     return found
 
 
-class RecordKey(Message):
+class _TypedRecord(Message):
+    """A part of a stored record, with the number of the record's type."""
+
+    __slots__ = ()
+
+    record_type: ClassVar[int] = -1
+
+    def __init_subclass__(
+        cls, *, record_type: int = -1, versions: str = "none", flexible: str = "none"
+    ) -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.record_type = record_type
+
+
+class RecordKey(_TypedRecord):
     """The key of a record in an internal topic: its first two bytes are its `record_type`."""
 
     __slots__ = ()
 
-    record_type: ClassVar[int] = -1
 
-    def __init_subclass__(cls, *, record_type: int, versions: str, flexible: str = "none") -> None:
-        super().__init_subclass__(versions=versions, flexible=flexible)
-        cls.record_type = record_type
-
-
-class RecordValue(Message):
+class RecordValue(_TypedRecord):
     """The value of a record in an internal topic: its first two bytes are its version."""
 
     __slots__ = ()
 
-    record_type: ClassVar[int] = -1
 
-    def __init_subclass__(cls, *, record_type: int, versions: str, flexible: str = "none") -> None:
-        super().__init_subclass__(versions=versions, flexible=flexible)
-        cls.record_type = record_type
-
-
-class MetadataRecord(Message):
+class MetadataRecord(_TypedRecord):
     """A record of a KRaft cluster's metadata log; a frame before it says its type and version."""
 
     __slots__ = ()
-
-    record_type: ClassVar[int] = -1
-
-    def __init_subclass__(cls, *, record_type: int, versions: str, flexible: str = "none") -> None:
-        super().__init_subclass__(versions=versions, flexible=flexible)
-        cls.record_type = record_type
