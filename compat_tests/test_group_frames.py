@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from compat_tests.admin import create_topic
+from compat_tests.brokers import Broker
 from compat_tests.conftest import Enter
 from compat_tests.group_frames import OTHER_TOPIC, RANGE, STICKY, Code, Member, Protocols, pair
 
@@ -74,6 +76,21 @@ def test_a_group_that_does_not_exist_has_no_members(enter: Enter) -> None:
 def test_a_newcomer_must_speak_what_the_group_speaks(enter: Enter, fields: dict[str, Any]) -> None:
     enter().lead()
     assert Code(enter().join(**fields).error_code) is Code.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_stranger_to_a_group_with_offsets_alone_hears_first_of_its_protocols(
+    enter: Enter, broker: Broker
+) -> None:
+    create_topic(broker.bootstrap, "committed")
+    member = enter()
+
+    def codes() -> list[Code]:
+        said: list[dict[str, Any]] = [{"protocols": ()}, {"protocol_type": ""}, {}]
+        return [Code(member.join(member_id="mine", **each).error_code) for each in said]
+
+    assert codes() == 3 * [Code.UNKNOWN_MEMBER_ID]
+    assert member.commit("committed", 1, version=5) is Code.NONE
+    assert codes() == [*2 * [Code.INCONSISTENT_GROUP_PROTOCOL], Code.UNKNOWN_MEMBER_ID]
 
 
 def test_a_member_must_go_on_speaking_what_the_group_speaks(enter: Enter) -> None:

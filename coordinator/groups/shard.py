@@ -138,11 +138,12 @@ class GroupShard:
     def joinable(self, group_id: str, member_id: str, now_ms: int) -> ClassicGroup:
         """Return the classic group to join; a member without an id may make it.
 
+        A group that has offsets alone is there already, without members. Raises UNKNOWN_MEMBER_ID.
         Call `forget_if_unused` after the join, also when it was refused.
         """
         group = self.groups.get(group_id)
         if group is None:
-            if member_id:
+            if member_id and not self.offsets.has_group(group_id):
                 raise KafkaError(
                     ErrorCode.UNKNOWN_MEMBER_ID, f"group {group_id} has no member {member_id}"
                 )

@@ -120,7 +120,7 @@ def check_heartbeat(request: HeartbeatRequest, version: int, assignors: Sequence
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
-            f" {', '.join(sorted(assignors))}.",
+            f" {', '.join(assignors)}.",
         )
 
 

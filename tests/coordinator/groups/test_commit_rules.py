@@ -20,6 +20,7 @@ from coordinator.groups.deletion import EXPIRED_AT_ONCE, decide_deletion, decide
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey, OffsetRecord
 from coordinator.groups.records import GroupRecord
 from coordinator.groups.shard import GroupShard
+from tests.coordinator.groups.conftest import RANGE
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -180,6 +181,21 @@ def test_a_group_with_offsets_alone_is_empty_and_can_be_deleted(driver: Any) -> 
     for position, record in enumerate(decide_deletion(shard, "simple")):
         shard.apply(record, position + 1)
     assert not shard.exists("simple")
+
+
+def test_a_stranger_to_a_group_with_offsets_alone_hears_first_of_its_protocols(
+    driver: Any,
+) -> None:
+    """As in Kafka, where that group is there, and one without offsets is not."""
+    shard = GroupShard(driver.limits)
+    with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+        shard.joinable("simple", "stranger", 0)
+    shard.apply(OffsetRecord(OffsetKey("simple", "topic", 0), CommittedOffset(1)), 0)
+    driver.group = shard.joinable("simple", "stranger", 0)
+    for protocols, code in (((), ErrorCode.INCONSISTENT_GROUP_PROTOCOL), (RANGE, UNKNOWN)):
+        assert driver.joined(driver.join("stranger", protocols=protocols)).error_code is code
+    shard.forget_if_unused(driver.group)
+    assert shard.member_group_count == 0
 
 
 def test_a_group_is_deleted_with_the_patterns_that_a_crash_has_left_of_its_members(
