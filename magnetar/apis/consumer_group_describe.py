@@ -63,7 +63,10 @@ async def consumer_group_describe(
 
 
 def _check_topics(services: Services, group: DescribedGroup, context: RequestContext) -> None:
-    """Raise TOPIC_AUTHORIZATION_FAILED where the client may not know of a topic of the group."""
+    """Raise TOPIC_AUTHORIZATION_FAILED where the client may not know of an assigned topic.
+
+    As in Kafka, the names that members subscribe to are shown whatever the client may know of.
+    """
     if services.acls is None:
         return
     names = {
@@ -71,7 +74,7 @@ def _check_topics(services: Services, group: DescribedGroup, context: RequestCon
         for member in group.members
         for topics in (member.assignment, member.target_assignment)
         for topic in topics.topic_partitions
-    }.union(*(member.subscribed_topic_names for member in group.members))
+    }
     for name in sorted(names):
         require(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
 

@@ -27,6 +27,10 @@ from wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
+from wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -122,6 +126,36 @@ async def test_a_refusal_names_no_other_thing_than_the_refused_one(
     request = ConsumerGroupDescribeRequest(group_ids=group_ids)
     answer = await client.ask(request, 1, ConsumerGroupDescribeResponse)
     assert sorted(each.error_message or "" for each in answer.groups) == told
+
+
+@pytest.mark.parametrize(
+    ("denied_one", "code"),
+    [("later", ErrorCode.NONE), ("secret", ErrorCode.TOPIC_AUTHORIZATION_FAILED)],
+)
+async def test_a_group_is_shown_unless_a_denied_topic_is_assigned(
+    broker: Broker, connect: Connect, denied_one: str, code: ErrorCode
+) -> None:
+    """As in Kafka: a name that a member subscribes to, of a topic that does not exist, is shown."""
+    assert broker.acls is not None
+    client = await connect(broker)
+    anyone = ("User:*", "*", Operation.ALL, Permission.ALLOW)
+    may_know = [Acl(Resource.TOPIC, denied_one, Pattern.LITERAL, *anyone)]
+    broker.acls.add(may_know)
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="group",
+        member_id="one",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=[denied_one, "mine"],
+        topic_partitions=[],
+    )
+    joined = await client.ask(joining, 1, ConsumerGroupHeartbeatResponse)
+    assert joined.error_code == ErrorCode.NONE
+    broker.acls.remove(may_know)
+    request = ConsumerGroupDescribeRequest(group_ids=["group"])
+    (group,) = (await client.ask(request, 1, ConsumerGroupDescribeResponse)).groups
+    assert group.error_code == code
+    names = [[denied_one, "mine"]] if code == ErrorCode.NONE else []
+    assert [each.subscribed_topic_names for each in group.members] == names
 
 
 async def test_what_has_no_configs_is_refused_before_rights_are_looked_at(
