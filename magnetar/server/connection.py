@@ -7,10 +7,9 @@ partitions move. So a client that pipelines gets the answers that Kafka would gi
 one request at a time. A fetch that waits for records ends its wait when the next request is of
 another kind, which in Kafka waits for up to `max_wait_ms`.
 
-Pressure: the connection reads no more while too many requests are unanswered, while the client does
-not read its answers, while requests hold too much memory, or while a quota mutes it. It starts no
-request while answers pile up. A connection that breaks the protocol is closed, alone, after the
-requests before are answered.
+Pressure: nothing more is read while too many requests are unanswered, while answers are not read,
+while requests hold too much memory, or while a quota mutes the connection. No request is started
+while answers pile up. A connection that breaks the protocol is closed, once all before is answered.
 """
 
 from __future__ import annotations
@@ -37,18 +36,14 @@ from magnetar.server.idling import Idling
 from magnetar.server.memory import RequestMemory
 from magnetar.server.pacing import PacedTransport, paced
 from magnetar.server.pausing import Mute, Pause
-from magnetar.server.route import OVERLAPPING
+from magnetar.server.route import OVERLAPPING_BYTES
 from magnetar.server.tls import principal_of
 from magnetar.server.unread import UnreadAnswers
-from magnetar.server.writing import Answer, write
+from magnetar.server.writing import GATHER_MAX, Answer, write
 from wire.errors import WireError
 
 #: The host of a client that has reset its connection before its socket was asked where it is.
 NOWHERE = "?"
-#: The keys of OVERLAPPING as a frame that is not decoded yet begins with them.
-_OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
-#: The number of buffers of answers that are gathered before they are sent.
-GATHER_MAX = 64
 
 _log = get_logger("server")
 
@@ -127,18 +122,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._reader.partial is not None or bool(self._backlog)
 
     def idle_seconds(self, now_s: float) -> float:
-        """Return for how long nothing was sent, received or worked on; to be asked regularly.
-
-        0 while answers wait for the client: `slow_seconds` measures that.
-        """
-        is_unread = bool(self._pause & Pause.UNREAD_ANSWERS)
+        """Return for how long nothing was sent, received or worked on; 0 while answers wait for the
+        client, which `slow_seconds` measures. Both are to be asked regularly."""
         traffic_bytes = self.received_bytes + self.sent_bytes
-        is_busy = is_unread or bool(self._exchanges) or bool(self._backlog)
+        is_busy = bool(self._pause & Pause.UNREAD_ANSWERS or self._exchanges or self._backlog)
         return self._idling.seconds(now_s, traffic_bytes, is_busy=is_busy)
 
     def slow_seconds(self, now_s: float) -> float:
-        """Return for how long the client has taken next to nothing of its answers, 0 where none
-        waits for it; to be asked regularly."""
+        """Return for how long the client has taken next to nothing of answers that wait for it."""
         if self._transport is None or not self._pause & Pause.UNREAD_ANSWERS:
             return 0.0
         return self._unread.slow_seconds(now_s, self._transport, self.sent_bytes)
@@ -220,6 +211,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             except WireError as mistake:
                 self._refuse(mistake)
                 self.abort()
+
+    def eof_received(self) -> bool:
+        # As in Kafka, what has arrived is done all the same: it may want no answer (acks=0). And
+        # what appends is answered. Nothing else has a client. TLS ends with its client's side.
+        goes_on = self._backlog or (self._exchanges and self._do_overlap)
+        if not goes_on or self.listener.protocol.has_tls:
+            return False
+        self._pause_reading(Pause.CLOSING)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -307,7 +307,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                     ready = []
             if not backlog or self._waits_for_turn or self._pause & Pause.UNREAD_ANSWERS:
                 break
-            if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in _OVERLAPPING_BYTES):
+            if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in OVERLAPPING_BYTES):
                 exchanges[-1].give_way(backlog[0])
                 break
             if (has_started or (is_long(backlog[0]) and not has_turn)) and self._turns.is_over():
@@ -357,8 +357,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             if self.session.is_guarded:
                 exchange = self._dispatcher.begin_guarded(frame, self, self.client_address)
-                frame_bytes_max = self._shared.frame_bytes_max
-                self._reader.frame_bytes_max = self.session.limit_frames(frame_bytes_max)
+                bytes_max = self.session.limit_frames(self._shared.frame_bytes_max)
+                self._reader.frame_bytes_max = bytes_max
             else:
                 exchange = self._dispatcher.begin(frame, self, self.client_address)
         except UnsupportedVersion as unsupported:
@@ -448,7 +448,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _after_answers(self) -> None:
         if self._pause & Pause.CLOSING:
-            if not self._exchanges and self._transport is not None:
+            if not (self._exchanges or self._backlog) and self._transport is not None:
                 self._transport.close()
         elif len(self._exchanges) + len(self._backlog) < self._in_flight_max:
             self._resume_reading(Pause.UNANSWERED)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: The API keys of requests that do all their work in their first step, and then wait for a sync
 #: only, or for a time limit: Produce, OffsetCommit, TxnOffsetCommit.
 OVERLAPPING = frozenset({0, 8, 28})
+#: The same as a frame that is not decoded yet begins with them.
+OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
 #: Size and correlation id, by the version of the response header; version 1 ends with no tags.
 _PREFIXES = (Struct(">ii"), Struct(">iix"))
 

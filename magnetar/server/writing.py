@@ -19,6 +19,8 @@ from wire.message import Buffer
 #: The parts of an answer, in their order; empty where none is to be sent.
 Answer: TypeAlias = list[Buffer | FileRange]
 
+#: The number of buffers of answers that a connection gathers before it sends them.
+GATHER_MAX = 64
 #: Shorter answers are joined: a copy costs less than a system call's second buffer.
 JOINED_BYTES_MAX = 16 * 1024
 
