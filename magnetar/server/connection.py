@@ -101,7 +101,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._mute: Mute | None = None  # Made when a quota mutes for the first time.
         self._do_overlap = True  # Whether every request under way is one of OVERLAPPING.
         self._is_pumping = self._will_pump = False
-        self._waits_for_turn = False  # Whether requests wait for the next one.
         self._idling = Idling(self._loop.time())
 
     # What handlers and the server may know.
@@ -242,10 +241,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         is_short = memory.in_flight_bytes > limit_bytes or memory.partial_bytes > limit_bytes
         if is_short and not memory.may_read(self):
             self._pause_reading(Pause.MEMORY)
-        elif self._reader.partial is not None and self._turns.is_over():
+        elif self._reader.partial is not None and not self.waits_for_turn and self._turns.is_over():
             # Others send large requests at the same time: to receive them all holds the loop.
-            self._pause_reading(Pause.TURN)
-            self._turns.later(partial(self._resume_reading, Pause.TURN))
+            self._wait_for_turn()
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -279,8 +277,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._pause:
                 self._after_answers()
         else:
-            for frame in frames:
-                self._memory.resize_partial(len(frame))
+            self._memory.resize_partial(sum(map(len, frames)))
             self._backlog.extend(frames)
             self._pump()
         unanswered = len(self._exchanges) + len(self._backlog)
@@ -305,14 +302,13 @@ class ClientConnection(asyncio.BufferedProtocol):
                     # Now, not at the end: it may turn out that the client does not read.
                     self._send(ready)
                     ready = []
-            if not backlog or self._waits_for_turn or self._pause & Pause.UNREAD_ANSWERS:
+            if not backlog or self._pause & (Pause.TURN | Pause.UNREAD_ANSWERS):
                 break
             if exchanges and not (self._do_overlap and bytes(backlog[0][:2]) in OVERLAPPING_BYTES):
                 exchanges[-1].give_way(backlog[0])
                 break
             if (has_started or (is_long(backlog[0]) and not has_turn)) and self._turns.is_over():
-                self._waits_for_turn = True
-                self._turns.later(self._take_turn)
+                self._wait_for_turn()
                 break
             frame = backlog.popleft()
             self._memory.resize_partial(-len(frame))
@@ -334,8 +330,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._will_pump = False
         self._pump()
 
+    def _wait_for_turn(self) -> None:
+        # Its end is not read before its requests have begun: with acks=0 a producer goes at once.
+        self._pause_reading(Pause.TURN)
+        self._turns.later(self._take_turn)
+
     def _take_turn(self) -> None:
-        self._waits_for_turn = False
+        self._resume_reading(Pause.TURN)
         self._pump(has_turn=True)
 
     def _send(self, answer: Answer) -> None:
@@ -409,8 +410,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _answered(self, exchange: Exchange) -> None:
         """Account for an answer that was waited for, and send it as soon as may be; or wait again.
 
-        Where other requests are under way it leaves a step later, together with the answers that
-        the same sync has brought.
+        Where others are under way it leaves a step later, with the answers that a sync has brought.
         """
         if exchange.answer is None:
             self._wait(exchange)

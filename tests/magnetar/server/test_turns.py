@@ -55,6 +55,23 @@ async def until_empty(broker: Broker) -> None:
             await asyncio.sleep(0.001)
 
 
+async def test_what_a_producer_sends_before_it_goes_is_appended(
+    broker: Broker, connect: Connect, short_turns: None
+) -> None:
+    """As in Kafka. With acks=0 it waits for nothing, while its requests wait for their turns."""
+    broker.topics.create("t", 1, 1)
+    client = await connect(broker)
+    data = [PartitionProduceData(index=0, records=bytes(batch_of(b"x")))]
+    topics = [TopicProduceData(name="t", partition_data=data)]
+    for _ in range(100):
+        client.send(ProduceRequest(acks=0, timeout_ms=1_000, topic_data=topics), _PRODUCE)
+    client.close()
+    async with asyncio.timeout(30):
+        while broker.topics.partition("t", 0).log_end_offset < 100:
+            await asyncio.sleep(0.001)
+    await until_empty(broker)
+
+
 async def test_a_connection_that_pipelines_does_not_keep_another_waiting(
     broker: Broker, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
