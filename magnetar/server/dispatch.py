@@ -41,6 +41,7 @@ from magnetar.server.large_answers import SMALL_ELEMENTS_MAX, LargeAnswers
 from magnetar.server.large_requests import LargeRequests
 from magnetar.server.latency import SUM_NS, no_durations
 from magnetar.server.memory import RequestMemory
+from magnetar.server.metering import tell_pause
 from magnetar.server.releasing import release
 from magnetar.server.route import Route
 from magnetar.server.writing import Answer
@@ -306,9 +307,10 @@ class Dispatcher:
         refusal = self._refusal_for(exchange, error)
         if refusal is not None and exchange.is_large:
             # It names as much as the request does.
-            exchange.answer = await LARGE_MESSAGES.run(partial(_refusal, exchange, refusal))
+            answer = await LARGE_MESSAGES.run(partial(_refusal, exchange, refusal))
         else:
-            exchange.answer = _refusal(exchange, refusal)
+            answer = _refusal(exchange, refusal)
+        exchange.answer = _told(exchange, answer)
 
     def close(self) -> None:
         """Leave the process as it was: no request is begun any more."""
@@ -398,7 +400,7 @@ class Dispatcher:
 
     def _on_error(self, exchange: Exchange, error: Exception) -> Answer:
         """Return the answer to a request whose handler has failed. Raises WireError."""
-        return _refusal(exchange, self._refusal_for(exchange, error))
+        return _told(exchange, _refusal(exchange, self._refusal_for(exchange, error)))
 
     def _refusal_for(self, exchange: Exchange, error: Exception) -> KafkaError | None:
         """Return the refusal of a request whose handler has failed. Raises WireError.
@@ -465,7 +467,19 @@ def _refusal(exchange: Exchange, refusal: KafkaError | None) -> Answer:
         return []
     route = exchange.route
     response = route.api.refuse(exchange.request, route.version, refusal)
+    if response is not None:
+        tell_pause(response, exchange.context)
     return _encode(exchange, response)
+
+
+def _told(exchange: Exchange, answer: Answer) -> Answer:
+    """Return the answer that refuses a request.
+
+    As in Kafka a connection is closed where there is none: its producer reads none (acks=0).
+    """
+    if not answer:
+        exchange.context.connection.close()
+    return answer
 
 
 def _described(exchange: Exchange) -> dict[str, Any]:

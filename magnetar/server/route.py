@@ -72,7 +72,7 @@ class Route:
         if do_partitions_move and api.is_for is not None:
             self.handler = settled(api.is_for, self.handler)
         if is_metered:
-            self.handler = metered(api, self.handler)
+            self.handler = metered(self.handler)
         if tracing is not None:
             self.handler = tracing.around(api, self.handler)
         self.decode = api.request_class.decoder(version)

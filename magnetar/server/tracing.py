@@ -181,9 +181,7 @@ class _Traced:
             if code:
                 self._span.set_attribute("error.type", _code_name(code))
                 self._span.set_status(StatusCode.ERROR)
-            if self._context.throttle_time_ms:
-                self._span.set_attribute("kafka.throttle_time_ms", self._context.throttle_time_ms)
-        self._span.end()
+        self._end_span()
 
     def _fail(self, error: BaseException) -> None:
         """End the span of a request whose handler has raised."""
@@ -198,6 +196,11 @@ class _Traced:
     def _refuse(self, error: str, detail: str = "") -> None:
         self._span.set_attribute("error.type", error)
         self._span.set_status(StatusCode.ERROR, shown(detail) or None)
+        self._end_span()
+
+    def _end_span(self) -> None:
+        if self._context.throttle_time_ms:
+            self._span.set_attribute("kafka.throttle_time_ms", self._context.throttle_time_ms)
         self._span.end()
 
 

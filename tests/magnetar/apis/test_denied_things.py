@@ -252,6 +252,17 @@ async def _soon() -> None:
     await asyncio.sleep(0)
 
 
+async def test_a_producer_without_answers_is_denied_by_the_end_of_its_connection(
+    broker: Broker, connect: Connect
+) -> None:
+    client = await connect(broker)
+    data = [PartitionProduceData(index=0, records=build_batch([SimpleRecord(None, b"a", 1_000)]))]
+    topics = [TopicProduceData(name="mine", partition_data=data)]
+    request = ProduceRequest(transactional_id="tx", acks=0, timeout_ms=5_000, topic_data=topics)
+    client.send(request, 9)
+    assert await client.is_closed()
+
+
 async def test_a_transaction_writes_no_marker_to_a_denied_topic(
     broker: Broker, connect: Connect
 ) -> None:

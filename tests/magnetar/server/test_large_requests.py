@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from magnetar.broker import Broker
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE
+from magnetar.runtime.quotas import Kind
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
+from magnetar.server import dispatch
 from magnetar.server.large_requests import LargeRequests
 from magnetar.server.memory import RequestMemory
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.server.test_connection import replace_handler
+from tests.magnetar.server.test_quotas import produce, set_quota
 from tests.magnetar.server.test_turns import unknown_topics, until_empty
-from wire.errors import WireError
+from wire.error_code import ErrorCode
+from wire.errors import KafkaError, WireError
+from wire.message import Message
+from wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse
+from wire.messages.produce import ProduceRequest, ProduceResponse
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 VERSION = 9
@@ -79,6 +88,33 @@ async def test_large_requests_of_many_clients_are_all_answered(
     for client in await asking(narrow, connect, 15):
         assert (await client.receive())[0] == 1
     await until_empty(narrow)
+
+
+@pytest.mark.parametrize("failure", [KafkaError(ErrorCode.INVALID_REQUEST), LookupError("a bug")])
+async def test_a_large_request_is_refused_in_a_thread_beside_quotas_too(
+    broker: Broker, connect: Connect, failure: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_quota(broker, Kind.REQUEST, 0.0001)
+    monkeypatch.setattr(dispatch, "ELEMENTS_AT_ONCE", 1)
+    api = broker.apis[ProduceRequest.api_key]
+    threads: list[bool] = []
+
+    def refuse(*arguments: Any) -> Message | None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return api.refuse(*arguments)
+
+    def fail(*_: object) -> Message:
+        raise failure
+
+    broker.apis[api.key] = api._replace(handler=fail, refuse=refuse)
+    broker.server.dispatcher.forget_routes()
+    client = await connect(broker)
+    await client.ask(ListGroupsRequest(), 4, ListGroupsResponse)
+    client = await connect(broker)
+    answer = await client.ask(produce(), 9, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code != ErrorCode.NONE
+    assert answer.throttle_time_ms > 0
+    assert threads == [False]
 
 
 async def test_what_is_decoded_at_the_same_time_has_room(
