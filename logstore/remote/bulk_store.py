@@ -22,6 +22,7 @@ from logstore.remote.commit_store import (
 )
 from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnavailable
 from logstore.remote.references import Reference, decode, is_reference
+from wire.records.header import BATCH_LENGTH_MIN, BATCH_OVERHEAD, LENGTH_OVERHEAD, read_span
 
 #: How many objects one load or read reads at the same time.
 _AT_ONCE = 8
@@ -171,7 +172,7 @@ class BulkStore:
             some = elsewhere[first : first + _AT_ONCE]
             found = await asyncio.gather(*(self._fetched(decode(chunks[at].data)) for at in some))
             for at, data in zip(some, found, strict=True):
-                followed[at] = chunks[at]._replace(data=data)
+                followed[at] = _checked(chunks[at]._replace(data=data), decode(chunks[at].data))
         return followed
 
     async def _fetched(self, reference: Reference) -> bytes:
@@ -188,6 +189,29 @@ class BulkStore:
             raise
         self.away = ""
         return data
+
+
+def _checked(chunk: Chunk, source: Reference) -> Chunk:
+    """Return a chunk that came from an object. Raises NoSuchObject if it has other bytes than the
+    batches that were put there.
+
+    Only lengths and offsets are looked at: what would mislead whoever walks over the batches, in a
+    start of the node above all. Consumers check the records.
+    """
+    data, position, offset = chunk.data, 0, chunk.base_offset
+    while len(data) - position >= BATCH_OVERHEAD:
+        base_offset, batch_length, last_offset_delta = read_span(data, position)
+        is_next = base_offset == offset or (position > 0 and base_offset > offset)
+        if not is_next or batch_length < BATCH_LENGTH_MIN or last_offset_delta < 0:
+            break
+        position += LENGTH_OVERHEAD + batch_length
+        offset = base_offset + last_offset_delta + 1
+    if position != len(data) or offset != chunk.end_offset:
+        raise NoSuchObject(
+            f"{source.object_key} is damaged: at byte {source.position + min(position, len(data))}"
+            f" there are no batches up to offset {chunk.end_offset}"
+        )
+    return chunk
 
 
 def _within(chunks: Sequence[Chunk], max_bytes: int) -> list[Chunk]:

@@ -9,8 +9,8 @@ What may go wrong, and what a caller does:
 
 - `ObjectsUnavailable`: the outcome of a write is unknown. Write the same again, or give the key up:
   a sweep finds an object that nothing names, by `list_keys`, and deletes it.
-- `NoSuchObject`: a row names an object that is not there. Either it was deleted after the row was
-  replaced (read the rows again), or acknowledged data is lost.
+- `NoSuchObject`: a row names an object that is not there, or damaged. Either it was deleted after
+  the row was replaced (read the rows again), or acknowledged data is lost.
 
 Implementations: `Bucket`, and a twin of the simulation; one contract test serves both.
 """
@@ -33,7 +33,7 @@ class ObjectsUnavailable(KafkaError):
 
 
 class NoSuchObject(Exception):
-    """There is no object of that key, or it ends before the range."""
+    """There is no object of that key, or it ends before the range, or it holds something else."""
 
 
 class StoredObject(NamedTuple):

@@ -1,18 +1,36 @@
-"""Reads of objects: how many are under way at once, and for one client."""
+"""Reads of objects: how many are under way at once, and for one client; damaged objects."""
 
 from __future__ import annotations
 
 import asyncio
 from uuid import UUID
 
+import pytest
+
 from logstore.remote.bulk_store import BulkStore
-from logstore.remote.commit_store import Changes, Chunk, Commit, LogKey, Wanted
+from logstore.remote.commit_store import (
+    Changes,
+    Chunk,
+    Commit,
+    LogKey,
+    StoreUnavailable,
+    Wanted,
+)
 from logstore.remote.references import Reference
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_objects import SimulatedObjects
+from wire.records import SimpleRecord, build_batch
 
 KEY = LogKey(UUID(int=1), 0)
-DATA = b"batches of a log"
+RECORD = SimpleRecord(b"key", b"value", 5)
+
+
+def batch(base_offset: int, records: int = 1) -> bytes:
+    """Return a batch of a log."""
+    return bytes(build_batch([RECORD] * records, base_offset=base_offset))
+
+
+DATA = batch(0, 5)
 
 
 class SlowObjects(SimulatedObjects):
@@ -34,7 +52,7 @@ async def test_few_reads_wait_for_objects_at_once_and_loads_for_none_of_them() -
     database, objects = SimulatedDatabase(), SlowObjects()
     database.start_node(1, 0)
     reference = Chunk(KEY, 0, 5, Reference("object", 0, len(DATA)).encode())
-    in_rows = Chunk(KEY, 5, 6, DATA)
+    in_rows = Chunk(KEY, 5, 6, batch(5))
     assert database.commit(1, 0, Commit(1, 0, Changes([reference, in_rows])))
     objects.objects["object"] = DATA
     store = BulkStore(SimulatedStore(database, 1, 0), objects)
@@ -58,16 +76,57 @@ async def test_few_reads_wait_for_objects_at_once_and_loads_for_none_of_them() -
 async def test_a_read_of_many_small_objects_ends_soon() -> None:
     database, objects = SimulatedDatabase(), SimulatedObjects()
     database.start_node(1, 0)
-    whole = [Chunk(KEY, number, number + 1, DATA) for number in range(200)]
+    whole = [Chunk(KEY, number, number + 1, batch(number)) for number in range(200)]
     references = [
-        chunk._replace(data=Reference(f"object {chunk.base_offset}", 0, len(DATA)).encode())
+        chunk._replace(data=Reference(f"object {chunk.base_offset}", 0, len(chunk.data)).encode())
         for chunk in whole
     ]
     # The last ones are in rows still.
     assert database.commit(1, 0, Commit(1, 0, Changes([*references[:150], *whole[150:]])))
-    objects.objects |= {f"object {number}": DATA for number in range(150)}
+    objects.objects |= {f"object {number}": batch(number) for number in range(150)}
     store = BulkStore(SimulatedStore(database, 1, 0), objects)
     await store.connect()
     assert await store.read(KEY, 0, 1 << 20, 200) == whole[:64]
     assert await store.read(KEY, 100, 1 << 20, 200) == whole[100:]
     assert (await store.load([Wanted(KEY, 0)]))[0].chunks == whole
+
+
+WHOLE = batch(3) + batch(4, 2) + batch(9, 2)
+DAMAGED = {
+    "zeros": bytes(len(WHOLE)),
+    "an error's text": (b"<?xml version='1.0'?><Error/>" * 99)[: len(WHOLE)],
+    "zeros at the end": WHOLE[:-90] + bytes(90),
+    "of another log": batch(0) + batch(1, 2) + batch(3, 2),
+    "in another order": batch(3) + batch(9, 2) + batch(4, 2),
+    "later ones": batch(3) + batch(4, 2) + batch(10, 2),
+    "shifted by a byte": WHOLE[1:] + b"x",
+    "of less than a header": WHOLE[:-1],
+}
+
+
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
+async def test_an_object_with_other_bytes_is_as_good_as_none(damaged: bytes) -> None:
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    before = b"another log's"
+    reference = Reference("object", len(before), len(damaged)).encode()
+    assert database.commit(1, 0, Commit(1, 0, Changes([Chunk(KEY, 3, 11, reference)])))
+    store = BulkStore(SimulatedStore(database, 1, 0), objects)
+    await store.connect()
+    objects.objects["object"] = before + damaged
+    (found,) = await store.load([Wanted(KEY, 0)])
+    assert "object is damaged" in found.away
+    with pytest.raises(StoreUnavailable, match="object is damaged"):
+        await store.read(KEY, 4, 1, 11)
+
+
+async def test_batches_with_gaps_between_them_are_no_damage() -> None:
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    whole = Chunk(KEY, 3, 11, WHOLE)
+    reference = whole._replace(data=Reference("object", 0, len(WHOLE)).encode())
+    assert database.commit(1, 0, Commit(1, 0, Changes([reference])))
+    objects.objects["object"] = WHOLE
+    store = BulkStore(SimulatedStore(database, 1, 0), objects)
+    await store.connect()
+    assert await store.read(KEY, 4, 1, 11) == [whole]

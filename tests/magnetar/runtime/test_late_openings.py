@@ -170,6 +170,25 @@ async def test_an_object_that_is_missing_costs_its_own_partition_alone() -> None
     assert world.failures == []
 
 
+@pytest.mark.parametrize("bytes_of_it", [b"\0", b"<Error>"])
+async def test_an_object_that_is_damaged_costs_its_own_partition_alone(bytes_of_it: bytes) -> None:
+    world = World()
+    await world.make("a", "b")
+    objects = world.objects.objects
+    key = min(objects)
+    objects[key], whole = (bytes_of_it * len(objects[key]))[: len(objects[key])], objects[key]
+    topics = await world.start()
+    late = world.late_openings()
+    await late.look()
+    assert len([one for topic in topics.all() for one in topic.local]) == 2
+    # An operator has brought it back from a backup.
+    objects[key] = whole
+    await late.look()
+    assert len([one for topic in topics.all() for one in topic.local]) == 3
+    await world.stop()
+    assert world.failures == []
+
+
 @pytest.mark.parametrize("hidden", range(3))
 async def test_an_object_out_of_reach_alone_does_not_keep_the_others_shut(hidden: int) -> None:
     world = World()
