@@ -7,15 +7,18 @@ and endpoints come from where each cloud's own tools find them (`AWS_ENDPOINT_UR
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
-from obstore.store import from_url
+from obstore.store import LocalStore, from_url
 
 from logstore.disk.files import Buffer
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable, StoredObject
@@ -56,10 +59,14 @@ class Bucket:
         with self._asking(f"write {key}"):
             # Never in parts: half an upload would stay in the bucket, where no listing shows it.
             await obstore.put_async(self._store, key, data, use_multipart=False)
+            if isinstance(self._store, LocalStore):
+                # The library leaves it to the page cache, and its rows are about to be deleted.
+                assert self._store.prefix is not None
+                await asyncio.to_thread(_sync, self._store.prefix, key)
 
     async def read(self, key: str, position: int, size: int) -> bytes:
         """Return a part of an object; as `ObjectStore.read`."""
-        with self._asking(f"read {key}"):
+        with self._asking(f"read {key}", of_object=True):
             part = await obstore.get_range_async(self._store, key, start=position, length=size)
         data = bytes(part)
         if len(data) < size:
@@ -70,7 +77,7 @@ class Bucket:
         """Delete objects; as `ObjectStore.delete`."""
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             try:
-                with self._asking("delete objects"):
+                with self._asking("delete objects", of_object=True):
                     await obstore.delete_async(self._store, [*keys[first : first + _KEYS_AT_ONCE]])
             except NoSuchObject:
                 # A directory, and Google's store, fail at the first key that is not there, and may
@@ -80,7 +87,7 @@ class Bucket:
 
     async def _delete_one(self, key: str) -> None:
         try:
-            with self._asking(f"delete {key}"):
+            with self._asking(f"delete {key}", of_object=True):
                 await obstore.delete_async(self._store, key)
         except NoSuchObject:
             return
@@ -96,18 +103,36 @@ class Bucket:
             yield [StoredObject(each["path"], each["size"]) for each in page]
 
     @contextmanager
-    def _asking(self, doing: str) -> Iterator[None]:
-        """Turn the library's errors into those of `ObjectStore`."""
+    def _asking(self, doing: str, *, of_object: bool = False) -> Iterator[None]:
+        """Turn the library's errors into those of `ObjectStore`.
+
+        `of_object`: what is not there is the object. Else it is the bucket.
+        """
         try:
             yield
         except FileNotFoundError as missing:
             # obstore's NotFoundError is a subclass of it.
+            if not of_object:
+                raise ObjectsUnavailable(doing, f"{self.url} is not there") from missing
             raise NoSuchObject(f"cannot {doing}: it is not there") from missing
         except (BaseError, OSError) as error:
             reason = _first_line(error)
             if any(sign in str(error) for sign in _NO_RANGE):
                 raise NoSuchObject(f"cannot {doing}: {reason}") from error
             raise ObjectsUnavailable(doing, reason) from error
+
+
+def _sync(directory: Path, key: str) -> None:
+    """Make an object in a directory durable, and the names that lead to it. Blocks."""
+    path = directory / key
+    for each in (path, *path.parents):
+        descriptor = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if each == directory:
+            break
 
 
 def _options(scheme: str) -> dict[str, Any]:

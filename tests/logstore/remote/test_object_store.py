@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
@@ -94,6 +95,36 @@ async def test_a_range_beyond_the_end_is_none(
 async def test_an_object_that_is_not_there(objects: ObjectStore) -> None:
     with pytest.raises(NoSuchObject):
         await objects.read("wal/1-7-1", 0, 1)
+
+
+async def test_a_bucket_that_is_not_there_is_away(
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    bucket = Bucket("s3://misspelled/some")
+    with pytest.raises(ObjectsUnavailable, match="write wal/1: s3://misspelled/some is not"):
+        await bucket.put("wal/1", b"x")
+    with pytest.raises(ObjectsUnavailable):
+        await listed(bucket, "wal")
+
+
+async def test_an_object_in_a_directory_survives_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    root = f"{tmp_path}/ob jects"
+    await Bucket(f"file://{tmp_path}/ob%20jects").put("wal/7/1", b"x")
+    assert synced == [f"{root}/wal/7/1", f"{root}/wal/7", f"{root}/wal", root]
 
 
 async def test_deleted_objects_are_gone_and_may_be_deleted_again(objects: ObjectStore) -> None:
