@@ -286,11 +286,23 @@ class RemoteLedger(CommittedLedger):
         if start_offset > self.start_offset:
             assert start_offset <= self.durable_end_offset, "what is trimmed is durable"
             self.start_offset = start_offset
-            kept_from = self._known.trim(start_offset)
+            kept_from = self._known.trim(self._whole_below(start_offset))
             self._hot.forget_below(kept_from)
             self._sealed = [one for one in self._sealed if one.end_offset > kept_from]
             self._note_start(start_offset, kept_from)
             self._group_commit.touch(self, may_wait=True)
+
+    def _whole_below(self, start_offset: int) -> int:
+        """Return up to where segments may go in a trim.
+
+        The commit under way may merge segments. What it merges goes as a whole, or stays: the store
+        has it as one segment already, with one aborted index under the name of the first.
+        """
+        if self._swapping is not None:
+            segment = self._swapping.swap.segment
+            if segment.base_offset < start_offset < segment.end_offset:
+                return segment.base_offset
+        return start_offset
 
     def want_start(self, start_offset: int) -> None:
         """Let the next commit write a new start of the log, ahead of the call of `trim`."""

@@ -108,8 +108,10 @@ class Node:
         while True:
             with suppress(StoreUnavailable):
                 await self._commits.begin()
-                (stored,) = await self.store.load([Wanted(KEY, None)])
-                break
+                (stored,) = await self.store.load([Wanted(KEY)])
+                if not stored.away:
+                    break
+                await self.store.look_again(Wanted(KEY))
             await self._world.pause()
         tail = MemoryTail(self._world.random.choice((0, 1_000)))
         self.ledger = RemoteLedger(
@@ -206,7 +208,11 @@ class Node:
     async def _trim(self) -> None:
         await asyncio.sleep(self._world.random.uniform(0, LIFE_S))
         start, end = self.ledger.start_offset, self.ledger.durable_end_offset
-        self.ledger.trim(self._world.random.randint(start, end))
+        start_offset = self._world.random.randint(start, end)
+        # As `RemoteDirectory.persist_start_offsets`.
+        self.ledger.want_start(start_offset)
+        await self._group_commit.settle()
+        self.ledger.trim(start_offset)
 
     async def _fail_over(self) -> None:
         """Let a standby take over, which lacks what is not proven yet."""
