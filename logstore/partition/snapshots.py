@@ -3,7 +3,8 @@
 A snapshot is taken (encoded) at the log's end and written once that end is durable, so a snapshot
 on disk never tells of batches that a crash could take away. If several of ours wait, only the
 newest is written: it tells what the others would. The newest two of our own files stay, and the
-newest that was synced. Kafka's, one per segment roll, live as long as their segments.
+newest that was synced. Kafka's, one per segment roll, live as long as their segments. A log in a
+shared store has none of Kafka's: its ten thousand segments would each have one.
 """
 
 from __future__ import annotations
@@ -113,9 +114,15 @@ class Snapshots:
         """
         own = encode_snapshot(state)
         self._begin_interval(len(own))
-        kafkas = {state.end_offset: encode_kafka_snapshot(state)} if for_kafka else {}
+        kafkas = self._for_kafka(state) if for_kafka else {}
         is_synced = for_kafka if synced is None else synced
         self.pending.append(_Pending(state.end_offset, own, kafkas, is_synced))
+
+    def _for_kafka(self, state: PartitionState) -> dict[int, bytes]:
+        """Return Kafka's file of a state, by its end offset; nothing where Kafka reads no files."""
+        if not self._ledger.is_read_by_kafka:
+            return {}
+        return {state.end_offset: encode_kafka_snapshot(state)}
 
     def _begin_interval(self, state_bytes: int) -> None:
         if state_bytes > _LARGE_BYTES:
@@ -196,15 +203,17 @@ class Snapshots:
         """
         # The snapshot of the log's end replaces those that were taken before and are still waiting.
         self.pending.clear()
-        offset = state.end_offset
+        ledger, offset = self._ledger, state.end_offset
         self.finish(offset)
-        if self._synced_at == offset and offset in self._written_for_kafka[-1:]:
+        is_told = not ledger.is_read_by_kafka or offset in self._written_for_kafka[-1:]
+        if self._synced_at == offset and is_told:
             return
-        own, kafkas = encode_snapshot(state), encode_kafka_snapshot(state)
+        own, kafkas = encode_snapshot(state), self._for_kafka(state)
         self._begin_interval(len(own))
-        yield from self._ledger.attachments.replacing(snapshot_name(offset), own)
+        yield from ledger.attachments.replacing(snapshot_name(offset), own)
         # After ours: else a crash could leave Kafka's alone, which knows less.
-        self._write_kafkas(offset, kafkas)
+        for end_offset, data in kafkas.items():
+            self._write_kafkas(end_offset, data)
         self._synced_at = offset
         self._on_written(offset)
 

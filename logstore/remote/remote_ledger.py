@@ -97,6 +97,7 @@ class RemoteLedger(CommittedLedger):
     trimmed = ()
     #: A commit takes some of the large logs, and leaves the others to the next commit.
     is_synced_with_others = False
+    is_read_by_kafka = False
 
     def __init__(
         self,

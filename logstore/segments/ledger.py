@@ -389,6 +389,10 @@ class Lifetime(Protocol):
         """Everything below is durable and indexed: worth a checkpoint, recovery may begin here."""
 
     @property
+    def is_read_by_kafka(self) -> bool:
+        """Whether Kafka and its tools may read the files beside the log."""
+
+    @property
     def trimmed(self) -> Sequence[TrimmedSegment]:
         """What opening has found below the start offset, ascending, until `opened`.
 

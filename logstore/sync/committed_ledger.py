@@ -69,6 +69,8 @@ class CommittedLedger(ABC):
 
     #: Whether a sync that covers this ledger covers all others too.
     is_synced_with_others = True
+    #: Whether Kafka and its tools may read the files beside the log.
+    is_read_by_kafka = True
 
     def __init__(self, syncs: Syncs, start_offset: int = 0) -> None:
         self.on_durable: Callable[[int], None] = _ignore
