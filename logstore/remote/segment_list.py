@@ -31,7 +31,8 @@ class SegmentList:
         self._max_timestamp = NO_TIMESTAMP
         self._first_timestamp: int | None = None
         # Of all:
-        #: The bytes of the sealed segments before each of them, and at the end those of all.
+        #: The bytes before each of the sealed segments, and behind them all, from some number on: a
+        #: roll and a trim count nothing anew, since there may be a hundred thousand.
         self._bytes_before = [0]
         #: The base offsets of all segments, ascending. A new tuple after each change.
         self.base_offsets: tuple[int, ...] = (0,)
@@ -49,7 +50,7 @@ class SegmentList:
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        return self._bytes_before[-1] + self._active_bytes
+        return self._bytes_before[-1] - self._bytes_before[0] + self._active_bytes
 
     @property
     def active_bytes(self) -> int:
@@ -91,15 +92,17 @@ class SegmentList:
         )
         self._sealed = [*self._sealed, sealed]
         self._base_offset = self._end_offset
+        self._bytes_before = [*self._bytes_before, self._bytes_before[-1] + self._active_bytes]
+        self.base_offsets = (*self.base_offsets, self._base_offset)
         self._active_bytes, self._max_timestamp, self._first_timestamp = 0, NO_TIMESTAMP, None
-        self._count()
         return sealed
 
     def trim(self, start_offset: int) -> int:
         """Forget the sealed segments that lie wholly below; return where the first kept begins."""
         gone = self._ended_at(start_offset)
         self._sealed = self._sealed[gone:]
-        self._count()
+        self._bytes_before = self._bytes_before[gone:]
+        self.base_offsets = self.base_offsets[gone:]
         return self.base_offsets[0]
 
     def replace(self, segment: StoredSegment) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from logstore.remote.commit_store import LogKey, StoredSegment
 from logstore.remote.segment_list import SegmentList
+from wire.records import BatchHeader, SimpleRecord, build_batch
 
 KEY = LogKey(UUID(int=1), 0)
 
@@ -23,6 +24,13 @@ def _list_of(sizes: list[int]) -> SegmentList:
     sealed = [StoredSegment(KEY, 10 * n, 10 * n + 10, size, 0) for n, size in enumerate(sizes)]
     known.begin(sealed, 10 * len(sizes))
     return known
+
+
+def _batch_at(known: SegmentList, value_bytes: int) -> BatchHeader:
+    """Return the header of a batch of ten records at the end."""
+    records = [SimpleRecord(b"k", bytes(value_bytes), 5)] * 10
+    base_offset = known.base_offsets[-1]
+    return BatchHeader.parse(bytes(build_batch(records, base_offset=base_offset)))
 
 
 def _steps(call: Callable[[], object]) -> int:
@@ -47,7 +55,11 @@ def _steps(call: Callable[[], object]) -> int:
 def test_it_counts_what_a_walk_through_all_segments_counts(seed: int) -> None:
     chance = random.Random(seed)
     known = _list_of([chance.randint(1, 100) for _ in range(chance.randint(0, 12))])
+    for size in range(chance.randint(0, 4)):
+        known.add(_batch_at(known, size))
+        known.seal()
     known.trim(chance.randint(0, 60))
+    assert [*known.base_offsets] == [one.base_offset for one in known.facts()]
     facts = [*known.facts()]
     for _ in range(50):
         offset, end = chance.randint(0, 130), chance.randint(0, 130)
@@ -70,6 +82,8 @@ def _steps_of_questions(count: int) -> list[int]:
         _steps(lambda: known.bytes_touching(5, 10 * count)),
         _steps(lambda: known.bytes_since(5)),
         _steps(lambda: known.covered_by(covering)),
+        _steps(lambda: known.add(_batch_at(known, 9))) + _steps(known.seal),
+        _steps(lambda: known.trim(20)),
     ]
 
 
