@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -243,21 +245,28 @@ def rotten(whole: bytes) -> bytes:
     return bytes(pack_batch(BatchHeader.parse(whole), body))
 
 
+@pytest.mark.parametrize("is_reset", [False, True])
 @pytest.mark.usefixtures("topic")
 async def test_a_producer_that_wants_no_answer_may_close_at_once(
-    broker: Broker, client: RawClient, gate: Gate
+    broker: Broker, client: RawClient, gate: Gate, is_reset: bool
 ) -> None:
     client.send(request(large(), acks=0), 12)
     client.send(request(batch([b"small"]), acks=0), 12)
     await client.writer.drain()
     await gate.until_begun(1)
+    if is_reset:
+        connected = client.writer.get_extra_info("socket")
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    while broker.server.connection_count:
+    # Otherwise its requests are done before it is forgotten.
+    while is_reset and broker.server.connection_count:
         await asyncio.sleep(0.001)
     gate.opened.set()
     while broker.topics.partition(TOPIC, 0).high_watermark < 4:
         await asyncio.sleep(0.001)
     assert values_of(broker)[-1] == b"small"
+    while broker.server.connection_count:
+        await asyncio.sleep(0.001)
 
 
 @pytest.mark.usefixtures("topic")
