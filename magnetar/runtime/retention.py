@@ -152,13 +152,13 @@ async def advance(
     size_bytes, step = 0, logs.trimmed_together
     # Once: a log may have ten thousand, and a step takes eight.
     bases = log.ledger.segments.base_offsets
-    for next_start in (*bases[step::step], start_offset):
+    for next_start in (*bases[step : bisect_left(bases, start_offset) : step], start_offset):
         if log.is_gone:
             break
         if next_start <= log.log_start_offset:
             continue
         size_bytes += log.size_bytes
-        step_to(log, min(next_start, start_offset))
+        step_to(log, next_start)
         size_bytes -= log.size_bytes
         await logs.after_trim()
     return bisect_left(bases, first_base(log.ledger.segments, start_offset)), size_bytes

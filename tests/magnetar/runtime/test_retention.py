@@ -136,6 +136,24 @@ async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
     assert max(drops) <= 8, "so many in a turn of the event loop"
 
 
+async def test_segments_that_stay_cost_a_trim_no_step(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a shared store each step waits for a commit."""
+    broker = await start_broker(ON_DISK, clock=clock)
+    log = broker.topics.create("a", configs=ROLLING).local[0]
+    await fill(log, clock, 100)
+    steps: list[int] = []
+
+    async def counted() -> None:
+        steps.append(log.log_start_offset)
+
+    monkeypatch.setattr(broker.logs, "after_trim", counted)
+    for start_offset in (3, 20, 20, 5, 24):
+        await retention.advance(broker.logs, log, start_offset, PartitionLog.advance_start)
+    assert steps == [3, 11, 19, 20, 24]
+
+
 async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
     start_broker: StartBroker, clock: HandClock
 ) -> None:
