@@ -193,7 +193,9 @@ class Cleaner:
             return False
         now_ms = self._clock.now_ms()
         for segment in found.segments:
-            if segment.end_offset <= found.first_dirty_offset:
+            # Without a look at the segment, which a store would have to read whole.
+            is_timeless = segment.max_timestamp_ms is not None and segment.max_timestamp_ms <= 0
+            if segment.end_offset <= found.first_dirty_offset or is_timeless:
                 continue
             first_ms = await self._first_timestamp(log, segment)
             # The first batch stands for all behind it, unless its time says nothing: then the first

@@ -127,6 +127,33 @@ async def test_a_head_whose_time_says_nothing_makes_no_record_wait(
     assert offsets(log) == [2, 3]
 
 
+async def test_no_segment_without_times_is_read_for_its_age(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look would read all of them again; over a shared store, whole."""
+    broker = await start_broker(ON_DISK, clock=clock)
+    rare = {**COMPACTED, "min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": "1000"}
+    broker.topics.create("a", configs=rare)
+    log = broker.topics.partition("a", 0)
+    for first_ms in (-1, 0, -1, NOW_MS, -1, NOW_MS):
+        await fill(log, [b"x"], first_ms)
+        log.ledger.roll()
+    read: list[int] = []
+    segments = log.ledger.segments
+    read_sealed = segments.read_sealed
+    # A store knows them always, files once they were asked for.
+    for base_offset in segments.base_offsets:
+        await segments.read_max_timestamp(base_offset)
+
+    async def noted(base_offset: int) -> object:
+        read.append(base_offset)
+        return await read_sealed(base_offset)
+
+    monkeypatch.setattr(segments, "read_sealed", noted)
+    assert await broker.cleaner.clean() == 0
+    assert read == [3]
+
+
 async def test_policy_that_changes_while_the_broker_runs(
     start_broker: StartBroker, clock: HandClock
 ) -> None:
