@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from logstore.remote import bulk_store
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_store import (
     Changes,
@@ -89,6 +90,36 @@ async def test_a_read_of_many_small_objects_ends_soon() -> None:
     assert await store.read(KEY, 0, 1 << 20, 200) == whole[:64]
     assert await store.read(KEY, 100, 1 << 20, 200) == whole[100:]
     assert (await store.load([Wanted(KEY, 0)]))[0].chunks == whole
+
+
+async def test_others_go_on_between_the_looks_at_two_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look takes milliseconds, and a load reads eight objects at a time."""
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    whole = [Chunk(KEY, number, number + 1, batch(number)) for number in range(6)]
+    references = [
+        chunk._replace(data=Reference(f"object {chunk.base_offset}", 0, len(chunk.data)).encode())
+        for chunk in whole
+    ]
+    assert database.commit(1, 0, Commit(1, 0, Changes(references)))
+    objects.objects |= {f"object {chunk.base_offset}": chunk.data for chunk in whole}
+    store = BulkStore(SimulatedStore(database, 1, 0), objects)
+    await store.connect()
+    turn, looked_in = 0, []
+
+    def look(chunk: Chunk, _source: Reference) -> Chunk:
+        looked_in.append(turn)
+        return chunk
+
+    monkeypatch.setattr(bulk_store, "_checked", look)
+    loading = asyncio.ensure_future(store.load([Wanted(KEY, 0)]))
+    while not loading.done():
+        turn += 1
+        await asyncio.sleep(0)
+    assert loading.result()[0].chunks == whole
+    assert len({*looked_in}) == len(whole)
 
 
 WHOLE = batch(3) + batch(4, 2) + batch(9, 2)
