@@ -89,8 +89,9 @@ def refused(method: str, headers: Headers, hosts: Collection[str]) -> tuple[int,
     if method in _READS:
         return None
     length = headers.get("content-length", "")
-    if not length.isascii() or not length.isdigit():
-        return 411, "A form has a Content-Length."
+    # Beside it chunks would count, whose length is not known.
+    if not length.isascii() or not length.isdigit() or "transfer-encoding" in headers:
+        return 411, "A form has a Content-Length, and no Transfer-Encoding."
     # A longer number would be no smaller, and Python reads no more than 4300 digits.
     if len(length) > _LENGTH_DIGITS_MAX or int(length) > BODY_BYTES_MAX:
         return 413, f"A form has at most {BODY_BYTES_MAX >> 20} MiB."

@@ -36,6 +36,14 @@ def test_a_length_of_thousands_of_digits_is_too_long() -> None:
     assert refusal[0] == 413
 
 
+def test_a_length_is_not_taken_for_that_of_chunks() -> None:
+    """A server reads chunks to their end, whatever the length says beside them."""
+    chunks = {"content-length": "9", "transfer-encoding": "chunked"}
+    refusal = refused("POST", Headers({"host": "localhost", **chunks}), {"localhost"})
+    assert refusal is not None
+    assert refusal[0] == 411
+
+
 def test_a_console_on_every_address_needs_to_be_told_its_names() -> None:
     assert "0.0.0.0" not in allowed_hosts("0.0.0.0")
     assert "console.example" in allowed_hosts("0.0.0.0", ["console.example"])
