@@ -214,7 +214,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         # As in Kafka, what has arrived is done all the same: it may want no answer (acks=0). And
         # what appends is answered. Nothing else has a client. TLS ends with its client's side.
-        goes_on = self._backlog or (self._exchanges and self._do_overlap)
+        goes_on = self._backlog or any(each.route.overlaps for each in self._exchanges)
         if not goes_on or self.listener.protocol.has_tls:
             return False
         self._pause_reading(Pause.CLOSING)

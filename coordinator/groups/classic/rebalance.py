@@ -85,8 +85,12 @@ def complete_join(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
     """Form the next generation of the members that have joined, and answer their joins."""
     group.join_deadline_ms = None
     for member in list(group.members.values()):
-        if member.joining is not None and group.limits.is_abandoned(member.joining):
+        token = member.joining
+        if token is not None and group.limits.is_abandoned(token):
             group.take_join(member)
+            # Only the client's side of the connection may be closed, which waits for every answer.
+            answer = JoinAnswer(member_id="", error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+            outcome.answer(token, answer)
             member.is_new = False
             group.restart_session(member, now_ms)
         # A static member keeps its place: it may only be restarting (KIP-345).
