@@ -33,7 +33,7 @@ _SHORT_HELP_MAX = 62
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 #: The system's clocks and the protocol hold no time that is much longer.
-_DURATION_MS_MAX = 10_000 * _UNITS_MS["d"]
+_DURATION_MS_MAX = 100_000 * _UNITS_MS["d"]
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\", "e": "\x1b", "a": "\a"}
 _NOT_ALLOWED = "The broker's ACLs do not allow it."
@@ -151,7 +151,7 @@ class _Duration(click.ParamType[int]):
         if found is None:
             self.fail(f"{value!r} is no duration: write 500ms, 30s, 15m, 2h or 1d.", param, context)
         if found > _DURATION_MS_MAX:
-            self.fail(f"{value!r} is longer than 10000d.", param, context)
+            self.fail(f"{value!r} is longer than 100000d.", param, context)
         if self._is_positive and not found:
             self.fail(f"{value!r} is no time at all.", param, context)
         return found
