@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 
@@ -14,10 +15,15 @@ def calls_of(step: Callable[[], object]) -> int:
         nonlocal count
         count += event == "call"
 
+    # A library may have callbacks of the collector, which would count.
+    was_collecting = gc.isenabled()
+    gc.disable()
     former = sys.getprofile()
     sys.setprofile(on_event)
     try:
         step()
     finally:
         sys.setprofile(former)
+        if was_collecting:
+            gc.enable()
     return count
