@@ -197,8 +197,8 @@ def _checked(chunk: Chunk, source: Reference) -> Chunk:
     """Return a chunk that came from an object. Raises NoSuchObject if it has other bytes than the
     batches that were put there.
 
-    Only lengths and offsets are looked at: what would mislead whoever walks over the batches, in a
-    start of the node above all. Consumers check the records.
+    It compares lengths and offsets alone. With wrong ones a walk over the batches fails, and so
+    would the start of a node. Consumers check the records.
     """
     data, position, offset = chunk.data, 0, chunk.base_offset
     while len(data) - position >= BATCH_OVERHEAD:

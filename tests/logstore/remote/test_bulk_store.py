@@ -74,14 +74,20 @@ async def test_few_reads_wait_for_objects_at_once_and_loads_for_none_of_them() -
         assert await asyncio.gather(*reads) == [[whole]] * 300
 
 
-async def test_a_read_of_many_small_objects_ends_soon() -> None:
-    database, objects = SimulatedDatabase(), SimulatedObjects()
-    database.start_node(1, 0)
-    whole = [Chunk(KEY, number, number + 1, batch(number)) for number in range(200)]
+def whole_and_references(count: int) -> tuple[list[Chunk], list[Chunk]]:
+    """Return chunks of a batch each, and the same with their data in `object N`."""
+    whole = [Chunk(KEY, number, number + 1, batch(number)) for number in range(count)]
     references = [
         chunk._replace(data=Reference(f"object {chunk.base_offset}", 0, len(chunk.data)).encode())
         for chunk in whole
     ]
+    return whole, references
+
+
+async def test_a_read_of_many_small_objects_ends_soon() -> None:
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    whole, references = whole_and_references(200)
     # The last ones are in rows still.
     assert database.commit(1, 0, Commit(1, 0, Changes([*references[:150], *whole[150:]])))
     objects.objects |= {f"object {number}": batch(number) for number in range(150)}
@@ -98,11 +104,7 @@ async def test_others_go_on_between_the_looks_at_two_objects(
     """A look takes milliseconds, and a load reads eight objects at a time."""
     database, objects = SimulatedDatabase(), SimulatedObjects()
     database.start_node(1, 0)
-    whole = [Chunk(KEY, number, number + 1, batch(number)) for number in range(6)]
-    references = [
-        chunk._replace(data=Reference(f"object {chunk.base_offset}", 0, len(chunk.data)).encode())
-        for chunk in whole
-    ]
+    whole, references = whole_and_references(6)
     assert database.commit(1, 0, Commit(1, 0, Changes(references)))
     objects.objects |= {f"object {chunk.base_offset}": chunk.data for chunk in whole}
     store = BulkStore(SimulatedStore(database, 1, 0), objects)
