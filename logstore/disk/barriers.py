@@ -34,6 +34,8 @@ class Barrier(NamedTuple):
     directories: Sequence[str] = ()
 
 
+#: Nothing must be durable: others get their turn.
+TURN = Barrier()
 Procedure: TypeAlias = Generator[Barrier, None, Result]
 #: Does blocking work beside the event loop, and returns when it is done.
 Aside: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]

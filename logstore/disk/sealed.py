@@ -29,7 +29,11 @@ class Seal(NamedTuple):
 
     def sealed(self, body: bytes) -> bytes:
         """Return the file that holds `body`."""
-        return _PREFIX.pack(self.magic, self.version, crc32c(body)) + body
+        return self.prefix(crc32c(body)) + body
+
+    def prefix(self, crc: int) -> bytes:
+        """Return what stands before a body of this CRC-32C."""
+        return _PREFIX.pack(self.magic, self.version, crc)
 
     def check(self, data: bytes) -> None:
         """Raise BrokenSeal if `data` is not a file of this kind, whole."""

@@ -31,7 +31,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.producer_state import Producers
 from logstore.partition.reader import LogReader
 from logstore.partition.retention import Due, deletable_before, delete_before, due
-from logstore.partition.snapshot import encode_snapshot
+from logstore.partition.snapshot import encode_snapshot, size_least
 from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
 from logstore.partition.state_recovery import STATE_BYTES_MAX, ClosedLog, recovering
@@ -468,6 +468,8 @@ class PartitionLog:
 
     def as_closed(self, segments: ClosedSegments) -> ClosedLog | None:
         """Return what the next start need not find out, after `securing`; None: it is too much."""
+        if size_least(self.state) > STATE_BYTES_MAX:
+            return None
         state = encode_snapshot(self.state)
         if len(state) > STATE_BYTES_MAX:
             return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Set
 from struct import Struct
 from typing import NamedTuple
+from weakref import ref
 
 from logstore.partition.transaction_buffer import TransactionMarker
 from wire.error_code import ErrorCode
@@ -85,6 +86,18 @@ class ProducerState:
         #: Where the producer's last marker is, -1: nowhere known. Compaction keeps it there.
         self.last_marker_offset = last_marker_offset
 
+    def copied(self) -> ProducerState:
+        """Return a state that does not change with this one."""
+        return ProducerState(
+            self.producer_epoch,
+            self.coordinator_epoch,
+            self.last_timestamp,
+            self.last_sequence,
+            self.seen_ms,
+            self.batches,
+            self.last_marker_offset,
+        )
+
     def remembered(self) -> Iterator[RememberedBatch]:
         """Yield the last batches, oldest first."""
         return map(RememberedBatch._make, PACKED_BATCH.iter_unpack(self.batches))
@@ -131,12 +144,26 @@ def _zombie(producer_id: int, producer_epoch: int, state: ProducerState) -> Kafk
 class Producers(dict[int, ProducerState]):
     """Every producer id that a partition remembers, with its state."""
 
-    __slots__ = ("has_forgotten",)
+    __slots__ = ("_views", "has_forgotten")
 
     def __init__(self) -> None:
         super().__init__()
         #: Whether producers have expired that a replay of the log would find again.
         self.has_forgotten = False
+        #: The views in use: each has to know a state before the state changes.
+        self._views: list[ref[ProducersView]] = []
+
+    def view(self) -> ProducersView:
+        """Return all producers as they are now."""
+        view = ProducersView(self)
+        self._views.append(ref(view, self._views.remove))
+        return view
+
+    def _keep(self, producer_id: int, state: ProducerState) -> None:
+        """Leave a state that is about to change, or to go, to the views that have it."""
+        for reference in self._views:
+            if (view := reference()) is not None:
+                view.keep(producer_id, state)
 
     def duplicate_of(self, header: BatchHeader) -> RememberedBatch | None:
         """Return the remembered batch that `header` repeats (epoch and sequences), or None."""
@@ -229,6 +256,8 @@ class Producers(dict[int, ProducerState]):
         state = self.get(header.producer_id)
         if state is None:
             state = self[header.producer_id] = ProducerState(header.producer_epoch)
+        elif self._views:
+            self._keep(header.producer_id, state)
         batches = state.batches
         if state.producer_epoch != header.producer_epoch:
             # Sequences begin anew with an epoch: a retry of the old one is a zombie's.
@@ -261,7 +290,9 @@ class Producers(dict[int, ProducerState]):
         state = self.get(producer_id)
         if state is None:
             state = self[producer_id] = ProducerState(producer_epoch)
-        elif state.producer_epoch != producer_epoch:
+        elif self._views:
+            self._keep(producer_id, state)
+        if state.producer_epoch != producer_epoch:
             state.producer_epoch = producer_epoch
             state.last_sequence = NO_SEQUENCE
             state.batches = b""
@@ -310,5 +341,33 @@ class Producers(dict[int, ProducerState]):
 
     def _forget(self, producer_ids: Collection[int]) -> None:
         for producer_id in producer_ids:
-            del self[producer_id]
+            self._keep(producer_id, self.pop(producer_id))
         self.has_forgotten |= bool(producer_ids)
+
+
+class ProducersView:
+    """All producers of a partition as they were when the view was made.
+
+    What they do afterwards copies a state once, before it changes. The view ends with its last
+    reference.
+    """
+
+    def __init__(self, producers: Producers) -> None:
+        self._producers = producers
+        self._ids = [*producers]
+        #: The states that have changed since, as they were.
+        self._before: dict[int, ProducerState] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def items(self) -> Iterator[tuple[int, ProducerState]]:
+        """Yield each producer id with its state. Producers may write on in between."""
+        producers, before = self._producers, self._before
+        for producer_id in self._ids:
+            yield producer_id, before.get(producer_id) or producers[producer_id]
+
+    def keep(self, producer_id: int, state: ProducerState) -> None:
+        """Note a state that is about to change, or to go."""
+        if producer_id not in self._before:
+            self._before[producer_id] = state.copied()

@@ -26,16 +26,20 @@ finds is durable. Kafka's own file keeps one batch per producer: `snapshot_kafka
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 
+from logstore.disk.pieces import Piece, headed, whole
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.producer_state import PACKED_BATCH_BYTES, ProducerState
-from logstore.partition.state import PartitionState
+from logstore.partition.state import PartitionState, StateView
 from logstore.partition.transaction_buffer import OpenTransaction
 
 SUFFIX = ".state"
+#: A file of more parts is made in pieces: a piece of 2,000 producers takes a millisecond.
+PARTS_OF_A_PIECE = 4000
 _SEAL = Seal(b"MGNS", 2)
 _HEAD = Struct(">qIqi")
 _PRODUCER = Struct(">qhiqiqqb")
@@ -60,17 +64,30 @@ class Snapshot:
 
 def encode_snapshot(state: PartitionState) -> bytes:
     """Return the `.state` file of a partition's state."""
-    producers, transactions = state.producers, state.transactions
+    return whole(snapshot_pieces(state.view()))
+
+
+def size_least(state: PartitionState) -> int:
+    """Return how many bytes the `.state` file takes at least, counting one batch per producer."""
+    return len(state.producers) * (_PRODUCER.size + PACKED_BATCH_BYTES)
+
+
+def snapshot_pieces(view: StateView) -> Iterator[Piece]:
+    """Yield the pieces of the `.state` file of a partition's state."""
+    return headed(_SEAL.prefix, BODY_AT, _body(view))
+
+
+def _body(view: StateView) -> Iterator[bytes]:
     pack = _PRODUCER.pack
     parts = [
         _HEAD.pack(
-            state.end_offset,
-            state.last_batch_crc,
-            transactions.aborted.last_offset,
-            len(producers),
+            view.end_offset, view.last_batch_crc, view.last_aborted_offset, len(view.producers)
         )
     ]
-    for producer_id, producer in producers.items():
+    for producer_id, producer in view.producers.items():
+        if len(parts) > PARTS_OF_A_PIECE:
+            yield b"".join(parts)
+            parts.clear()
         parts.append(
             pack(
                 producer_id,
@@ -84,13 +101,11 @@ def encode_snapshot(state: PartitionState) -> bytes:
             )
         )
         parts.append(producer.batches)
-    open_transactions = list(transactions.open_transactions())
-    parts.append(_COUNT.pack(len(open_transactions)))
-    parts += [_OPEN.pack(*transaction) for transaction in open_transactions]
-    epochs = state.leader_epochs.entries
-    parts.append(_COUNT.pack(len(epochs)))
-    parts += [_EPOCH.pack(*entry) for entry in epochs]
-    return _SEAL.sealed(b"".join(parts))
+    parts.append(_COUNT.pack(len(view.open_transactions)))
+    parts += [_OPEN.pack(*transaction) for transaction in view.open_transactions]
+    parts.append(_COUNT.pack(len(view.leader_epochs)))
+    parts += [_EPOCH.pack(*entry) for entry in view.leader_epochs]
+    yield b"".join(parts)
 
 
 def decode_snapshot(data: bytes) -> Snapshot:

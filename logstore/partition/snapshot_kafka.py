@@ -15,11 +15,14 @@ Source: Kafka's ProducerStateManager.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from struct import Struct
 from struct import error as StructError
 
 from crc32c import crc32c
 
+from logstore.disk.pieces import Piece, headed, whole
 from logstore.partition.producer_state import (
     PACKED_BATCH,
     PACKED_BATCH_BYTES,
@@ -27,8 +30,8 @@ from logstore.partition.producer_state import (
     RememberedBatch,
     pack_batch,
 )
-from logstore.partition.snapshot import CorruptSnapshot
-from logstore.partition.state import PartitionState
+from logstore.partition.snapshot import PARTS_OF_A_PIECE, CorruptSnapshot
+from logstore.partition.state import PartitionState, StateView
 from logstore.partition.transaction_buffer import OpenTransaction
 from wire.records import next_sequence
 from wire.records.header import NO_SEQUENCE
@@ -44,12 +47,23 @@ _NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_SEQUENCE, _NONE, _NONE, _NONE)
 
 def encode_kafka_snapshot(state: PartitionState) -> bytes:
     """Return the `.snapshot` file of a partition's state."""
+    return whole(kafka_snapshot_pieces(state.view()))
+
+
+def kafka_snapshot_pieces(view: StateView) -> Iterator[Piece]:
+    """Yield the pieces of the `.snapshot` file of a partition's state."""
+    return headed(partial(_PREFIX.pack, _VERSION), _PREFIX.size, _body(view))
+
+
+def _body(view: StateView) -> Iterator[bytes]:
     # Without a function's call for each producer, of which there may be many.
     pack, unpack = _ENTRY.pack, PACKED_BATCH.unpack_from
-    transactions = state.transactions.open_transactions()
-    open_from = {one.producer_id: one.first_offset for one in transactions}
-    entries = [_COUNT.pack(len(state.producers))]
-    for producer_id, producer in state.producers.items():
+    open_from = {one.producer_id: one.first_offset for one in view.open_transactions}
+    entries = [_COUNT.pack(len(view.producers))]
+    for producer_id, producer in view.producers.items():
+        if 2 * len(entries) > PARTS_OF_A_PIECE:
+            yield b"".join(entries)
+            entries.clear()
         batches = producer.batches
         newest = unpack(batches, len(batches) - PACKED_BATCH_BYTES) if batches else _NO_BATCH
         _, sequence, base_offset, offset, _ = newest
@@ -65,8 +79,7 @@ def encode_kafka_snapshot(state: PartitionState) -> bytes:
                 open_from.get(producer_id, _NONE),
             )
         )
-    body = b"".join(entries)
-    return _PREFIX.pack(_VERSION, crc32c(body)) + body
+    yield b"".join(entries)
 
 
 def decode_kafka_snapshot(data: bytes, end_offset: int, steady_ms: int) -> PartitionState:

@@ -1,8 +1,9 @@
 """When a partition's snapshots are written, kept and deleted.
 
-A snapshot is taken (encoded) at the log's end and written once that end is durable, so a snapshot
-on disk never tells of batches that a crash could take away. If several of ours wait, only the
-newest is written: it tells what the others would. The newest two of our own files stay, and the
+A snapshot is taken at the log's end and written once that end is durable, so a snapshot on disk
+never tells of batches that a crash could take away. It is encoded as it is written, in pieces: a
+partition may have a million producers. If several of ours wait, only the newest is written: it
+tells what the others would. The newest two of our own files stay, and the
 newest that was synced. Kafka's, one per segment roll, live as long as their segments. A log in a
 shared store has none of Kafka's: its ten thousand segments would each have one.
 """
@@ -10,16 +11,16 @@ shared store has none of Kafka's: its ten thousand segments would each have one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import NamedTuple
 
 from logstore.disk.barriers import Procedure
-from logstore.partition.snapshot import SUFFIX, encode_snapshot
+from logstore.disk.pieces import Piece, whole
+from logstore.partition.snapshot import SUFFIX, size_least, snapshot_pieces
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
-from logstore.partition.snapshot_kafka import encode_kafka_snapshot
-from logstore.partition.state import PartitionState
+from logstore.partition.snapshot_kafka import kafka_snapshot_pieces
+from logstore.partition.state import PartitionState, StateView
 from logstore.segments.ledger import Ledger
 
 _KEPT = 2
@@ -33,13 +34,33 @@ _BYTES_FOR_A_BATCH = 25
 _SHORT_LOG_BYTES = 1 << 20
 
 
-class _Pending(NamedTuple):
-    """Ours at an end of the log, and Kafka's by the offsets, up to there, where segments end."""
+class _File(NamedTuple):
+    """A snapshot as it goes to the disk."""
 
-    end_offset: int
-    own: bytes
-    kafkas: dict[int, bytes]
+    name: str
+    pieces: Iterator[Piece]
     is_synced: bool
+
+
+class _Pending(NamedTuple):
+    """The state of ours at an end of the log, and those of Kafka's where segments end, up to there,
+    in their order."""
+
+    own: StateView
+    kafkas: list[StateView]
+    is_synced: bool
+
+    def files(self) -> Iterator[_File]:
+        """Yield the files, ours first: a crash must not leave Kafka's alone, which knows less."""
+        name = snapshot_name(self.own.end_offset)
+        yield _File(name, snapshot_pieces(self.own), self.is_synced)
+        for view in self.kafkas:
+            name = snapshot_name(view.end_offset, KAFKA_SUFFIX)
+            yield _File(name, kafka_snapshot_pieces(view), is_synced=False)
+
+
+def _end_offset(pending: _Pending) -> int:
+    return pending.own.end_offset
 
 
 def snapshot_name(end_offset: int, suffix: str = SUFFIX) -> str:
@@ -107,22 +128,20 @@ class Snapshots:
         self._synced_at = next(reversed(written), -1)
 
     def take(self, state: PartitionState, *, for_kafka: bool, synced: bool | None = None) -> None:
-        """Encode the state as it is now; `on_durable` writes it.
+        """Take the state as it is now; `on_durable` writes it.
 
         `for_kafka`: Kafka's file too, at the end of a segment or of the log; then ours is synced.
         `synced` overrides that.
         """
-        own = encode_snapshot(state)
-        self._begin_interval(len(own))
-        kafkas = self._for_kafka(state) if for_kafka else {}
         is_synced = for_kafka if synced is None else synced
-        self.pending.append(_Pending(state.end_offset, own, kafkas, is_synced))
+        self.pending.append(self._pending(state, for_kafka=for_kafka, is_synced=is_synced))
 
-    def _for_kafka(self, state: PartitionState) -> dict[int, bytes]:
-        """Return Kafka's file of a state, by its end offset; nothing where Kafka reads no files."""
-        if not self._ledger.is_read_by_kafka:
-            return {}
-        return {state.end_offset: encode_kafka_snapshot(state)}
+    def _pending(self, state: PartitionState, *, for_kafka: bool, is_synced: bool) -> _Pending:
+        """Return the state as it is now. The next interval begins."""
+        self._begin_interval(size_least(state))
+        view = state.view()
+        kafkas = [view] if for_kafka and self._ledger.is_read_by_kafka else []
+        return _Pending(view, kafkas, is_synced)
 
     def _begin_interval(self, state_bytes: int) -> None:
         if state_bytes > _LARGE_BYTES:
@@ -143,35 +162,38 @@ class Snapshots:
         pending = self._take_until(end_offset)
         if pending is None:
             return
-        if not pending.is_synced:
-            self._write(pending)
-            return
         self._writing = pending
+        self._write_aside(pending, pending.files())
+
+    def _write_aside(self, pending: _Pending, files: Iterator[_File]) -> None:
+        """Write the rest of the files, with other work of the event loop in between."""
+        file = next(files, None)
+        if file is None:
+            self._writing = None
+            self._complete(pending)
+            self.on_durable(self._durable_end_offset)
+            return
         self._ledger.attachments.replace_aside(
-            snapshot_name(pending.end_offset),
-            pending.own,
+            file.name,
+            file.pieces,
             partial(self._is_writing, pending),
-            partial(self._on_synced, pending),
+            partial(self._write_aside, pending, files),
+            sync=file.is_synced,
         )
 
     def _take_until(self, end_offset: int) -> _Pending | None:
         """Take all that wait at or below `end_offset`, as one."""
-        count = bisect_right(self.pending, end_offset, key=attrgetter("end_offset"))
+        count = bisect_right(self.pending, end_offset, key=_end_offset)
         if count == 0:
             return None
         taken, self.pending = self.pending[:count], self.pending[count:]
         return taken[-1]._replace(
-            kafkas={offset: data for one in taken for offset, data in one.kafkas.items()},
+            kafkas=[view for one in taken for view in one.kafkas],
             is_synced=any(one.is_synced for one in taken),
         )
 
     def _is_writing(self, pending: _Pending) -> bool:
         return self._writing is pending
-
-    def _on_synced(self, pending: _Pending) -> None:
-        self._writing = None
-        self._complete(pending)
-        self.on_durable(self._durable_end_offset)
 
     def finish(self, end_offset: int) -> None:
         """Do as `on_durable`, with all that it has begun, at once. Blocks for the syncs.
@@ -182,7 +204,10 @@ class Snapshots:
         self._writing = None
         for pending in waiting:
             if pending is not None:
-                self._write(pending)
+                for file in pending.files():
+                    data = whole(file.pieces)
+                    self._ledger.attachments.write(file.name, data, sync=file.is_synced)
+                self._complete(pending)
 
     def abandon(self) -> None:
         """Write nothing more: the ledger is being closed, and its name may become another's."""
@@ -208,35 +233,19 @@ class Snapshots:
         is_told = not ledger.is_read_by_kafka or offset in self._written_for_kafka[-1:]
         if self._synced_at == offset and is_told:
             return
-        own, kafkas = encode_snapshot(state), self._for_kafka(state)
-        self._begin_interval(len(own))
-        yield from ledger.attachments.replacing(snapshot_name(offset), own)
-        # After ours: else a crash could leave Kafka's alone, which knows less.
-        for end_offset, data in kafkas.items():
-            self._write_kafkas(end_offset, data)
-        self._synced_at = offset
-        self._on_written(offset)
-
-    def _write(self, pending: _Pending) -> None:
-        name = snapshot_name(pending.end_offset)
-        self._ledger.attachments.write(name, pending.own, sync=pending.is_synced)
+        pending = self._pending(state, for_kafka=True, is_synced=True)
+        for file in pending.files():
+            yield from ledger.attachments.replacing(file.name, file.pieces, sync=file.is_synced)
         self._complete(pending)
 
     def _complete(self, pending: _Pending) -> None:
-        """Ours is written. Kafka's comes after it, for a crash must not leave Kafka's alone."""
-        for offset, data in pending.kafkas.items():
-            self._write_kafkas(offset, data)
+        """Account for files that are written, and delete ours that these replace."""
+        ledger, offset = self._ledger, pending.own.end_offset
+        for view in pending.kafkas:
+            if view.end_offset not in self._written_for_kafka[-1:]:
+                self._written_for_kafka.append(view.end_offset)
         if pending.is_synced:
-            self._synced_at = pending.end_offset
-        self._on_written(pending.end_offset)
-
-    def _write_kafkas(self, offset: int, data: bytes) -> None:
-        self._ledger.attachments.write(snapshot_name(offset, KAFKA_SUFFIX), data, sync=False)
-        if offset not in self._written_for_kafka[-1:]:
-            self._written_for_kafka.append(offset)
-
-    def _on_written(self, offset: int) -> None:
-        ledger = self._ledger
+            self._synced_at = offset
         if offset not in self._written:
             self._written.append(offset)
         kept = {*self._written[-_KEPT:], self._synced_at}

@@ -6,11 +6,29 @@ the live state always equals the state replayed from headers.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from logstore.partition.leader_epochs import LeaderEpochs
-from logstore.partition.producer_state import Producers
-from logstore.partition.transaction_buffer import CompletedTransaction, TransactionBuffer
+from logstore.partition.producer_state import Producers, ProducersView
+from logstore.partition.transaction_buffer import (
+    CompletedTransaction,
+    OpenTransaction,
+    TransactionBuffer,
+)
 from wire.records import BatchHeader
 from wire.records.header import ATTRIBUTE_TRANSACTIONAL
+
+
+class StateView(NamedTuple):
+    """What a snapshot tells of a state: as the state was when the view was made."""
+
+    end_offset: int
+    last_batch_crc: int
+    last_aborted_offset: int
+    producers: ProducersView
+    open_transactions: list[OpenTransaction]
+    #: (epoch, start offset), ascending.
+    leader_epochs: list[tuple[int, int]]
 
 
 class PartitionState:
@@ -26,6 +44,17 @@ class PartitionState:
         self.end_offset = end_offset
         #: The CRC of the last batch accounted for: ties a snapshot to the log it was taken of.
         self.last_batch_crc = 0
+
+    def view(self) -> StateView:
+        """Return what a snapshot is to tell, whatever is appended meanwhile."""
+        return StateView(
+            self.end_offset,
+            self.last_batch_crc,
+            self.transactions.aborted.last_offset,
+            self.producers.view(),
+            list(self.transactions.open_transactions()),
+            list(self.leader_epochs.entries),
+        )
 
     def on_batch(self, header: BatchHeader, steady_ms: int) -> None:
         """Account for a data batch at the log's end. Feed batches in offset order."""

@@ -7,19 +7,31 @@ no crash leaves a change without an earlier change or append: no syncs are neede
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
+from logstore.disk.pieces import Piece, gathering
 from logstore.remote.commit_store import AttachmentChange, LogKey
+
+#: Does a procedure while its result is wanted, then calls back: as `GroupCommit.carry_out`.
+CarryOut: TypeAlias = Callable[[Procedure[None], Callable[[], bool], Callable[[], None]], None]
 
 
 class RemoteAttachments:
     """`Attachments` of a `RemoteLedger`."""
 
-    def __init__(self, key: LogKey, stored: Mapping[str, bytes], touch: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        key: LogKey,
+        stored: Mapping[str, bytes],
+        touch: Callable[[], None],
+        carry_out: CarryOut,
+    ) -> None:
         """`touch` is called with every change: the next commit has to cover it."""
         self._key = key
         self._touch = touch
+        self._carry_out = carry_out
         self._data = {name: bytearray(data) for name, data in stored.items()}
         self._changes: dict[str, AttachmentChange] = {}
         self._is_closed = False
@@ -28,19 +40,22 @@ class RemoteAttachments:
         self._data[name] = bytearray(data)
         self._change(AttachmentChange(self._key, name, bytes(data)))
 
-    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
+    def replacing(
+        self, name: str, pieces: Iterable[Piece], *, sync: bool = True
+    ) -> Procedure[None]:
+        data = yield from gathering(pieces)
         self.write(name, data)
-        yield from ()
 
     def replace_aside(
         self,
         name: str,
-        data: Buffer,
+        pieces: Iterable[Piece],
         is_wanted: Callable[[], bool],
         done: Callable[[], None],
+        *,
+        sync: bool = True,
     ) -> None:
-        self.write(name, data)
-        done()
+        self._carry_out(self.replacing(name, pieces), is_wanted, done)
 
     def append(self, name: str, data: Buffer) -> None:
         known = self._data.setdefault(name, bytearray())

@@ -127,7 +127,10 @@ class RemoteLedger(CommittedLedger):
             key, self._known, self.batches, group_commit.settle, self._perform_swap
         )
         self.attachments = RemoteAttachments(
-            key, stored.attachments, partial(group_commit.touch, self, may_wait=True)
+            key,
+            stored.attachments,
+            partial(group_commit.touch, self, may_wait=True),
+            group_commit.carry_out,
         )
         # For the next commit.
         self._batches: list[bytes] = []

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from logstore.disk.barriers import Barrier, Procedure
+from logstore.disk.barriers import TURN, Barrier, Procedure
 from logstore.disk.files import Buffer, File, FileSystem
+from logstore.disk.pieces import Piece
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
 from logstore.sync.group_commit import CommittedLedger, GroupCommit, LedgerClosed
@@ -42,31 +43,38 @@ class SmallFiles:
 
     def write(self, name: str, data: Buffer, *, sync: bool) -> None:
         """Replace a file atomically, by renaming a finished one over it."""
-        for barrier in self.replacing(name, data):
-            if sync:
-                for file in barrier.files:
-                    file.sync()
-                for directory in barrier.directories:
-                    self._files.sync_directory(directory)
+        for barrier in self.replacing(name, ((0, data),), sync=sync):
+            for file in barrier.files:
+                file.sync()
+            for directory in barrier.directories:
+                self._files.sync_directory(directory)
 
-    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
-        """Replace a file durably: the finished file first, then its name."""
+    def replacing(self, name: str, pieces: Iterable[Piece], *, sync: bool) -> Procedure[None]:
+        """Replace a file: the finished file first, then its name. Durably with `sync`.
+
+        Others get their turn between two pieces.
+        """
         unfinished = self._path(name + UNFINISHED)
         file = self._files.open(unfinished, create=True)
         try:
             if file.size():
                 file.truncate(0)
-            if data:
-                file.write((data,), 0)
-            # Its bytes come before its name: the name must never stand for a torn file.
-            yield Barrier((file,))
+            for number, (position, data) in enumerate(pieces):
+                if number:
+                    yield TURN
+                if data:
+                    file.write((data,), position)
+            if sync:
+                # Its bytes come before its name: the name must never stand for a torn file.
+                yield Barrier((file,))
         finally:
             file.close()
         # What is appended from here on goes to the new file.
         self._let_go(name)
         self._files.rename(unfinished, self._path(name))
         self._note(name)
-        yield Barrier((), (self._directory,))
+        if sync:
+            yield Barrier((), (self._directory,))
 
     def append(self, name: str, data: Buffer) -> tuple[int, bool]:
         """Append to a file; return where, and whether the append made the file.
@@ -189,23 +197,32 @@ class FileAttachments:
                 names.sync()
                 names.dirty.clear()
 
-    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
+    def replacing(
+        self, name: str, pieces: Iterable[Piece], *, sync: bool = True
+    ) -> Procedure[None]:
         with self._group_commit.storing(self._directory):
             self._unsynced_names.ensure_directory()
-        yield from self.small_files.replacing(name, data)
+        yield from self.small_files.replacing(name, pieces, sync=sync)
+        if not sync:
+            self._unsynced_names.add()
 
     def replace_aside(
         self,
         name: str,
-        data: Buffer,
+        pieces: Iterable[Piece],
         is_wanted: Callable[[], bool],
         done: Callable[[], None],
+        *,
+        sync: bool = True,
     ) -> None:
-        self._group_commit.carry_out(self._replacing_in_directory(name, data), is_wanted, done)
+        procedure = self._replacing_in_directory(name, pieces, sync=sync)
+        self._group_commit.carry_out(procedure, is_wanted, done)
 
-    def _replacing_in_directory(self, name: str, data: Buffer) -> Procedure[None]:
-        yield from self.replacing(name, data)
-        if self._unsynced_names.is_new_directory:
+    def _replacing_in_directory(
+        self, name: str, pieces: Iterable[Piece], *, sync: bool
+    ) -> Procedure[None]:
+        yield from self.replacing(name, pieces, sync=sync)
+        if sync and self._unsynced_names.is_new_directory:
             # As in `write`: the file would be lost with its directory.
             yield Barrier((), self._unsynced_names.both)
 

@@ -30,6 +30,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from logstore.disk.barriers import Procedure
 from logstore.disk.file_range import FileRange
 from logstore.disk.files import Buffer, StorageFailure
+from logstore.disk.pieces import Piece
 from logstore.sync.group_commit import Waiter
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -266,20 +267,28 @@ class Attachments(Protocol):
         may be the old or the new one, absent, empty or torn, so it needs a checksum of its own.
         """
 
-    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
-        """Replace an attachment as `write` does, durably, without blocking for the syncs."""
+    def replacing(
+        self, name: str, pieces: Iterable[Piece], *, sync: bool = True
+    ) -> Procedure[None]:
+        """Replace an attachment as `write` does, without blocking for the syncs.
+
+        Others get their turn between two pieces.
+        """
 
     def replace_aside(
         self,
         name: str,
-        data: Buffer,
+        pieces: Iterable[Piece],
         is_wanted: Callable[[], bool],
         done: Callable[[], None],
+        *,
+        sync: bool = True,
     ) -> None:
-        """Replace an attachment as `write` does, durably, with the syncs beside the event loop.
+        """Replace an attachment as `write` does, with the syncs beside the event loop, which does
+        other work between two pieces.
 
         Calls `done` afterwards, on the event loop. Gives up, without `done`, where `is_wanted` is
-        false after a sync; it must be false once the ledger is closed.
+        false after a sync or a piece; it must be false once the ledger is closed.
         """
 
     def append(self, name: str, data: Buffer) -> None:

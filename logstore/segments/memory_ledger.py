@@ -13,6 +13,7 @@ from functools import partial
 
 from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
+from logstore.disk.pieces import Piece, whole
 from logstore.segments.ledger import (
     LedgerFenced,
     Runner,
@@ -303,18 +304,22 @@ class MemoryAttachments:
     def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
         self._data[name] = bytes(data)
 
-    def replacing(self, name: str, data: Buffer) -> Procedure[None]:
-        self.write(name, data)
+    def replacing(
+        self, name: str, pieces: Iterable[Piece], *, sync: bool = True
+    ) -> Procedure[None]:
+        self.write(name, whole(pieces))
         yield from ()
 
     def replace_aside(
         self,
         name: str,
-        data: Buffer,
+        pieces: Iterable[Piece],
         is_wanted: Callable[[], bool],
         done: Callable[[], None],
+        *,
+        sync: bool = True,
     ) -> None:
-        self.write(name, data)
+        self.write(name, whole(pieces))
         done()
 
     def append(self, name: str, data: Buffer) -> None:

@@ -32,7 +32,7 @@ from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from logstore.disk.barriers import SYNC_ALL_FROM, Procedure, sync_barriers
+from logstore.disk.barriers import SYNC_ALL_FROM, TURN, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem, StorageFailure
 from logstore.sync.committed_ledger import CommittedLedger as CommittedLedger
@@ -237,9 +237,8 @@ class GroupCommit:
     ) -> None:
         """Do a procedure on the event loop, but its syncs beside it; then call `done`.
 
-        After each sync the rest is given up unless `is_wanted`. Raises StorageFailure.
+        After each barrier the rest is given up unless `is_wanted`. Raises StorageFailure.
         """
-        assert self._files is not None
         with self.storing("a small file"):
             barrier = next(procedure, None)
         if barrier is None:
@@ -255,6 +254,10 @@ class GroupCommit:
             with suppress(StorageFailure):  # Told already: every waiter fails, the process stops.
                 self.carry_out(procedure, is_wanted, done)
 
+        if barrier == TURN:
+            self._executor.call_soon(partial(synced, None))
+            return
+        assert self._files is not None
         self._executor.submit(partial(sync_barriers, self._files, (barrier,)), synced)
 
     @contextmanager

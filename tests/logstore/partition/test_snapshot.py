@@ -7,11 +7,22 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore.disk.pieces import whole
 from logstore.partition import snapshots
 from logstore.partition.log_config import LogConfig
-from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot, encode_snapshot
+from logstore.partition.snapshot import (
+    SUFFIX,
+    CorruptSnapshot,
+    decode_snapshot,
+    encode_snapshot,
+    snapshot_pieces,
+)
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
-from logstore.partition.snapshot_kafka import decode_kafka_snapshot, encode_kafka_snapshot
+from logstore.partition.snapshot_kafka import (
+    decode_kafka_snapshot,
+    encode_kafka_snapshot,
+    kafka_snapshot_pieces,
+)
 from logstore.partition.snapshots import snapshot_name, snapshot_offsets
 from tests.logstore.partitions import SteppedPartition, delete_records
 from tests.logstore.traffic import OPERATIONS, Traffic
@@ -39,6 +50,26 @@ def test_our_snapshot_holds_the_whole_state(steps: list[tuple[str, int, int]]) -
     assert snapshot.state == state
     seen = [producer.seen_ms for producer in snapshot.state.producers.values()]
     assert seen == [producer.seen_ms for producer in state.producers.values()]
+
+
+@given(STEPS, STEPS, STEPS)
+@settings(deadline=None)
+def test_a_view_stays_as_the_state_was_whatever_the_producers_do_next(
+    before: list[tuple[str, int, int]],
+    between: list[tuple[str, int, int]],
+    after: list[tuple[str, int, int]],
+) -> None:
+    partition = SteppedPartition()
+    traffic = Traffic(partition.log)
+    views = []
+    for steps in (before, between, after):
+        for step in steps:
+            traffic.perform(*step)
+        state = partition.log.state
+        views.append((state.view(), encode_snapshot(state), encode_kafka_snapshot(state)))
+    for view, own, kafkas in views:
+        assert whole(snapshot_pieces(view)) == own
+        assert whole(kafka_snapshot_pieces(view)) == kafkas
 
 
 @given(STEPS)
@@ -72,12 +103,12 @@ def test_a_damaged_snapshot_is_refused(
         (encode_snapshot(state), decode_snapshot),
         (encode_kafka_snapshot(state), lambda found: decode_kafka_snapshot(found, 0, 0)),
     ]
-    for whole, decode in encoders:
-        damaged = bytearray(whole)
+    for data_of, decode in encoders:
+        damaged = bytearray(data_of)
         if data.draw(st.booleans()):
-            del damaged[data.draw(st.integers(0, len(whole) - 1)) :]
+            del damaged[data.draw(st.integers(0, len(data_of) - 1)) :]
         else:
-            damaged[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
+            damaged[data.draw(st.integers(0, len(data_of) - 1))] ^= data.draw(st.integers(1, 255))
         try:
             decode(bytes(damaged))
         except CorruptSnapshot:
@@ -87,9 +118,9 @@ def test_a_damaged_snapshot_is_refused(
 
 def test_a_snapshot_of_less_than_it_counts_is_refused_whatever_the_checksum_says() -> None:
     state = partition_after([("plain", 0, 1)]).log.state
-    whole = encode_snapshot(state)
-    for body in (whole[10:-1], whole[10:] + b"x"):
-        data = whole[:6] + crc32c(body).to_bytes(4, "big") + body
+    encoded = encode_snapshot(state)
+    for body in (encoded[10:-1], encoded[10:] + b"x"):
+        data = encoded[:6] + crc32c(body).to_bytes(4, "big") + body
         with pytest.raises(CorruptSnapshot):
             decode_snapshot(data)
 

@@ -8,12 +8,25 @@ from random import Random
 
 import pytest
 
+from logstore.partition import snapshot, snapshot_kafka
 from logstore.partition.log import PartitionLog
+from logstore.partition.snapshot import decode_snapshot
+from logstore.partition.snapshot_kafka import decode_kafka_snapshot
 from tests.logstore import simulated_executors
 from tests.logstore.journal_process import IDS, Process
 from tests.logstore.log_process import NOW_MS
 from tests.logstore.partitions import batch_of
 from tests.logstore.simulated_disk import SimulatedDisk
+
+
+@pytest.fixture(params=[4000, 2], autouse=True)
+def parts_of_a_piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, and with pieces of one producer."""
+    for module in (snapshot, snapshot_kafka):
+        monkeypatch.setattr(module, "PARTS_OF_A_PIECE", request.param)
+
+
+PRODUCERS = range(5, 10)
 
 
 class WatchedDisk(SimulatedDisk):
@@ -31,11 +44,21 @@ class WatchedDisk(SimulatedDisk):
         super().before(operation)
 
 
-def rolled(process: Process, *, segments: int = 2) -> PartitionLog:
-    """A log with one producer, whose batch is in the first segment."""
-    (log,) = process.start(1)
-    batch = batch_of(b"v", producer_id=7, epoch=0, sequence=0)
+def read(disk: SimulatedDisk, path: str) -> bytes:
+    file = disk.open(path)
+    return file.read(file.size(), 0)
+
+
+def append(log: PartitionLog, producer_id: int, *, sequence: int) -> None:
+    batch = batch_of(b"v", producer_id=producer_id, epoch=0, sequence=sequence)
     log.append(log.check(batch, NOW_MS))
+
+
+def rolled(process: Process, *, segments: int = 2) -> PartitionLog:
+    """A log with a few producers, whose batches are in the first segment."""
+    (log,) = process.start(1)
+    for producer_id in PRODUCERS:
+        append(log, producer_id, sequence=0)
     process.executor.run()
     while len(log.ledger.segments.base_offsets) < segments:
         process.append(0, b"x" * 100)
@@ -90,10 +113,32 @@ def test_a_segment_goes_after_the_snapshot_that_tells_of_it_is_durable(seed: int
     process.disk = disk.crash(Random(seed))
     (again,) = process.start(1)
     assert again.log_start_offset == start
-    assert 7 in again.producers
+    assert set(again.producers) == set(PRODUCERS)
 
 
-@pytest.mark.parametrize("steps", range(12))
+def test_a_snapshot_is_written_piece_by_piece_and_tells_of_its_own_offset() -> None:
+    process = Process(disk := SimulatedDisk())
+    log = rolled(process)
+    end_offset = log.ledger.segments.base_offsets[1]
+    name = f"/data/t-0/{end_offset:020d}"
+    expected = {each: producer.copied() for each, producer in log.producers.items()}
+    steps = 0
+    while not disk.exists(f"{name}.snapshot"):
+        steps += 1
+        for producer_id in PRODUCERS:
+            append(log, producer_id, sequence=steps)
+        process.executor.step()
+    if len(PRODUCERS) > snapshot.PARTS_OF_A_PIECE:
+        assert steps > 2 * len(PRODUCERS)
+    own, kafkas = (read(disk, name + suffix) for suffix in (".state", ".snapshot"))
+    assert decode_snapshot(own).state.producers == expected
+    of_kafka = decode_kafka_snapshot(kafkas, end_offset, 0).producers
+    assert {each: state.last_sequence for each, state in of_kafka.items()} == dict.fromkeys(
+        PRODUCERS, 0
+    )
+
+
+@pytest.mark.parametrize("steps", range(30))
 def test_a_snapshot_under_way_does_not_get_into_the_next_partition_of_the_name(steps: int) -> None:
     process = Process(disk := SimulatedDisk())
     log = rolled(process)
