@@ -33,8 +33,12 @@ class Barrier(NamedTuple):
     files: Sequence[File] = ()
     directories: Sequence[str] = ()
 
+    @property
+    def is_turn(self) -> bool:
+        """Whether nothing must be durable: others get their turn."""
+        return not (self.files or self.directories)
 
-#: Nothing must be durable: others get their turn.
+
 TURN = Barrier()
 Procedure: TypeAlias = Generator[Barrier, None, Result]
 #: Does blocking work beside the event loop, and returns when it is done.
@@ -77,6 +81,17 @@ def perform(file_system: FileSystem, procedure: Procedure[Result]) -> Result:
         sync_barriers(file_system, (barrier,))
 
 
+def at_once(procedure: Procedure[Result]) -> Result:
+    """Do the whole of a procedure for which nothing must be durable."""
+    while True:
+        try:
+            barrier = next(procedure)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        assert barrier.is_turn, f"{barrier} where nothing is written"
+
+
 def in_step(procedures: Iterable[Procedure[None]]) -> Procedure[None]:
     """Return one procedure that does all `procedures`, with as many barriers as the longest has."""
     under_way = list(procedures)
@@ -105,7 +120,12 @@ async def perform_together(
         barriers = []
         for turn, (number, procedure) in enumerate(list(under_way.items()), 1):
             try:
-                barriers.append(next(procedure))
+                barrier = next(procedure)
+                # To its first real barrier before the next one: what it reads from stays few.
+                while barrier.is_turn:
+                    await asyncio.sleep(0)
+                    barrier = next(procedure)
+                barriers.append(barrier)
             except StopIteration as end:
                 results[number] = end.value
                 del under_way[number]

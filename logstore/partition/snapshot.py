@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 
+from logstore.disk.barriers import TURN, Procedure, at_once
 from logstore.disk.pieces import Piece, headed, whole
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.leader_epochs import LeaderEpochs
@@ -110,20 +111,27 @@ def _body(view: StateView) -> Iterator[bytes]:
 
 def decode_snapshot(data: bytes) -> Snapshot:
     """Return the contents of a `.state` file, the aborted index empty. Raises CorruptSnapshot."""
+    return at_once(decoding_snapshot(data))
+
+
+def decoding_snapshot(data: bytes) -> Procedure[Snapshot]:
+    """As `decode_snapshot`, in turns."""
     try:
         _SEAL.check(data)
-        return _decode_body(data)
+        return (yield from _decoding_body(data))
     except (BrokenSeal, StructError) as error:
         raise CorruptSnapshot(str(error)) from None
 
 
-def _decode_body(data: bytes) -> Snapshot:
+def _decoding_body(data: bytes) -> Procedure[Snapshot]:
     position = BODY_AT
     end_offset, last_batch_crc, last_aborted_offset, count = _HEAD.unpack_from(data, position)
     position += _HEAD.size
     state = PartitionState(end_offset)
     state.last_batch_crc = last_batch_crc
-    for _ in range(count):
+    for number in range(count):
+        if number and 2 * number % PARTS_OF_A_PIECE == 0:
+            yield TURN
         producer_id, epoch, coordinator_epoch, timestamp, sequence, seen_ms, marker, batches = (
             _PRODUCER.unpack_from(data, position)
         )

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
 
-from logstore.disk.barriers import Procedure
+from logstore.disk.barriers import TURN, Procedure
 from logstore.disk.checkpoints import LEADER_EPOCHS, CorruptCheckpoint, decode_leader_epochs
 from logstore.partition.leader_epochs import LeaderEpochs
-from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot
+from logstore.partition.snapshot import SUFFIX, CorruptSnapshot, decode_snapshot, decoding_snapshot
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshot_kafka import decode_kafka_snapshot
 from logstore.partition.snapshots import Snapshots, snapshot_name, snapshot_offsets
@@ -29,6 +29,8 @@ from wire.errors import WireError
 from wire.records import BatchHeader, ControlType, parse_marker
 from wire.records.header import OFFSET_MAX
 
+#: How many batches are replayed in one step: two milliseconds.
+_BATCHES_A_TURN = 256
 #: A state of up to this size is kept at a clean stop: that of some fifty producers.
 STATE_BYTES_MAX = 16 * 1024
 
@@ -64,22 +66,23 @@ def recovering(
             state.producers.resume(steady_ms)
             snapshots.resume(closed.snapshots, closed.kafka_snapshots)
             return state
-    state = recover_state(ledger, snapshots, steady_ms)
+    state = yield from _recovering(ledger, snapshots, steady_ms)
     yield from snapshots.beginning(state, was_clean=was_clean)
     return state
 
 
-def recover_state(ledger: Ledger, snapshots: Snapshots, steady_ms: int) -> PartitionState:
-    """Return the state as of the end of an opened ledger, everything in it stable. Blocks.
+def _recovering(ledger: Ledger, snapshots: Snapshots, steady_ms: int) -> Procedure[PartitionState]:
+    """Return the state as of the end of an opened ledger, everything in it stable. Reads in turns.
 
     Producers that only the log tells of count as heard of at `steady_ms`.
     """
     end_offset = ledger.end_offset
     # First: the next batches get these offsets, and a later recovery must not find old snapshots.
     delete_snapshots_beyond(ledger, end_offset)
-    state = _newest_state(ledger, steady_ms)
+    state = yield from _newest_state(ledger, steady_ms)
     is_without_snapshot = state.end_offset <= next(iter(ledger.segments.base_offsets), 0)
-    snapshots.replayed(*replay(ledger, state, steady_ms))
+    batches, size_bytes = yield from replaying(ledger, state, steady_ms)
+    snapshots.replayed(batches, size_bytes)
     if is_without_snapshot:
         # Compaction may have removed an epoch's first batch, or all its batches.
         with suppress(CorruptSnapshot):
@@ -95,7 +98,7 @@ def recover_state(ledger: Ledger, snapshots: Snapshots, steady_ms: int) -> Parti
 def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
     """Return the state of a log from what was kept when it was closed.
 
-    None: the aborted index contradicts it, so `recover_state` has to do the work.
+    None: the aborted index contradicts it, so `_recovering` has to do the work.
     """
     snapshot = decode_snapshot(data)
     state, start_offset = snapshot.state, ledger.start_offset
@@ -110,7 +113,7 @@ def state_as_closed(ledger: Ledger, data: bytes) -> PartitionState | None:
     return state
 
 
-def replay(ledger: Ledger, state: PartitionState, steady_ms: int) -> tuple[int, int]:
+def replaying(ledger: Ledger, state: PartitionState, steady_ms: int) -> Procedure[tuple[int, int]]:
     """Fold every batch from `state.end_offset` to the ledger's end.
 
     Returns how many there were, and their bytes.
@@ -119,6 +122,8 @@ def replay(ledger: Ledger, state: PartitionState, steady_ms: int) -> tuple[int, 
     for header, batch in ledger.batches.iterate(state.end_offset):
         replay_batch(state, header, batch, steady_ms)
         batches, size_bytes = batches + 1, size_bytes + header.size_bytes
+        if batches % _BATCHES_A_TURN == 0:
+            yield TURN
     state.end_offset = max(state.end_offset, ledger.end_offset)
     return batches, size_bytes
 
@@ -148,7 +153,7 @@ def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
                 ledger.attachments.delete(snapshot_name(offset, suffix))
 
 
-def _newest_state(ledger: Ledger, steady_ms: int) -> PartitionState:
+def _newest_state(ledger: Ledger, steady_ms: int) -> Procedure[PartitionState]:
     """Return the newest snapshot that holds against the log, or the state at its first batch.
 
     Kafka's only where there is none of ours, however old: it remembers one batch per producer. The
@@ -156,18 +161,20 @@ def _newest_state(ledger: Ledger, steady_ms: int) -> PartitionState:
     was deleted, so no transaction that began there is lost, and no producer last heard of there.
     """
     first_offset = next(iter(ledger.segments.base_offsets), ledger.start_offset)
-    state = _newest_snapshot(ledger, first_offset, ledger.end_offset, steady_ms)
-    return _state_before(ledger, first_offset, steady_ms) if state is None else state
+    state = yield from _newest_snapshot(ledger, first_offset, ledger.end_offset, steady_ms)
+    if state is None:
+        state = yield from _state_before(ledger, first_offset, steady_ms)
+    return state
 
 
-def _state_before(ledger: Ledger, first_offset: int, steady_ms: int) -> PartitionState:
+def _state_before(ledger: Ledger, first_offset: int, steady_ms: int) -> Procedure[PartitionState]:
     """Return the state at the log's first batch, of which no snapshot tells.
 
     Empty, unless the segments before it are still there: the start offset was at a roll, and the
     process ended before that roll's snapshot had its name.
     """
     trimmed_offset = next((segment.base_offset for segment in ledger.trimmed), first_offset)
-    state = _newest_snapshot(ledger, trimmed_offset, first_offset - 1, steady_ms)
+    state = yield from _newest_snapshot(ledger, trimmed_offset, first_offset - 1, steady_ms)
     if state is None:
         state = PartitionState(trimmed_offset)
     for segment in ledger.trimmed:
@@ -180,7 +187,7 @@ def _state_before(ledger: Ledger, first_offset: int, steady_ms: int) -> Partitio
 
 def _newest_snapshot(
     ledger: Ledger, first_offset: int, last_offset: int, steady_ms: int
-) -> PartitionState | None:
+) -> Procedure[PartitionState | None]:
     """Return the newest snapshot in a range of offsets that holds against the log, if any."""
     candidates = [
         (offset, suffix == SUFFIX)
@@ -190,7 +197,7 @@ def _newest_snapshot(
     ]
     for offset, is_own in candidates:
         try:
-            return _state_at(ledger, offset, steady_ms, is_own=is_own)
+            return (yield from _state_at(ledger, offset, steady_ms, is_own=is_own))
         except CorruptSnapshot:
             # Not fatal: an older snapshot, or the log itself, tells the same. This one is useless.
             ledger.attachments.delete(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
@@ -200,7 +207,9 @@ def _newest_snapshot(
     return None
 
 
-def _state_at(ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool) -> PartitionState:
+def _state_at(
+    ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool
+) -> Procedure[PartitionState]:
     data = ledger.attachments.read(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
     if data is None:
         raise CorruptSnapshot("it is gone")
@@ -214,7 +223,7 @@ def _state_at(ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool) -> P
         state.leader_epochs = _read_leader_epochs(ledger, offset)
         state.last_batch_crc = _crc_before(ledger, offset)
     else:
-        snapshot = decode_snapshot(data)
+        snapshot = yield from decoding_snapshot(data)
         state = snapshot.state
         if state.end_offset != offset:
             raise CorruptSnapshot(

@@ -339,7 +339,8 @@ class RemoteDirectory:
         """Make everything durable, with a snapshot of each state."""
         for number, log in enumerate(logs, 1):
             for barrier in log.securing():
-                raise AssertionError(f"{barrier} of a log without files")
+                assert barrier.is_turn, f"{barrier} of a log without files"
+                await asyncio.sleep(0)
             if number % _LOGS_A_TURN == 0:
                 await asyncio.sleep(0)
         await self._group_commit.settle()

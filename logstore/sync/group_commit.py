@@ -32,7 +32,7 @@ from functools import partial
 from time import perf_counter
 from typing import TypeAlias
 
-from logstore.disk.barriers import SYNC_ALL_FROM, TURN, Procedure, sync_barriers
+from logstore.disk.barriers import SYNC_ALL_FROM, Procedure, sync_barriers
 from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem, StorageFailure
 from logstore.sync.committed_ledger import CommittedLedger as CommittedLedger
@@ -254,7 +254,7 @@ class GroupCommit:
             with suppress(StorageFailure):  # Told already: every waiter fails, the process stops.
                 self.carry_out(procedure, is_wanted, done)
 
-        if barrier == TURN:
+        if barrier.is_turn:
             self._executor.call_soon(partial(synced, None))
             return
         assert self._files is not None

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 from logstore.cleaner.batches import Pause
 from logstore.cleaner.plan import cleanable_of
 from logstore.cleaner.run import Cleaned, Cleaning, Elsewhere, OffsetMapLimits
+from logstore.disk.barriers import at_once
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from logstore.partition.state import PartitionState
-from logstore.partition.state_recovery import replay
+from logstore.partition.state_recovery import replaying
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.aborted_index import AbortedTransaction
 from wire.records import (
@@ -264,7 +265,7 @@ def check_replay(log: PartitionLog, now_ms: int) -> None:
     of which nothing is left."""
     first_offset = next(iter(log.ledger.segments.base_offsets), log.log_start_offset)
     state = PartitionState(first_offset)
-    replay(log.ledger, state, now_ms)
+    at_once(replaying(log.ledger, state, now_ms))
     live = log.state
     assert state.producers == live.producers, (state.producers, live.producers)
     assert state.end_offset == live.end_offset

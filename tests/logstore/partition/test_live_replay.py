@@ -6,10 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from logstore.disk.barriers import at_once
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
 from logstore.partition.state import PartitionState
-from logstore.partition.state_recovery import replay
+from logstore.partition.state_recovery import replaying
 from tests.logstore.partitions import SteppedPartition
 from tests.logstore.remote_stores import StoredPartition
 from tests.logstore.traffic import OPERATIONS, Expected, Traffic
@@ -29,7 +30,7 @@ STEP = st.tuples(
 def replayed(partition: SteppedPartition) -> PartitionState:
     """The state from the log's bytes alone, no snapshot."""
     state = PartitionState(partition.ledger.start_offset)
-    replay(partition.ledger, state, partition.now_ms)
+    at_once(replaying(partition.ledger, state, partition.now_ms))
     return state
 
 
