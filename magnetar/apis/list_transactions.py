@@ -43,12 +43,14 @@ async def list_transactions(
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=request.duration_filter,
     )
-    found = await services.transactions.describe_in(filters.states)
+    transactions = services.transactions
     selected = [
         txn
-        async for some in services.turns.pieces(found)
-        for txn in filters.select(some, context.now_ms)
+        for of_shard in transactions.store.in_states(filters.states)
+        async for some in services.turns.pieces(of_shard)
+        for txn in filters.select(transactions.up_to_date(some), context.now_ms)
     ]
+    await transactions.durable()
     found = [
         txn
         async for some in services.turns.pieces(selected)
@@ -65,9 +67,15 @@ async def list_transactions(
     # The pattern comes last: it waits for a thread, and has fewest ids to match then.
     if request.transactional_id_pattern:
         wanted = await matching(
-            request.transactional_id_pattern, (txn.transactional_id for txn in found)
+            request.transactional_id_pattern,
+            [txn.transactional_id async for some in services.turns.pieces(found) for txn in some],
         )
-        found = [txn for txn in found if txn.transactional_id in wanted]
+        found = [
+            txn
+            async for some in services.turns.pieces(found)
+            for txn in some
+            if txn.transactional_id in wanted
+        ]
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -238,6 +238,25 @@ class TransactionStore:
         if not (self._by_partition and transactional_id):
             return None
         return self.shard_of(transactional_id).state.get(transactional_id)
+
+    def in_states(self, states: Set[State] | None) -> Iterator[list[Txn]]:
+        """Yield at least all ids in these states (None: in any), those of a shard at a time.
+
+        Open and voted ids are found without a look at idle ones.
+        """
+        found = None if states is None else self.index.in_states(states)
+        if found is not None:
+            yield found
+            return
+        for shard in self.shards:
+            yield list(shard.state)
+
+    def known(self, transactional_id: str) -> Txn | None:
+        """Return what is known of an id that was found here, None if its shard has moved."""
+        try:
+            return self.find(transactional_id)
+        except KafkaError:
+            return None
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
         """Return the shard that coordinates the id. A child has its parent's.

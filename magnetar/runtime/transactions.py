@@ -172,25 +172,20 @@ class Transactions:
         A transaction that has ended is shown as ended, even if its COMPLETE_* was still owed.
         """
         found = [txn for each in transactional_ids if (txn := self.find(each)) is not None]
-        return await self._up_to_date(found)
-
-    async def describe_in(self, states: Set[State] | None) -> list[TransactionMetadata]:
-        """Return at least all ids in these states (None: in any), as `describe`.
-
-        Open and voted ids are found without a look at idle ones.
-        """
-        found = None if states is None else self.store.index.in_states(states)
-        return await self._up_to_date(list(self) if found is None else found)
-
-    async def _up_to_date(self, found: list[TransactionMetadata]) -> list[TransactionMetadata]:
-        for position, txn in enumerate(found):
-            if txn.state in UNFINISHED:
-                self.store.complete(txn.transactional_id)
-                if txn.parent_id is not None:
-                    self.store.complete(txn.parent_id)
-                found[position] = self.find(txn.transactional_id) or txn
+        found = [*self.up_to_date(found)]
         await self.durable()
         return found
+
+    def up_to_date(self, found: Iterable[TransactionMetadata]) -> Iterator[TransactionMetadata]:
+        """Yield what is known of these ids now, with no COMPLETE_* owed. Await `durable` then."""
+        for txn in found:
+            if txn.state not in UNFINISHED:
+                yield txn
+                continue
+            self.store.complete(txn.transactional_id)
+            if txn.parent_id is not None:
+                self.store.complete(txn.parent_id)
+            yield self.store.known(txn.transactional_id) or txn
 
     # --- requests
 

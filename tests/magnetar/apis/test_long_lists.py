@@ -34,10 +34,8 @@ from wire.messages import (
     describe_user_scram_credentials,
     elect_leaders,
     incremental_alter_configs,
-    init_producer_id,
     leave_group,
     list_offsets,
-    list_transactions,
     offset_commit,
     offset_delete,
     offset_fetch,
@@ -370,43 +368,6 @@ async def test_a_long_list_is_gone_through_in_turns(
     client.send(request_, version)
     await client.receive()
     assert len(given_up) >= COUNT // 100
-
-
-async def test_many_transactional_ids_are_found_and_listed_in_turns(
-    client: RawClient, given_up: list[None]
-) -> None:
-    request = init_producer_id.InitProducerIdRequest(
-        transactional_id="a", transaction_timeout_ms=1_000
-    )
-    while (await client.ask(request, 4, init_producer_id.InitProducerIdResponse)).error_code:
-        pass
-    count = 1_100
-    for number in range(count):
-        client.send(
-            init_producer_id.InitProducerIdRequest(
-                transactional_id=str(number), transaction_timeout_ms=1_000
-            ),
-            4,
-        )
-    for _ in range(count):
-        await client.receive()
-    given_up.clear()
-    listed = await client.ask(
-        list_transactions.ListTransactionsRequest(),
-        1,
-        list_transactions.ListTransactionsResponse,
-    )
-    assert len(listed.transaction_states) == count + 1
-    # Pieces of 256: to choose among them, and to tell of them.
-    assert len(given_up) >= 4
-    given_up.clear()
-    unknown = describe_transactions.DescribeTransactionsRequest(
-        transactional_ids=["a", *map(str, range(count, 4 * count))]
-    )
-    described = await client.ask(unknown, 0, describe_transactions.DescribeTransactionsResponse)
-    assert [each.error_code for each in described.transaction_states][:2] == [0, 105]
-    # Pieces of 1,024 ids.
-    assert given_up
 
 
 async def test_what_a_client_may_not_do_is_looked_up_in_turns(
