@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from uuid import UUID
 
 from coordinator.groups.consumer.assignors import Assignor, Reader, assign_ranges, assign_uniformly
@@ -203,11 +204,16 @@ def _changed_targets(
     by_name = {topic.name: topic.topic_id for topic in existing.values()}
     # A set: to intersect two sets takes only the time of the smaller one.
     existing_names = frozenset(by_name)
+
+    @cache  # Most members of a group read the same topics.
+    def ids_of(names: frozenset[str]) -> frozenset[UUID]:
+        return frozenset(by_name[name] for name in names & existing_names)
+
     readers = [
         Reader(
             member.member_id,
             member.instance_id,
-            frozenset(by_name[name] for name in group.names_of(member) & existing_names),
+            ids_of(group.names_of(member)),
             group.target(member.member_id),
         )
         for member in group.members.values()

@@ -27,16 +27,6 @@ class Reader:
 Assignor = Callable[[list[Reader], Mapping[UUID, int]], dict[str, Target]]
 
 
-def frozen(assigned: Mapping[str, Mapping[UUID, set[int]]]) -> dict[str, Target]:
-    """Return the assignments as targets; a topic without partitions is left out of its target."""
-    return {
-        member_id: {
-            topic_id: frozenset(partitions) for topic_id, partitions in topics.items() if partitions
-        }
-        for member_id, topics in assigned.items()
-    }
-
-
 def assign_ranges(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str, Target]:
     """Return each member's target: one contiguous range of each topic's partitions.
 
@@ -53,18 +43,19 @@ def assign_ranges(readers: list[Reader], counts: Mapping[UUID, int]) -> dict[str
             reader.instance_id or reader.member_id,
         ),
     )
-    assigned: dict[str, dict[UUID, set[int]]] = {reader.member_id: {} for reader in readers}
+    assigned: dict[str, dict[UUID, frozenset[int]]] = {reader.member_id: {} for reader in readers}
     for topic_id, count in counts.items():
         members = [reader.member_id for reader in ordered if topic_id in reader.topics]
         if not members:
             continue
         quota, more = divmod(count, len(members))
         start = 0
-        for position, member_id in enumerate(members):
+        # Of more readers than partitions, the last have none: a thousand may read each topic.
+        for position, member_id in enumerate(members[:count]):
             end = start + quota + (position < more)
-            assigned[member_id][topic_id] = set(range(start, end))
+            assigned[member_id][topic_id] = frozenset(range(start, end))
             start = end
-    return frozen(assigned)
+    return dict(assigned)
 
 
 #: member id -> topic id -> the partitions that the member keeps or gets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import thread_time
 from uuid import UUID
 
 import pytest
@@ -137,4 +138,17 @@ def test_a_thousand_members_of_many_subscriptions_are_assigned_in_good_time() ->
     topics = list(counts)
     readers = [Reader(f"m{n}", None, frozenset(topics[n % 100 :: 7]), {}) for n in range(1_000)]
     found = assign_uniformly(readers, counts)
+    assert sum(map(size, found.values())) == 10_000
+
+
+def test_a_thousand_members_of_topics_of_few_partitions_get_ranges_in_good_time() -> None:
+    """Bounded work: this took 1.7 s while each member had a range of each topic, mostly empty."""
+    counts = {UUID(int=n): 10 for n in range(1, 1_001)}
+    readers = [Reader(f"m{n:04}", None, frozenset(counts), {}) for n in range(1_000)]
+    began_s = thread_time()
+    found = assign_ranges(readers, counts)
+    assert thread_time() - began_s < 0.7
+    assert {member_id for member_id, target in found.items() if target} == {
+        f"m{n:04}" for n in range(10)
+    }
     assert sum(map(size, found.values())) == 10_000
