@@ -127,7 +127,6 @@ class EpochFiles:
     def __init__(self, ledger: Ledger, topic_id: UUID | None) -> None:
         self._ledger = ledger
         self._topic_id = topic_id
-        self._metadata = None if topic_id is None else encode_partition_metadata(topic_id)
         #: The newest epoch in the file, as far as is known.
         self.leader_epoch = UNDEFINED
 
@@ -137,10 +136,11 @@ class EpochFiles:
         Where the topic id is missing, the next append writes both files: the journal's entries are
         found again by that id alone.
         """
-        is_identified = (
-            self._topic_id in (None, stored_id)
-            or self._ledger.attachments.read(PARTITION_METADATA) == self._metadata
-        )
+        topic_id = self._topic_id
+        is_identified = topic_id is None or topic_id == stored_id
+        if topic_id is not None and not is_identified:
+            found = self._ledger.attachments.read(PARTITION_METADATA)
+            is_identified = found is not None and found == encode_partition_metadata(topic_id)
         self.leader_epoch = latest_epoch if is_identified else UNDEFINED
 
     @property
@@ -156,8 +156,8 @@ class EpochFiles:
         self.leader_epoch = leader_epoch
         entries = epochs.with_leader(leader_epoch, end_offset).entries
         self._replace(LEADER_EPOCHS, encode_leader_epochs(entries))
-        if self._metadata is not None:
-            self._replace(PARTITION_METADATA, self._metadata)
+        if self._topic_id is not None:
+            self._replace(PARTITION_METADATA, encode_partition_metadata(self._topic_id))
 
     def _replace(self, name: str, data: bytes) -> None:
         if self._ledger.attachments.read(name) != data:

@@ -92,7 +92,6 @@ class PartitionLog:
         self._snapshots = Snapshots(ledger, config.snapshot_interval_bytes)
         self._steady_ms = steady_ms
         self._epoch_files = EpochFiles(ledger, topic_id)
-        self._take_state(PartitionState())
 
     def _take_state(self, state: PartitionState) -> None:
         #: Everything folded from the log up to its end, durable or not.

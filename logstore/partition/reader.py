@@ -115,7 +115,7 @@ class LogReader:
         self._partition = partition
         self._ledger = ledger
         self._batches = ledger.batches
-        self._state = PartitionState()
+        self._state: PartitionState
         self._subscribers: dict[Callable[[], None], None] = {}
         #: How often the cleaner has put one segment in the place of others.
         self._replacements = 0

@@ -66,6 +66,9 @@ def recovering(
             state.producers.resume(steady_ms)
             snapshots.resume(closed.snapshots, closed.kafka_snapshots)
             return state
+    if not ledger.segments.base_offsets and not ledger.trimmed and not ledger.attachments.names():
+        # A new log: thousands are made by one request.
+        return PartitionState(ledger.end_offset)
     state = yield from _recovering(ledger, snapshots, steady_ms)
     yield from snapshots.beginning(state, was_clean=was_clean)
     return state

@@ -152,10 +152,11 @@ class FileLedger(CommittedLedger):
 
     def opened(self) -> None:
         self._small_files.forget()
-        with self._group_commit.storing(self._directory):
-            for segment in self.trimmed:
-                segment.delete()
-        self.trimmed = ()
+        if self.trimmed:
+            with self._group_commit.storing(self._directory):
+                for segment in self.trimmed:
+                    segment.delete()
+            self.trimmed = ()
 
     # Appending
 

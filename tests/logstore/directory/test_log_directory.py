@@ -12,13 +12,18 @@ import pytest
 
 from logstore.directory.data_directory import DirectoryInUse, ForeignDirectory, FoundPartition
 from logstore.directory.log_directory import LogDirectory
+from logstore.disk.barriers import Procedure
 from logstore.disk.durability import Durability
 from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.disk.room import NoRoom
+from logstore.partition import state_recovery
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
+from logstore.partition.state import PartitionState
+from logstore.partition.state_recovery import replaying
 from logstore.partition.transaction_buffer import TransactionMarker
+from logstore.segments.ledger import Ledger
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.partitions import batch_of, delete_records
 from tests.logstore.simulated_disk import SimulatedDisk
@@ -63,6 +68,28 @@ async def test_an_empty_partition_leaves_nothing_on_the_disk(tmp_path: Path) -> 
     assert not list((tmp_path / "data").glob("topic-*"))
     await opened.stop()
     assert not list((tmp_path / "data").glob("topic-*"))
+
+
+async def test_a_new_partition_has_no_state_to_recover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request makes thousands, and to look for their state took half of its time."""
+    recovered: list[Ledger] = []
+
+    def noted(ledger: Ledger, state: PartitionState, steady_ms: int) -> Procedure[tuple[int, int]]:
+        recovered.append(ledger)
+        return replaying(ledger, state, steady_ms)
+
+    monkeypatch.setattr(state_recovery, "replaying", noted)
+    first = Opened(tmp_path)
+    log = first.directory.open("topic", 0, TOPIC_ID)
+    assert not recovered
+    assert await write(log, producer_id=1, epoch=0, sequence=0) == 0
+    first.end()
+    second = Opened(tmp_path)
+    log = second.directory.open("topic", 0, TOPIC_ID)
+    assert recovered == [log.ledger] and [*dict(log.producers)] == [1]
+    await second.stop()
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
