@@ -144,7 +144,7 @@ class LedPartitions:
             begin = None if coordinator is None else await coordinator.load(log)
             # No await from here on: a partition that is led here has its shard.
             if not topic.settings.says_as(opening.config):
-                self._logs.reconfigure(log, topic.settings)
+                self._logs.reconfigure(topic.name, [log], topic.settings)
             topic.partitions[log.partition] = log
             for callback in self.on_moved:
                 callback(topic.name, log.partition)

@@ -400,20 +400,25 @@ class Logs:
 
         None: its newest batches are in a bucket, and cannot be read now (`late_openings`).
         """
-        return await self._directory.open_together(
-            self._directory.opening(
-                each.topic,
-                each.partition,
-                each.topic_id,
-                self.settings(each.topic, each.config),
-                max(self.leader_epoch, each.leader_epoch),
-            )
-            for each in openings
-        )
+        return await self._directory.open_together(self._openings(openings))
 
-    def reconfigure(self, log: PartitionLog, config: TopicConfig) -> None:
-        """Apply changed settings to an open log, from its next batch on."""
-        log.reconfigure(self.settings(log.topic, config))
+    def _openings(self, openings: Iterable[Opening]) -> Iterator[Any]:
+        # Neighbours share their settings: to compute those of 500 takes longer than a step may.
+        former = settings = None
+        for each in openings:
+            of = each.topic, each.config
+            if settings is None or of != former:
+                former, settings = of, self.settings(*of)
+            epoch = max(self.leader_epoch, each.leader_epoch)
+            yield self._directory.opening(
+                each.topic, each.partition, each.topic_id, settings, epoch
+            )
+
+    def reconfigure(self, topic: str, logs: Iterable[PartitionLog], config: TopicConfig) -> None:
+        """Apply changed settings to open logs of a topic, from their next batches on."""
+        settings = self.settings(topic, config)
+        for log in logs:
+            log.reconfigure(settings)
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
         """Return the settings that a log obeys."""

@@ -269,7 +269,7 @@ class Topics:
             # The broker's settings may have changed while the logs were opened.
             latest = settings if now == defaults else stored_settings(row, now)
             topic = Topic(row, latest, partitions)
-            self._catch_up(topic.local, settings, latest)
+            self._catch_up(topic.name, topic.local, settings, latest)
             self._enter(topic)
 
     def ensure(self, name: str) -> Topic:
@@ -336,7 +336,7 @@ class Topics:
         settings = topic.settings
         to_open = ToOpen(row, settings, len(topic.partitions))
         (partitions,) = await open_partitions(self._logs, self.placement, [to_open])
-        self._catch_up(local(partitions), settings, topic.settings)
+        self._catch_up(topic.name, local(partitions), settings, topic.settings)
         topic.partitions += partitions
         topic.assigned = row.assigned
         self.version += 1
@@ -405,11 +405,12 @@ class Topics:
                     if since is not None and since.leader_epoch > one.leader_epoch:
                         topic.partitions[index] = since
 
-    def _catch_up(self, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig) -> None:
+    def _catch_up(
+        self, name: str, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig
+    ) -> None:
         """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""
         if not now.says_as(opened):
-            for log in logs:
-                self._logs.reconfigure(log, now)
+            self._logs.reconfigure(name, logs, now)
 
     def reconfigure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Replace all settings of a topic's own, durably, and apply them at once.
@@ -427,23 +428,20 @@ class Topics:
     def _apply_configs(self, topic: Topic, texts: Mapping[str, str], settings: TopicConfig) -> None:
         topic.configs = dict(texts)
         topic.settings = settings
-        for log in topic.local:
-            self._logs.reconfigure(log, settings)
+        self._logs.reconfigure(topic.name, topic.local, settings)
 
     async def inherit(self) -> None:
         """Apply the broker's settings, which have changed, to every topic.
 
         Takes many turns of the event loop. For a topic that is deleted meanwhile it has no effect.
         """
-        seen = 0
-        for topic in self.all():
-            own, _ = read_topic_configs(topic.configs)
-            topic.settings = resolve(own, broker_defaults(self._config))
-            for log in topic.local:
-                self._logs.reconfigure(log, topic.settings)
-                seen += 1
-                if seen % _PARTITIONS_A_TURN == 0:
-                    await asyncio.sleep(0)
+        counted = ((topic, len(topic.partitions)) for topic in self.all())
+        for part in in_parts(counted, _PARTITIONS_A_TURN):
+            defaults = broker_defaults(self._config)
+            for topic in part:
+                own, _ = read_topic_configs(topic.configs)
+                self._apply_configs(topic, topic.configs, resolve(own, defaults))
+            await asyncio.sleep(0)
 
     async def delete(self, topics: Iterable[Topic]) -> list[UUID]:
         """Delete topics durably, many by one transaction, while other requests are served.
