@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
@@ -184,6 +184,8 @@ class DataDirectory:
         name = partition_name(*key)
         return self._topic_ids.pop(name) if name in self._topic_ids else self.read_topic_id(name)
 
-    def forget_topic_id(self, key: Key) -> None:
-        """Forget what `found_partitions` has found there: the partition is being deleted."""
-        self._topic_ids.pop(partition_name(*key), None)
+    def forget_topic_ids(self, keys: Iterable[Key]) -> None:
+        """Forget what `found_partitions` has found there: these partitions are being deleted."""
+        if self._topic_ids:
+            for key in keys:
+                self._topic_ids.pop(partition_name(*key), None)

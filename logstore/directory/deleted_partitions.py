@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from threading import Lock
 
@@ -67,12 +67,10 @@ class DeletedPartitions:
         #: The checkpoints that still tell of an unsettled partition.
         self._outdated: set[str] = set()
 
-    async def delete(self, logs: Sequence[PartitionLog]) -> None:
-        """Delete logs: they refuse requests from this step on, and are durably gone on return."""
-        for log in logs:
-            log.become_unknown()
-            self._leaving[log.topic, log.partition] = log
-        for turn, log in enumerate(logs, 1):
+    async def delete(self, logs: Mapping[Key, PartitionLog]) -> None:
+        """Delete logs that refuse requests already; they are durably gone on return."""
+        self._leaving |= logs
+        for turn, log in enumerate(logs.values(), 1):
             self._leave(log)
             if turn % A_TURN == 0:
                 await asyncio.sleep(0)
@@ -166,7 +164,6 @@ class DeletedPartitions:
         if self._leaving.get(key) is not log:
             return
         del self._leaving[key]
-        log.become_unknown()
         log.close_gone()
         target = None if self._in_memory else self.put_away(key, DELETE_SUFFIX)
         if target is not None:

@@ -329,11 +329,15 @@ class LogDirectory:
         Their waiters are woken and their directories renamed, some in each turn of the event loop.
         The files go after `file.delete.delay.ms`.
         """
+        leaving = {}
         for log in logs:
-            del self._logs[log.topic, log.partition]
-            self._data.forget_topic_id((log.topic, log.partition))
+            key = log.topic, log.partition
+            log.become_unknown()
+            del self._logs[key]
+            leaving[key] = log
+        self._data.forget_topic_ids(leaving)
         with self._storing():
-            await self._deleted.delete(logs)
+            await self._deleted.delete(leaving)
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
         """Close logs that are durable to their ends. What they hold stays, and may be reopened."""
@@ -344,8 +348,8 @@ class LogDirectory:
     def remove(self, found: Iterable[FoundPartition]) -> None:
         """Delete partitions that are not opened, durably. Blocks."""
         with self._storing():
+            self._data.forget_topic_ids((each.topic, each.partition) for each in found)
             for each in found:
-                self._data.forget_topic_id((each.topic, each.partition))
                 self._deleted.put_away((each.topic, each.partition), DELETE_SUFFIX)
             self._deleted.settle()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
@@ -9,13 +10,18 @@ from logstore.partition.log import PartitionLog
 from magnetar.config.topic import TopicConfig, read_topic_configs, resolve
 from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.leaders import Partition, local
+from magnetar.storage.leaders import Elsewhere, Partition, local
 from magnetar.storage.logs import Opening
 from magnetar.storage.replicas import Known, Replicas, told
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
 _T = TypeVar("_T")
+
+#: Logs that are freed in one turn, in about a millisecond.
+_FREED_TOGETHER = 256
+#: Stands for a partition of a deleted topic.
+_NOWHERE = Elsewhere(-1, -1)
 
 _log = get_logger("topics")
 
@@ -54,6 +60,21 @@ class Topic:
         """Return the replicas of a partition of a cluster that `leader` leads."""
         assigned = self.assigned.get(partition, ())
         return told(self.id, partition, leader, self.replication_factor, nodes, assigned)
+
+
+async def free_logs(topics: Iterable[Topic]) -> None:
+    """Free the logs of deleted topics, some in each turn of the event loop.
+
+    A handler that has found such a topic holds it until it ends, and would free 10,000 in one step.
+    It finds them led by no node.
+    """
+    for topic in topics:
+        partitions = topic.partitions
+        for first in range(0, len(partitions), _FREED_TOGETHER):
+            if first:
+                await asyncio.sleep(0)
+            count = min(_FREED_TOGETHER, len(partitions) - first)
+            partitions[first : first + count] = [_NOWHERE] * count
 
 
 def in_parts(counted: Iterable[tuple[_T, int]], partitions_max: int) -> Iterator[list[_T]]:

@@ -38,6 +38,7 @@ from magnetar.storage.topic import (
     Topic,
     already_exists,
     being_created,
+    free_logs,
     in_parts,
     no_topic,
     opening,
@@ -483,6 +484,7 @@ class Topics:
                     callback(topic)
             self.version += len(part)
             await self._logs.delete([log for topic in part for log in topic.local])
+            await free_logs(part)
 
     async def stop(self) -> None:
         """Return when the changes under way are done. What others change is not obeyed any more."""

@@ -1,7 +1,9 @@
-"""Topics that are deleted together: how they leave the catalog."""
+"""Topics that are deleted: how many leave the catalog together, and how a large one is freed."""
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from uuid import UUID
 
 import pytest
@@ -37,3 +39,19 @@ async def test_many_topics_leave_the_catalog_by_several_transactions(
         (ids[4:], ids[2:4]),
         (ids[4:], ids[2:4]),
     ]
+
+
+async def test_the_logs_of_a_large_topic_are_freed_some_in_each_turn(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that has the topic would free them all at once, when it ends."""
+    monkeypatch.setattr("magnetar.storage.topic._FREED_TOGETHER", 16)
+    topic = broker.topics.create("a", 40)
+    living = weakref.WeakSet(topic.local)
+    deleting = asyncio.ensure_future(broker.topics.delete([topic]))
+    left = []
+    while not deleting.done():
+        await asyncio.sleep(0)
+        left.append(len(living))
+    assert [*dict.fromkeys(left)] == [40, 24, 8, 0]
+    assert len(topic.partitions) == 40 and not topic.local
