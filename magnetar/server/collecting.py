@@ -7,10 +7,10 @@ the event loop for a third of a second. So no collection begins meanwhile, for a
 After such a pause the collector runs for at least as long before it is put off again.
 
 A broker with much state has millions of objects: topics, groups, offsets, sessions. Clients choose
-how many. Each full collection would look at all of them again, for a second and more. So what such
-a collection leaves is frozen: later ones pass over it. It is freed as ever when its last reference
-goes. Only a cycle among frozen objects would stay for ever. So no request, connection or topic may
-leave one (tests/magnetar/server/test_cycles.py).
+how many. Each full collection would look at all of them again, for a second and more. So what a
+collection leaves is frozen, unless that one was of the youngest alone: later ones pass over it. It
+is freed as ever when its last reference goes. Only a cycle among frozen objects would stay for
+ever. So no request, connection or topic may leave one (tests/magnetar/server/test_cycles.py).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PUT_OFF_S = 5.0
 #: From the end of a large request to the next collection. By then the answer has left, and the
 #: request's objects are freed: a collection that still found them would hold the loop as long.
 FREED_AFTER_S = 0.05
-#: A full collection that takes so long, in CPU time, has looked at some ten thousand objects.
-LONG_S = 0.003
+#: A collection that takes so long, in CPU time, has looked at some ten thousand objects.
+LONG_S = 0.001
 #: So many new objects since the last collection are no garbage: they are looked at no more.
-LIVING_MIN = 50_000
+LIVING_MIN = 20_000
 
 
 class _Freezer:
@@ -38,7 +38,7 @@ class _Freezer:
     began_s = 0.0
 
     def __call__(self, phase: str, told: dict[str, int]) -> None:
-        if told["generation"] != _FULL:
+        if told["generation"] == _YOUNGEST:
             return
         if phase == "start":
             self.began_s = thread_time()
@@ -46,7 +46,7 @@ class _Freezer:
             gc.freeze()
 
 
-_FULL = 2
+_YOUNGEST = 0
 _freezer = _Freezer()
 
 

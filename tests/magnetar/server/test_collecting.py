@@ -141,14 +141,21 @@ def looking_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("looking_once")
-def test_what_a_full_collection_has_left_is_not_looked_at_again() -> None:
+@pytest.mark.parametrize("generation", [1, 2])
+def test_what_a_collection_has_left_is_not_looked_at_again(generation: int) -> None:
     state = [[number] for number in range(50_000)]
-    gc.collect()
+    gc.collect(generation)
     assert gc.get_freeze_count() > len(state)
     # Frozen, it is freed as ever when its last reference goes.
     frozen = gc.get_freeze_count()
     state.clear()
     assert gc.get_freeze_count() <= frozen - 50_000
+
+
+@pytest.mark.usefixtures("looking_once")
+def test_what_is_young_may_still_become_garbage() -> None:
+    gc.collect(0)
+    assert not gc.get_freeze_count()
 
 
 @pytest.mark.usefixtures("looking_once")
