@@ -67,29 +67,32 @@ async def delete_records(
                 starts.append((partition, *_start_of(services, name, index, offset)))
     # Between the two the start is durable and not in effect, so a client that goes must not end it.
     await services.whole_work.carry(_delete(services, starts))
-    for partition, log, _ in starts:
-        # Deleted, or handed over, while the sync was under way.
-        if log.is_gone:
-            partition.error_code = log.reader.gone.code
-        else:
-            partition.low_watermark = log.log_start_offset
+    async for some in services.turns.pieces(starts):
+        for partition, log, _ in some:
+            # Deleted, or handed over, while the sync was under way.
+            if log.is_gone:
+                partition.error_code = log.reader.gone.code
+            else:
+                partition.low_watermark = log.log_start_offset
     return response
 
 
 async def _delete(services: Services, starts: Sequence[_Start]) -> None:
     """Make the new starts durable, then begin the logs there."""
-    # A request that moves no start costs no sync.
-    higher = [
-        (log, start)
-        for _, log, start in starts
-        # Deleted, or handed over, while a request that names many let others go on.
-        if not log.is_gone and start > log.log_start_offset
-    ]
+    # A start that stays costs nothing more, and a request that moves none costs no sync.
+    higher: list[tuple[PartitionLog, int]] = []
+    async for some in services.turns.pieces(starts):
+        higher += [
+            (log, start)
+            for _, log, start in some
+            # Deleted, or handed over, while a request that names many let others go on.
+            if not log.is_gone and start > log.log_start_offset
+        ]
     if higher:
         # Durable before any segment goes: a start after a crash must not find a log that begins
         # above what it recorded.
         await services.logs.persist_start_offsets(higher)
-    for _, log, start_offset in starts:
+    for log, start_offset in higher:
         await advance(services.logs, log, start_offset, PartitionLog.advance_start)
 
 

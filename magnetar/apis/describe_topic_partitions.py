@@ -48,7 +48,7 @@ async def describe_topic_partitions(
         if room == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break
-        described = _describe(services, context, name, first_partition, room)
+        described = await _describe(services, context, name, first_partition, room)
         response.topics.append(described)
         if described.error_code:
             # No cursor points into it: that would tell of a topic which the client may not know.
@@ -99,7 +99,7 @@ async def _sorted_names(services: Services, request: DescribeTopicPartitionsRequ
     return [name async for name in turns.each(merge(*runs))]
 
 
-def _describe(
+async def _describe(
     services: Services,
     context: RequestContext,
     name: str,
@@ -123,11 +123,15 @@ def _describe(
     described.topic_id = topic.id
     described.is_internal = topic.is_internal
     partitions = topic.partitions[first_partition : first_partition + partitions_max]
-    described.partitions = [
-        _partition(index, one, leader_id(one, services.node.id))
-        for index, one in enumerate(partitions, first_partition)
-    ]
-    tell_replicas(services, topic, described.partitions)
+    index = first_partition
+    async for piece in services.turns.pieces(partitions):
+        some = [
+            _partition(number, one, leader_id(one, services.node.id))
+            for number, one in enumerate(piece, index)
+        ]
+        tell_replicas(services, topic, some)
+        described.partitions += some
+        index += len(piece)
     return described
 
 

@@ -157,7 +157,7 @@ async def _describe(
     partitions: list[MetadataResponsePartition] = []
     # A copy: the topic may change between two pieces.
     async for piece in services.turns.pieces(tuple(topic.partitions)):
-        partitions += [
+        described = [
             MetadataResponsePartition(
                 partition_index=index,
                 leader_id=(node_id := leader_id(one, own_id)),
@@ -167,12 +167,13 @@ async def _describe(
             )
             for index, one in enumerate(piece, len(partitions))
         ]
-    described = MetadataResponseTopic(
+        tell_replicas(services, topic, described)
+        partitions += described
+    response = MetadataResponseTopic(
         name=topic.name, topic_id=topic.id, is_internal=topic.is_internal, partitions=partitions
     )
-    tell_replicas(services, topic, described.partitions)
     if request.include_topic_authorized_operations:
-        described.topic_authorized_operations = allowed_operations(
+        response.topic_authorized_operations = allowed_operations(
             services, context, Resource.TOPIC, topic.name
         )
-    return described
+    return response

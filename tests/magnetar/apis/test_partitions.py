@@ -10,6 +10,7 @@ import pytest
 
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.broker import Broker
+from magnetar.runtime.retention import advance
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
@@ -165,6 +166,28 @@ async def test_records_are_deleted_up_to_an_offset(
     assert (await fetched(client, 10)).error_code == 0
     await write(broker, 0, 1)
     assert len((await fetched(client, 10)).records) > 0
+
+
+async def test_only_the_starts_that_move_are_advanced(
+    broker: Broker, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of 9,000 partitions that stay were a step of 20 ms."""
+    broker.topics.create("a", 3)
+    await write(broker, 1, 2)
+    advanced: list[tuple[int, int]] = []
+
+    async def noted(logs: Any, log: Any, start_offset: int, step_to: Any) -> None:
+        advanced.append((log.partition, start_offset))
+        await advance(logs, log, start_offset, step_to)
+
+    monkeypatch.setattr("magnetar.apis.delete_records.advance", noted)
+    request = DeleteRecordsRequest(
+        topics=[topic for index in range(3) for topic in deletion(-1, partition=index).topics]
+    )
+    (topic,) = (await client.ask(request, 2, DeleteRecordsResponse)).topics
+    told = [(each.error_code, each.low_watermark) for each in topic.partitions]
+    assert told == [(0, 0), (0, 2), (0, 0)]
+    assert advanced == [(1, 2)]
 
 
 async def test_a_client_that_goes_leaves_no_start_that_is_durable_and_not_in_effect(
