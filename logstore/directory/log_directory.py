@@ -112,8 +112,7 @@ class LogDirectory:
         self.has_lost_starts = False
         self.was_clean = False  # The last stop was: then nothing has to be scanned.
         self._cold_indexes = ColdIndexes()
-        self._group_commit = group_commit
-        self._steady_ms = steady_ms
+        self._group_commit, self._steady_ms = group_commit, steady_ms
         self._logs: dict[Key, PartitionLog] = {}
         self._offsets = LogOffsets(self._data.top)
         #: The logs that are as the last clean stop left them and not opened yet.
@@ -278,7 +277,7 @@ class LogDirectory:
             steady_ms=self._steady_ms,
             leader_epoch=leader_epoch,
             topic_id=topic_id,
-            on_recovery_point=self._schedule_checkpoint,
+            on_recovery_point=self._note_recovery_point,
         )
         if isinstance(ledger, FileLedger):
             ledger.segments.discard_later = partial(self._discard, log)
@@ -288,6 +287,7 @@ class LogDirectory:
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(was_clean=self.was_clean, is_locked=True, closed=closed)
         self._logs[key] = log
+        self._offsets.recovery_points[key] = log.recovery_point
         return log
 
     def _ledger(
@@ -397,6 +397,10 @@ class LogDirectory:
         call_later = self._call_later or asyncio.get_running_loop().call_later
         return call_later(seconds, callback)
 
+    def _note_recovery_point(self, log: PartitionLog) -> None:
+        self._offsets.recovery_points[log.topic, log.partition] = log.recovery_point
+        self._schedule_checkpoint()
+
     def _schedule_checkpoint(self) -> None:
         if self._checkpoint_due is None and not self._in_memory:
             self._checkpoint_due = self._later(_CHECKPOINT_AFTER_S, self._checkpoint)
@@ -407,7 +411,6 @@ class LogDirectory:
         if self._checkpointing is not None:
             self._schedule_checkpoint()
             return
-        self._note_recovery_points()
         loop = asyncio.get_running_loop()
         self._checkpointing = loop.create_task(self._write_aside(RECOVERY_POINTS))
         self._checkpointing.add_done_callback(self._checkpointed)
@@ -418,10 +421,6 @@ class LogDirectory:
             # Retrieved, so that asyncio does not report it: group commit has failed with it, and
             # that stops the process.
             task.exception()
-
-    def _note_recovery_points(self) -> None:
-        points = self._offsets.recovery_points
-        points.update((key, log.recovery_point) for key, log in self._logs.items())
 
     def _write_closed(self) -> None:
         """Write what the next start need not find out. Last but for the mark of a clean stop."""
@@ -464,7 +463,8 @@ class LogDirectory:
                 with self._storing():
                     await self._aside(self._files.sync_all)
                     remove_journal(self._files, self.path)
-            self._note_recovery_points()
+            points = {key: log.recovery_point for key, log in self._logs.items()}
+            self._offsets.recovery_points |= points
             self._offsets.write(RECOVERY_POINTS, sync=True)
             self._offsets.write(LOG_START_OFFSETS, sync=True)
             self._write_closed()

@@ -70,9 +70,9 @@ class PartitionLog:
         steady_ms: Callable[[], int],
         leader_epoch: int = 0,
         topic_id: UUID | None = None,
-        on_recovery_point: Callable[[], None] | None = None,
+        on_recovery_point: Callable[[PartitionLog], None] | None = None,
     ) -> None:
-        """`on_recovery_point` is called when the recovery point has moved.
+        """`on_recovery_point` is called with this log when its recovery point has moved.
 
         `steady_ms` is a clock in ms that is never set: by it producers fall silent.
         """
@@ -382,7 +382,7 @@ class PartitionLog:
         if recovery_point != self._recovery_point_seen:
             self._recovery_point_seen = recovery_point
             if self._on_recovery_point is not None:
-                self._on_recovery_point()
+                self._on_recovery_point(self)
 
     def _on_roll(self, _base_offset: int) -> None:
         # The segment that ends here will be trimmed one day: only this snapshot tells of it then.

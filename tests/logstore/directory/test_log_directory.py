@@ -70,6 +70,31 @@ async def test_an_empty_partition_leaves_nothing_on_the_disk(tmp_path: Path) -> 
     assert not list((tmp_path / "data").glob("topic-*"))
 
 
+async def test_a_checkpoint_looks_only_at_logs_whose_recovery_point_has_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One log of 9,000 that rolled was a step of 5 ms, each second."""
+    opened = Opened(tmp_path)
+    config = LogConfig(segment_bytes=100)
+    logs = [opened.directory.open("topic", index, TOPIC_ID, config) for index in range(3)]
+    seen: list[PartitionLog] = []
+
+    def noted(log: PartitionLog) -> int:
+        seen.append(log)
+        return log.ledger.recovery_point
+
+    monkeypatch.setattr(PartitionLog, "recovery_point", property(noted))
+    for _ in range(2):
+        await write(logs[1])
+    checkpoint = tmp_path / "recovery-point-offset-checkpoint"
+    async with asyncio.timeout(10):
+        while not checkpoint.exists():
+            await asyncio.sleep(0.05)
+    assert {*seen} == {logs[1]}
+    assert "topic 1 1\n" in checkpoint.read_text()
+    await opened.stop()
+
+
 async def test_a_new_partition_has_no_state_to_recover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
