@@ -58,8 +58,8 @@ class DeletedPartitions:
         self._in_memory = in_memory
         #: Logs that nothing else refers to any more, but that are not yet closed and renamed.
         self._leaving: dict[Key, PartitionLog] = {}
-        #: (delay in ms until its files are deleted, renamed directory), of deleted logs.
-        self._renamed: list[tuple[int, str]] = []
+        #: The renamed directories of deleted logs, by the delay in ms until their files go.
+        self._renamed: dict[int, list[str]] = {}
         #: Partitions that `settle` has to see to: their new name, or that the checkpoints have
         #: forgotten them, is not durable yet.
         self._unsettled: set[Key] = set()
@@ -74,14 +74,14 @@ class DeletedPartitions:
             self._leave(log)
             if turn % A_TURN == 0:
                 await asyncio.sleep(0)
-        renamed, self._renamed = self._renamed, []
+        renamed, self._renamed = self._renamed, {}
         if renamed:
             # Mostly the names alone are synced: checkpoints can wait until a name is wanted again.
             has_many = len(self._unsettled) > _UNSETTLED_MAX
             sync_names = partial(self._files.sync_directory, self._path)
             await self._aside(self.settle if has_many or not self._outdated else sync_names)
-        for delay_ms, directory in renamed:
-            self._discards.directories_later(delay_ms, (directory,))
+        for delay_ms, directories in renamed.items():
+            self._discards.directories_later(delay_ms, directories)
 
     def free(self, *keys: Key) -> None:
         """Make these names free, durably, for partitions that are about to be opened. May block."""
@@ -167,7 +167,7 @@ class DeletedPartitions:
         log.close_gone()
         target = None if self._in_memory else self.put_away(key, DELETE_SUFFIX)
         if target is not None:
-            self._renamed.append((log.config.file_delete_delay_ms, target))
+            self._renamed.setdefault(log.config.file_delete_delay_ms, []).append(target)
 
 
 def name_of_leaving(key: Key, suffix: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -49,6 +50,36 @@ def deleted(first: int = 4) -> Process:
     process.timers.run()
     process.delete(log)
     return process
+
+
+async def test_the_files_of_logs_that_are_deleted_together_go_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer for each of 9,000 was a step when they began to wait, and another when all ended."""
+    opened = Opened(tmp_path)
+    delays_ms = [0, 0, 60_000, 0]
+    configs = [LogConfig(file_delete_delay_ms=each) for each in delays_ms]
+    logs = [
+        opened.directory.open("topic", index, TOPIC_ID, config)
+        for index, config in enumerate(configs)
+    ]
+    for log in logs:
+        await write(log)
+    discards, asked = opened.directory._discards, list[tuple[int, int]]()
+    directories_later = discards.directories_later
+
+    def noted(delay_ms: int, paths: Sequence[str]) -> None:
+        asked.append((delay_ms, len(paths)))
+        directories_later(delay_ms, paths)
+
+    monkeypatch.setattr(discards, "directories_later", noted)
+    await opened.directory.delete(logs)
+    assert asked == [(0, 3), (60_000, 1)]
+    async with asyncio.timeout(10):
+        while len(left := [path.name for path in tmp_path.glob("topic-*")]) > 1:
+            await asyncio.sleep(0.01)
+    assert left[0].startswith("topic-2.")
+    await opened.stop()
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["all known", "none known"])
