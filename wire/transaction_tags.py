@@ -10,6 +10,8 @@ tag 1003   empty      of a child that has voted: clients refuse states that Kafk
 tag 1004   client     the client that last spoke for the id, while the coordinator runs: the size of
                       its client id in UTF-8 (2 bytes), the client id, its address in UTF-8
 tag 1005   empty      of a list: it leaves some out, which the client may not describe
+tag 1006   shards     of a list: how many partitions `__transaction_state` has (4 bytes), and those
+                      of them that the list is of (4 bytes each)
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ CHILDREN_TAG = 1002
 VOTED_TAG = 1003
 CLIENT_TAG = 1004
 HIDDEN_TAG = 1005
+SHARDS_TAG = 1006
 
 _SIZE_BYTES = 2
+_SHARD_BYTES = 4
 
 
 def encode_children(transactional_ids: Iterable[str]) -> bytes:
@@ -65,3 +69,17 @@ def decode_client(value: bytes) -> tuple[str, str]:
         return str(value[_SIZE_BYTES:end], "utf-8"), str(value[end:], "utf-8")
     except UnicodeDecodeError:
         raise WireError("client of a transactional id: no utf-8") from None
+
+
+def encode_shards(count: int, listed: Iterable[int]) -> bytes:
+    """Return the value of tag 1006."""
+    return b"".join(each.to_bytes(_SHARD_BYTES) for each in (count, *listed))
+
+
+def decode_shards(value: bytes) -> tuple[int, set[int]]:
+    """Return how many shards there are, and those in a list, of tag 1006. WireError: cut short."""
+    if not value or len(value) % _SHARD_BYTES:
+        raise WireError("shards of a list of transactions: cut short")
+    starts = range(0, len(value), _SHARD_BYTES)
+    count, *listed = (int.from_bytes(value[start : start + _SHARD_BYTES]) for start in starts)
+    return count, {*listed}

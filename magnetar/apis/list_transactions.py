@@ -10,7 +10,9 @@ state is shown as `Ongoing`, since clients refuse states that Kafka does not hav
 The response leaves out the ids that the client may not describe, as Kafka's does. A tagged field of
 magnetar's own says that some are left out. Tools that look for hanging transactions need it: they
 would take a hidden transaction for one that no coordinator knows. For the same reason the list
-waits for shards that move to this node, and is COORDINATOR_LOAD_IN_PROGRESS if they take too long.
+waits for shards that move to this node, and is COORDINATOR_LOAD_IN_PROGRESS if they take too long;
+and another tagged field tells of which shards it is. If a shard moves while such a tool asks one
+node after the other, it may be in no list.
 """
 
 from __future__ import annotations
@@ -23,13 +25,14 @@ from magnetar.runtime.patterns import matching
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
+from magnetar.storage.leaders import local
 from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from wire.transaction_tags import HIDDEN_TAG
+from wire.transaction_tags import HIDDEN_TAG, SHARDS_TAG, encode_shards
 
 
 @handles(ListTransactionsRequest, versions="0-2", is_for=shards_of(TRANSACTION_STATE))
@@ -37,6 +40,8 @@ async def list_transactions(
     services: Services, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     services.nodes.check_shards(TRANSACTION_STATE)
+    # In the step of the look-up: a shard that comes later is no part of what is found.
+    shards = _shards(services)
     states, unknown = parse_states(request.state_filters)
     filters = Filters(
         states=states if request.state_filters else None,
@@ -87,5 +92,13 @@ async def list_transactions(
             async for some in services.turns.pieces(found)
             for txn in some
         ],
-        unknown_tags=((HIDDEN_TAG, b""),) if is_hidden else (),
+        unknown_tags=(*(((HIDDEN_TAG, b""),) if is_hidden else ()), (SHARDS_TAG, shards)),
     )
+
+
+def _shards(services: Services) -> bytes:
+    """Return which shards this node has, for a client that asks all nodes."""
+    topic = services.topics.by_name(TRANSACTION_STATE)
+    if topic is None:
+        return encode_shards(0, ())
+    return encode_shards(len(topic.partitions), (log.partition for log in local(topic.partitions)))

@@ -29,10 +29,12 @@ from wire.transaction_tags import (
     CLIENT_TAG,
     HIDDEN_TAG,
     PARENT_TAG,
+    SHARDS_TAG,
     TXN_ID_TAG,
     VOTED_TAG,
     decode_children,
     decode_client,
+    decode_shards,
 )
 
 _DURATION_FILTER_SINCE, _PATTERN_SINCE = 1, 2
@@ -139,7 +141,7 @@ def list_transactions(
     """Return the transactions that pass all filters, by transactional id, children behind parents.
 
     ClientError if a broker is too old for a filter, if `pattern` is not a regular expression, or,
-    with `must_see_all`, if some may not be described by this user. Apache Kafka does not tell that.
+    with `must_see_all`, if some may be missing. Apache Kafka does not tell that.
     """
     request = ListTransactionsRequest(
         state_filters=list(states), producer_id_filters=list(producer_ids)
@@ -150,6 +152,7 @@ def list_transactions(
     if pattern is not None:
         request.transactional_id_pattern, at_least = pattern, _PATTERN_SINCE
     found: dict[int, list[str]] = {}
+    answers: list[ListTransactionsResponse] = []
     # Every broker coordinates some of the ids.
     for node_id in client.node_ids:
         ask = partial(
@@ -159,15 +162,12 @@ def list_transactions(
         if response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise ClientError(f"{pattern!r} is no regular expression of RE2.")
         check(response.error_code, f"listing the transactions of broker {node_id}")
-        if must_see_all and HIDDEN_TAG in dict(response.unknown_tags):
-            raise ClientError(
-                "this user may not describe every transactional id: a transaction that is not seen"
-                " cannot be told from one that no coordinator knows. Ask as a user who may"
-                " describe them all."
-            )
+        answers.append(response)
         listed = [each.transactional_id for each in response.transaction_states]
         if listed:
             found[node_id] = listed
+    if must_see_all:
+        _check_whole(answers)
     # A transaction may have changed its state since it was listed.
     transactions = [
         one
@@ -285,6 +285,31 @@ def _describe(
                 check(state.error_code, f"transactional id {state.transactional_id!r}")
             found.append(_transaction(state, node_id))
     return found
+
+
+def _check_whole(answers: Sequence[ListTransactionsResponse]) -> None:
+    """Raise ClientError if the lists of all brokers may lack a transaction.
+
+    Apache Kafka, and releases before, do not tell that.
+    """
+    tags = [dict(each.unknown_tags) for each in answers]
+    if any(HIDDEN_TAG in each for each in tags):
+        raise ClientError(
+            "this user may not describe every transactional id: a transaction that is not seen"
+            " cannot be told from one that no coordinator knows. Ask as a user who may"
+            " describe them all."
+        )
+    if not all(SHARDS_TAG in each for each in tags):
+        return
+    # The brokers were asked one after the other. A shard that moved meanwhile may be in no list.
+    told = [decode_shards(each[SHARDS_TAG]) for each in tags]
+    listed = {shard for _, shards in told for shard in shards}
+    for shard in range(max((count for count, _ in told), default=0)):
+        if shard not in listed:
+            raise ClientError(
+                f"no broker has told of the transactions in __transaction_state-{shard}: it moves"
+                " to another broker, or its broker does not answer. Try again."
+            )
 
 
 def _transaction(state: TransactionState, node_id: int) -> Transaction:

@@ -6,8 +6,10 @@ from wire.errors import WireError
 from wire.transaction_tags import (
     decode_children,
     decode_client,
+    decode_shards,
     encode_children,
     encode_client,
+    encode_shards,
 )
 
 
@@ -30,3 +32,14 @@ def test_a_client_is_read_as_it_was_written() -> None:
 def test_a_client_that_cannot_be_read_is_refused(value: bytes) -> None:
     with pytest.raises(WireError):
         decode_client(value)
+
+
+def test_shards_are_read_as_they_were_written() -> None:
+    assert decode_shards(encode_shards(50, [0, 49])) == (50, {0, 49})
+    assert decode_shards(encode_shards(0, [])) == (0, set())
+
+
+@pytest.mark.parametrize("value", [b"", b"\0\0\0", b"\0\0\0\1\0"])
+def test_shards_that_cannot_be_read_are_refused(value: bytes) -> None:
+    with pytest.raises(WireError):
+        decode_shards(value)
