@@ -62,12 +62,13 @@ async def describe_transactions(
                 known[transactional_id] = refusal
         found = await services.transactions.describe(here)
         known.update((txn.transactional_id, txn) for txn in found)
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            _state(services, context, transactional_id, known.get(transactional_id))
-            async for transactional_id in services.turns.each(asked)
-        ]
-    )
+    states = [
+        _state(services, context, transactional_id, known.get(transactional_id))
+        async for transactional_id in services.turns.each(asked)
+    ]
+    # Children may have begun since their parents were looked at.
+    await services.transactions.durable()
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _state(

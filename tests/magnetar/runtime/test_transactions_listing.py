@@ -291,3 +291,23 @@ def test_a_failure_is_answered_to_each_thing_asked_for() -> None:
     transactions = load_apis()[named.api_key].refuse(named, 0, failure)
     assert isinstance(transactions, DescribeTransactionsResponse)
     assert transactions.transaction_states[0].error_code == failure.code
+
+
+async def test_a_child_is_told_of_once_its_begin_is_durable(world: World) -> None:
+    """The second child begins while the disk is at the begin of the first one."""
+    one, two = await world.init("p~>one"), await world.init("p~>two")
+    begun = [asyncio.ensure_future(world.coordinator.add_partitions("p~>one", one, {A0}))]
+    await asyncio.sleep(0)
+    request = DescribeTransactionsRequest(transactional_ids=["p"])
+    describing = asyncio.ensure_future(handled(world, describe_transactions, request))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    begun.append(asyncio.ensure_future(world.coordinator.add_partitions("p~>two", two, {A0})))
+    while not describing.done():
+        world.step()
+        await asyncio.sleep(0)
+    (parent,) = describing.result().transaction_states
+    assert decode_children(dict(parent.unknown_tags)[CHILDREN_TAG]) == ["p~>one", "p~>two"]
+    log = world.coordinator.store.shard_of("p").log
+    assert log.reader.high_watermark == log.log_end_offset
+    await asyncio.gather(*begun)
