@@ -75,6 +75,16 @@ class NodePeers:
         for dialled in tuple(self._dialled.values()):
             dialled.abort()
 
+    def give_up(self, node_id: int) -> None:
+        """End the connection to a peer whose lease has ended, or the dialling of one.
+
+        It may hang. Its calls raise PeerUnreachable now, not when their time is over.
+        """
+        if (dialling := self._dialling.get(node_id)) is not None:
+            dialling.cancel()
+        if (dialled := self._dialled.get(node_id)) is not None:
+            dialled.abort("its lease has ended")
+
     def call(self, node_id: int, request: Message, version: int) -> asyncio.Future[Message]:
         """Ask a peer; the result is its response, or PeerUnreachable: it may have done what was
         asked."""
@@ -160,7 +170,7 @@ class NodePeers:
                 self._on_refused(node_id, dialled.refusal)
             raise
         except asyncio.CancelledError:
-            # This node stops. The connection has no other owner yet.
+            # This node stops, or the peer is given up. The connection has no other owner yet.
             dialled.abort()
             raise
         self._dialled[node_id] = dialled
@@ -195,7 +205,7 @@ def _send_on(
 ) -> None:
     """Send a request on a connection that was dialled for it, or tell why there is none."""
     if dialling.cancelled():
-        fail(answer, PeerUnreachable(node_id, "this node stops"))
+        fail(answer, PeerUnreachable(node_id, "it was given up before it answered"))
     elif (failure := dialling.exception()) is not None:
         fail(answer, failure)
     elif not answer.done():

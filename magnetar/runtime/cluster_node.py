@@ -155,7 +155,7 @@ class ClusterNode:
         self._changes = changes
         # First: the start of another node is read once, and this node may serve before it has
         # looked at the nodes again.
-        changes.on_nodes = self._see_nodes
+        changes.on_nodes = partial(self._see_nodes, nodes)
         await changes.catch_up()
         hand_over = HandOver(topics, self._leaders, self._incarnation)
         self._leadership = Leadership(topics, self._leaders, nodes, hand_over)
@@ -248,11 +248,14 @@ class ClusterNode:
     def _see(self) -> None:
         self._placement.see_nodes(self.members.live(), self.members.known())
 
-    def _see_nodes(self) -> None:
-        """Read the nodes again: one has just started, and must hear of the next change."""
+    def _see_nodes(self, nodes: Nodes) -> None:
+        """Read the nodes again: one has started, and must hear of the next change, or one was taken
+        over, and no answer of it is waited for."""
         assert self._catalog is not None
         self.members.see(self._catalog.members())
         self._see()
+        for row in self.members.dead():
+            nodes.give_up(row.node_id)
 
     async def _on_seen(self, version: int) -> None:
         """Act on a look at the catalog: apply changes, take over, even out."""

@@ -175,6 +175,14 @@ class Nodes:
         """Apply what other nodes have changed; return the catalog's version that is applied now."""
         return 0 if self._watch is None else await self._watch.catch_up()
 
+    def give_up(self, node_id: int) -> None:
+        """Wait no longer for the answers of a node whose lease has ended.
+
+        What it was asked is asked again: the next leader, or the next coordinator.
+        """
+        if self._peers is not None:
+            self._peers.give_up(node_id)
+
     async def announce_start(self) -> None:
         """Tell the other nodes of this start, and so of new leader epochs.
 

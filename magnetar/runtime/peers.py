@@ -61,6 +61,10 @@ class Peers(Protocol):
         its own, PeerUnreachable: the outcome is unknown."""
         ...
 
+    def give_up(self, node_id: int) -> None:
+        """Wait no longer for a peer whose lease has ended: its calls raise PeerUnreachable."""
+        ...
+
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
         """Return when all peers have the catalog's changes up to `version`, or after a second.
 

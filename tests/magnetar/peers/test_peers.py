@@ -170,6 +170,23 @@ async def test_a_call_without_an_answer_gives_its_connection_up(cluster: Cluster
     assert heard.is_set()
 
 
+async def test_a_peer_that_is_given_up_fails_its_call_at_once(cluster: Cluster) -> None:
+    heard = asyncio.Event()
+
+    async def never() -> Message:
+        heard.set()
+        await asyncio.Event().wait()
+        return CatalogChangedResponse()
+
+    one = await cluster.start(1, call_timeout_s=600)
+    await cluster.start(2, perform=lambda _: never)
+    call = one.call(2, changed(1), 0)
+    await heard.wait()
+    one.give_up(2)
+    with pytest.raises(PeerUnreachable, match="its lease has ended"):
+        await call
+
+
 async def test_an_earlier_connection_is_not_read_once_a_later_one_is_admitted(
     cluster: Cluster,
 ) -> None:

@@ -24,6 +24,9 @@ class RespondingPeers(ABC):
     def send(self, node_id: int, request: Message, version: int, answer: Answer[Message]) -> None:
         self.call(node_id, request, version).add_done_callback(partial(_give, answer))
 
+    def give_up(self, node_id: int) -> None:
+        raise AssertionError("no lease ends")
+
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
         return ()
 

@@ -15,12 +15,15 @@ import pytest
 
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
+from magnetar.peers.addresses import SOCKET_NAME, bind_local
 from magnetar.runtime import cluster_node
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.cluster_members import ClusterMembers, Joining
 from magnetar.runtime.cluster_node import ClusterNode
 from magnetar.runtime.leadership import Leadership as RealLeadership
 from magnetar.runtime.participants import LocalParticipants
+from magnetar.runtime.peer_messages import CatalogChangedRequest
+from magnetar.runtime.peers import PeerUnreachable
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import NodeRow, Presence, TopicRow
 from magnetar.storage.database import CatalogUnavailable
@@ -193,6 +196,42 @@ async def test_a_node_knows_of_one_that_began_during_its_start_before_it_serves(
         joining=Joining(ClusterMembers(), ("127.0.0.1", 1), "place", away),
     )
     assert broker.nodes.ids == (1, 2)
+
+
+async def test_no_answer_is_waited_for_once_the_lease_of_its_node_has_ended(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """The node hangs: it takes connections, and says nothing."""
+
+    def away() -> Any:
+        raise CatalogUnavailable("only what other nodes change is read")
+
+    def open_storage(
+        config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
+    ) -> tuple[RealLogs, Catalog]:
+        logs = RealLogs.in_directory("nowhere", config, clock, fail)
+        return logs, Catalog(tmp_path, is_shared=True)
+
+    for node_id in (1, 2):
+        (tmp_path / str(node_id)).mkdir()
+    with (
+        closing(bind_local(tmp_path / "2", SOCKET_NAME)),
+        closing(Catalog(tmp_path, is_shared=True)) as catalog,
+    ):
+        incarnation = catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+        broker = await start_broker(
+            {"node.id": "1"},
+            open_storage=open_storage,
+            joining=Joining(ClusterMembers(), ("127.0.0.1", 1), "place", away),
+        )
+        assert broker.peers is not None
+        call = broker.peers.call(2, CatalogChangedRequest(version=0), 0)
+        await broker.nodes.see_changes()
+        assert not call.done()
+        catalog.end_lease(2, incarnation)
+        await broker.nodes.see_changes()
+        with pytest.raises(PeerUnreachable, match="given up"):
+            await call
 
 
 async def test_no_read_of_the_event_loop_waits_for_a_take_over(

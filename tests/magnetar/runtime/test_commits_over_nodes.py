@@ -56,6 +56,9 @@ class Nodes:
     def call(self, node_id: int, request: Message, version: int) -> asyncio.Future[Message]:
         raise AssertionError("markers need no future")
 
+    def give_up(self, node_id: int) -> None:
+        raise AssertionError("no lease ends")
+
     async def tell_catalog_changed(self, version: int) -> Sequence[int]:
         return ()
 
