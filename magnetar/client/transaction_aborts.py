@@ -51,8 +51,9 @@ def abort_transaction(client: Client, transactional_id: str) -> Transaction:
         )
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
-        # Kept: the id's next producer should not inherit a timeout that a tool has chosen.
-        transaction_timeout_ms=transaction.timeout_ms,
+        # Within every limit: transaction.max.timeout.ms may be lower by now than what the
+        # transaction has. None will have this one: the id's next producer names its own.
+        transaction_timeout_ms=1,
         # Without producer id and epoch the broker fences whatever producer there is.
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_PRODUCER_EPOCH,

@@ -16,6 +16,7 @@ from magnetar.cli.commands import DURATION
 from magnetar.cli.main import main
 from magnetar.cli.readable import count, duration, fields, moment, table
 from tests.logstore.partitions import batch_of
+from tests.magnetar.conftest import StartBroker
 from tests.magnetar.ending import end
 
 HOUR_MS = 3_600_000
@@ -120,6 +121,19 @@ async def test_an_abort_ends_the_transaction_everywhere(broker: Broker) -> None:
     again = await run(broker, "abort", "orders-1")
     assert again.exit_code == 1
     assert "nothing to abort: 'orders-1' is Empty" in again.stderr
+
+
+async def test_a_transaction_may_be_longer_than_the_limit_is_by_now(
+    start_broker: StartBroker,
+) -> None:
+    before = await start_broker({"durability": "page-cache"})
+    await begin(before, "orders-1", A0)
+    await before.stop()
+    limit = {"durability": "page-cache", "transaction.max.timeout.ms": "1000"}
+    broker = await start_broker(limit)
+    result = await run(broker, "abort", "orders-1")
+    assert result.exit_code == 0, result.output
+    assert broker.topics.partition("a", 0).last_stable_offset == 2
 
 
 async def test_what_hangs_is_found_and_aborted(broker: Broker) -> None:
