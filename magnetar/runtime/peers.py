@@ -141,6 +141,14 @@ class SharedCalls(Generic[ItemT, AnswerT]):
         if node_id in self._waiting:
             self._call(node_id)
 
+    def failed(self, node_id: int) -> list[tuple[ItemT, Answer[AnswerT]]]:
+        """End a call to a peer that has not answered; return what waits for the next one.
+
+        It fails too: the peer may hang as long again, and another node may lead by now.
+        """
+        del self._calls[node_id]
+        return self._waiting.pop(node_id, [])
+
     def decode(self, response: Message) -> Sequence[AnswerT]:
         """Return the answers of a response, in the order of the items."""
         return self._decode(response)
@@ -175,8 +183,7 @@ class _Call(Generic[ItemT, AnswerT]):
 
     def set_exception(self, failure: BaseException, /) -> None:
         self._is_over = True
-        self._calls.answered(self._node_id)
-        for _, answer in self._asked:
+        for _, answer in [*self._asked, *self._calls.failed(self._node_id)]:
             fail(answer, _copied(failure))
 
     def cancel(self) -> None:
