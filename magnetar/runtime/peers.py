@@ -141,13 +141,27 @@ class SharedCalls(Generic[ItemT, AnswerT]):
         if node_id in self._waiting:
             self._call(node_id)
 
-    def failed(self, node_id: int) -> list[tuple[ItemT, Answer[AnswerT]]]:
-        """End a call to a peer that has not answered; return what waits for the next one.
+    def failed(
+        self,
+        node_id: int,
+        asked: Sequence[tuple[ItemT, Answer[AnswerT]]],
+        failure: BaseException,
+    ) -> None:
+        """End a call to a peer, which has not answered.
 
-        It fails too: the peer may hang as long again, and another node may lead by now.
+        What waits for the next call fails too: the peer may hang as long again, and another node
+        may lead by now.
         """
         del self._calls[node_id]
-        return self._waiting.pop(node_id, [])
+        self._fail([*asked, *self._waiting.pop(node_id, ())], failure)
+
+    def _fail(self, asked: Sequence[tuple[ItemT, Answer[AnswerT]]], failure: BaseException) -> None:
+        """Give the questions their failure, in each turn as many as a call has."""
+        for _, answer in asked[:ITEMS_PER_CALL_MAX]:
+            fail(answer, _copied(failure))
+        if len(asked) > ITEMS_PER_CALL_MAX:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._fail, asked[ITEMS_PER_CALL_MAX:], failure)
 
     def decode(self, response: Message) -> Sequence[AnswerT]:
         """Return the answers of a response, in the order of the items."""
@@ -183,8 +197,7 @@ class _Call(Generic[ItemT, AnswerT]):
 
     def set_exception(self, failure: BaseException, /) -> None:
         self._is_over = True
-        for _, answer in [*self._asked, *self._calls.failed(self._node_id)]:
-            fail(answer, _copied(failure))
+        self._calls.failed(self._node_id, self._asked, failure)
 
     def cancel(self) -> None:
         self._is_over = True

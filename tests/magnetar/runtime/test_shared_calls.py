@@ -98,16 +98,17 @@ async def test_everybody_hears_that_the_peer_does_not_answer_and_may_ask_again()
     assert await peer.calls.ask(1, 7) == 14
 
 
-async def test_who_waits_for_the_next_call_hears_it_too() -> None:
+@pytest.mark.parametrize("count", [1, 3 * ITEMS_PER_CALL_MAX])
+async def test_who_waits_for_the_next_call_hears_it_too(count: int) -> None:
     """The next call would hang as long, and by then another node may have the answer."""
     peer = Peer()
     first = peer.calls.ask(1, 0)
     await steps(2)
-    behind = peer.calls.ask(1, 1)
+    behind = [peer.calls.ask(1, item) for item in range(count)]
     peer.failure = PeerUnreachable(1, "it hangs")
     peer.may_answer.set()
-    told = await asyncio.gather(first, behind, return_exceptions=True)
-    assert [type(one) for one in told] == [PeerUnreachable, PeerUnreachable]
+    told = await asyncio.gather(first, *behind, return_exceptions=True)
+    assert [type(one) for one in told] == [PeerUnreachable] * (1 + count)
     assert peer.asked == [(1, [0])]
     peer.failure = None
     assert await peer.calls.ask(1, 7) == 14
