@@ -29,7 +29,9 @@ from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.turns import Turns
 from magnetar.security.names import MappingRule
 from magnetar.security.session import Session
-from magnetar.server.dispatch import API_VERSIONS, Dispatcher, Exchange, UnsupportedVersion
+from magnetar.server.backlog import Backlog
+from magnetar.server.dispatch import API_VERSIONS, Dispatcher, UnsupportedVersion
+from magnetar.server.exchange import Exchange
 from magnetar.server.first_step import Rest, failure_of
 from magnetar.server.frames import Frame, FrameReader, SharedBuffer, is_long
 from magnetar.server.idling import Idling
@@ -37,7 +39,7 @@ from magnetar.server.memory import RequestMemory
 from magnetar.server.pacing import PacedTransport, paced
 from magnetar.server.pausing import Mute, Pause
 from magnetar.server.route import OVERLAPPING_BYTES
-from magnetar.server.tls import principal_of
+from magnetar.server.tls import principal_of, undelivered
 from magnetar.server.unread import UnreadAnswers
 from magnetar.server.writing import GATHER_MAX, Answer, write
 from wire.errors import WireError
@@ -94,7 +96,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reader = FrameReader(shared.buffer, shared.memory, bytes_max)
         # The event loop asks the reader itself, which saves a call for each read.
         self.get_buffer = self._reader.buffer  # type: ignore[method-assign]  # as said
-        self._backlog: deque[Frame] = deque()
+        self._backlog = Backlog(shared.memory)
         self._exchanges: deque[Exchange] = deque()
         self._transport: asyncio.Transport | None = None
         self._pause = Pause.NONE
@@ -123,9 +125,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def idle_seconds(self, now_s: float) -> float:
         """Return for how long nothing was sent, received or worked on; 0 while answers wait for the
         client, which `slow_seconds` measures. Both are to be asked regularly."""
-        traffic_bytes = self.received_bytes + self.sent_bytes
         is_busy = bool(self._pause & Pause.UNREAD_ANSWERS or self._exchanges or self._backlog)
-        return self._idling.seconds(now_s, traffic_bytes, is_busy=is_busy)
+        return self._idling.seconds(now_s, self.received_bytes + self.sent_bytes, is_busy=is_busy)
 
     def slow_seconds(self, now_s: float) -> float:
         """Return for how long the client has taken next to nothing of answers that wait for it."""
@@ -135,12 +136,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Read no more, answer the requests that were begun, then close."""
-        if self._transport is None:
-            return
         self._pause_reading(Pause.CLOSING)
-        self._drop_backlog()
-        if not self._exchanges and not self._is_pumping:
-            self._transport.close()
+        self._backlog.drop()
+        if not self._is_pumping:
+            self._after_answers()
 
     def mute(self, pause_ms: int) -> None:
         """Read nothing more for a time. What has arrived is answered."""
@@ -178,10 +177,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.close()
 
     def abort(self) -> None:
-        """Close without answering."""
+        """Close without answering, and begin nothing more."""
         transport, self._transport = self._transport, None
         self._unread.resize(0)
-        self._cancel_requests()
+        self._cancel_requests(is_aborted=True)
+        self.close()
         if transport is not None:
             transport.abort()
 
@@ -221,16 +221,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        transport, self._transport = self._transport, None
         if self._mute is not None:
             self._mute.cancel()
         self._unread.resize(0)
-        self._drop_backlog()
+        if transport is not None and not self._pause & Pause.CLOSING:
+            for count in undelivered(transport, self._reader.buffer):
+                self.received_bytes += count
+                self._backlog.add(self._reader.received(count))
+        # What appends is done, as in Kafka: with acks=0 a producer goes at once.
+        self._pause = self._pause & (Pause.CLOSING | Pause.TURN) | Pause.GONE
         # No client hears the answers: no long poll goes on and holds memory. Decisions stand.
-        self._cancel_requests()
+        self._cancel_requests(is_aborted=False)
         self._reader.discard()
         self._memory.forget(self)
-        self._shared.on_closed(self)
+        self._pump()
 
     def buffer_updated(self, nbytes: int) -> None:
         self.received_bytes += nbytes
@@ -277,8 +282,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._pause:
                 self._after_answers()
         else:
-            self._memory.resize_partial(sum(map(len, frames)))
-            self._backlog.extend(frames)
+            self._backlog.add(frames)
             self._pump()
         unanswered = len(self._exchanges) + len(self._backlog)
         if unanswered and unanswered >= self._in_flight_max:
@@ -310,9 +314,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if (has_started or (is_long(backlog[0]) and not has_turn)) and self._turns.is_over():
                 self._wait_for_turn()
                 break
-            frame = backlog.popleft()
-            self._memory.resize_partial(-len(frame))
-            self._start(frame)
+            self._start(backlog.take())
             has_started = True
         self._is_pumping = False
         if ready:
@@ -379,6 +381,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             elif not (exchange.is_large or self._memory.hold_waiting(exchange.size_bytes)):
                 api = exchange.route.api.name
                 self.cut_off(f"its {api} may not wait: others hold queued.max.request.bytes")
+            elif self._transport is None:
+                exchange.cancel(is_aborted=False)
 
     def _wait(self, exchange: Exchange) -> None:
         """Go on with other requests while this one waits."""
@@ -403,8 +407,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answered(exchange)
 
     async def _go_on(self, exchange: Exchange, rest: Rest) -> None:
-        dispatcher = self._dispatcher
-        go_on = dispatcher.go_on_large if exchange.is_large else dispatcher.go_on
+        go_on = self._dispatcher.go_on_large if exchange.is_large else self._dispatcher.go_on
         await go_on(exchange, rest, self._answered)
 
     def _answered(self, exchange: Exchange) -> None:
@@ -447,8 +450,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(error)
 
     def _after_answers(self) -> None:
-        if self._pause & Pause.CLOSING:
-            if not (self._exchanges or self._backlog) and self._transport is not None:
+        is_done = not (self._exchanges or self._backlog)
+        if is_done and self._pause & Pause.GONE:
+            self._pause &= ~Pause.GONE
+            self._shared.on_closed(self)
+        elif self._pause & Pause.CLOSING:
+            if is_done and self._transport is not None:
                 self._transport.close()
         elif len(self._exchanges) + len(self._backlog) < self._in_flight_max:
             self._resume_reading(Pause.UNANSWERED)
@@ -475,17 +482,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         error.__traceback__ = None  # It leads to frames that hold the error: no cycle is left.
         self.close()
 
-    def _cancel_requests(self) -> None:
+    def _cancel_requests(self, *, is_aborted: bool) -> None:
         # A copy: a cancelled request may leave the order of answers at once.
         for exchange in tuple(self._exchanges):
-            waits_for = exchange.waits_for
-            if isinstance(waits_for, DelayedResponse | asyncio.Task):
-                waits_for.cancel()
-
-    def _drop_backlog(self) -> None:
-        dropped = sum(map(len, self._backlog))
-        self._backlog.clear()
-        self._memory.resize_partial(-dropped)
+            exchange.cancel(is_aborted=is_aborted)
 
     def _pause_reading(self, reason: int) -> None:
         if not self._pause and self._transport is not None:

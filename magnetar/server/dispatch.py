@@ -35,6 +35,7 @@ from magnetar.runtime.response_memory import ResponseMemory
 from magnetar.runtime.services import Services
 from magnetar.runtime.turns import Turns
 from magnetar.server.collecting import Collector
+from magnetar.server.exchange import Exchange
 from magnetar.server.first_step import Rest, run_first_step
 from magnetar.server.frames import SIZE_BYTES, Frame
 from magnetar.server.large_answers import SMALL_ELEMENTS_MAX, LargeAnswers
@@ -63,8 +64,6 @@ REQUEST_ELEMENTS_MAX = 1 << 17
 _ELEMENT_BYTES = 256
 #: The elements of a large request are not counted yet: they are taken for so many times its frame.
 _LARGE_FACTOR = 15
-#: How a Fetch begins.
-_FETCH_BYTES = (1).to_bytes(2, "big")
 #: API key and version as one number, correlation id, length of the client id.
 _HEADER = Struct(">Iih")
 _KEY_AND_VERSION = Struct(">hh")
@@ -83,59 +82,6 @@ class UnsupportedVersion(WireError):
         super().__init__(f"API key {api_key} version {version} is not served")
         self.api_key = api_key
         self.correlation_id = correlation_id
-
-
-class Exchange:
-    """One request, from its decoding until its answer is sent.
-
-    `answer` is None until it is known. `waits_for` is None until the request has to wait.
-    """
-
-    __slots__ = (
-        "answer",
-        "began_ns",
-        "context",
-        "held",
-        "is_large",
-        "overlaps",
-        "request",
-        "route",
-        "size_bytes",
-        "waits_for",
-    )
-
-    #: What the frame decodes to; of a large request, set once it is decoded, until it is answered.
-    request: Message
-
-    def __init__(self, route: Route, context: RequestContext, size_bytes: int) -> None:
-        self.route = route
-        self.context = context
-        self.began_ns = perf_counter_ns()
-        #: What the request holds in an account while it waits: its bytes in memory. A large one
-        #: holds nothing until it is decoded.
-        self.size_bytes = size_bytes
-        #: Whether the request has so many elements that a thread decodes it.
-        self.is_large = False
-        #: The large messages of a request that is answered: to be released.
-        self.held: list[Message] = []
-        #: Whether others may start while the request waits: it has done its work by then.
-        self.overlaps = route.overlaps
-        self.answer: Answer | None = None
-        self.waits_for: DelayedResponse | Rest | asyncio.Task[None] | None = None
-
-    def give_way(self, frame: Frame) -> None:
-        """Answer soon, if this is a fetch, since the request in `frame` stands behind it: a client
-        may ask there who leads a partition that has moved.
-
-        Not for another fetch: two that wait by turns would never rest.
-        """
-        context = self.context
-        if not self.route.gives_way or context.is_waited_for:
-            return
-        if bytes(frame[:2]) != _FETCH_BYTES:
-            context.is_waited_for = True
-            if context.give_way is not None:
-                context.give_way()
 
 
 class Dispatcher:

@@ -272,12 +272,12 @@ class Server:
             reason = "the broker stops"
         if connection.host == NOWHERE:
             # What it has sent before it went must not count: rules and limits go by addresses.
-            transport.abort()
+            connection.abort()
         elif reason:
             _log.warning(
                 "connection refused", client_address=connection.client_address, reason=reason
             )
-            transport.abort()
+            connection.abort()
         elif verdict.close_after_ms:
             connection.close_after(verdict.close_after_ms)
         elif verdict.serve_after_ms:

@@ -20,6 +20,8 @@ class Pause:
     TURN = 16
     #: A quota: what the client has sent before is answered, also behind the throttled request.
     MUTED = 32
+    #: Nothing comes any more. What had arrived is not done yet.
+    GONE = 64
 
 
 class Mute:

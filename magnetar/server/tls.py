@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -111,6 +112,23 @@ def principal_of(transport: asyncio.BaseTransport, rules: Sequence[MappingRule])
         return user(mapped(certificate_name(certificate), rules))
     except ValueError as mistake:
         raise WireError(f"its certificate: {mistake}") from None
+
+
+def undelivered(
+    transport: asyncio.BaseTransport, buffer: Callable[[], memoryview]
+) -> Iterator[int]:
+    """Receive in each `buffer()` what came before the end of a connection and was not handed on;
+    return how many bytes.
+
+    An event loop drops that where the connection ends while it is not read.
+    """
+    encrypted = transport.get_extra_info("ssl_object")
+    if encrypted is None:
+        return
+    # The error says that there is no more.
+    with suppress(ssl.SSLError):
+        while count := encrypted.read(len(place := buffer()), place):
+            yield count
 
 
 def _rules(listener: str, security: SecurityConfig) -> list[MappingRule]:

@@ -8,7 +8,7 @@ import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from magnetar.testing.certificates import COMMON_NAME, make, named
 from tests.logstore.partitions import batch_of
 from tests.magnetar.clocks import HeldClock
 from tests.magnetar.conftest import RawClient
+from tests.magnetar.server.test_turns import is_empty
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.header import RequestHeader
@@ -62,10 +63,10 @@ def reset(client: socket.socket) -> None:
     client.close()
 
 
-def produce_frame() -> bytes:
+def produce_frame(*, acks: int = -1) -> bytes:
     data = PartitionProduceData(index=0, records=bytes(batch_of(b"x")))
     topics = [TopicProduceData(name="t", partition_data=[data])]
-    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
+    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
     header = RequestHeader(
         request_api_key=request.api_key, request_api_version=9, correlation_id=1, client_id="raw"
     )
@@ -77,6 +78,14 @@ async def all_gone(broker: Broker) -> None:
     async with asyncio.timeout(10):
         while broker.server.connection_count:
             await asyncio.sleep(0)
+
+
+async def has_come_and_gone(broker: Broker) -> None:
+    (handshakes,) = broker.server.handshakes
+    async with asyncio.timeout(10):
+        while handshakes.outcomes[Outcome.DONE] < 1:
+            await asyncio.sleep(0)
+    await all_gone(broker)
 
 
 async def is_served(broker: Broker, context: ssl.SSLContext | None = None) -> bool:
@@ -142,16 +151,21 @@ async def reset_after_handshake(tmp_path: Path) -> None:
     context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
     async with serving(settings) as broker:
         await shake_hands_and_reset(broker.listeners[0].port, context)
-        (handshakes,) = broker.server.handshakes
-        async with asyncio.timeout(10):
-            while handshakes.outcomes[Outcome.DONE] < 1:
-                await asyncio.sleep(0)
-        await all_gone(broker)
+        await has_come_and_gone(broker)
         assert await is_served(broker, context)
 
 
 async def shake_hands_and_reset(port: int, context: ssl.SSLContext) -> None:
     """Send the last message of a handshake and reset the connection, in one step."""
+    client, _, to_send = await shake_hands(port, context)
+    client.send(to_send.read())
+    reset(client)
+
+
+async def shake_hands(
+    port: int, context: ssl.SSLContext
+) -> tuple[socket.socket, ssl.SSLObject, ssl.MemoryBIO]:
+    """Return a client's socket, its TLS, and what is to be sent: the handshake's last message."""
     loop = asyncio.get_running_loop()
     client = socket.create_connection(("127.0.0.1", port))
     client.setblocking(False)
@@ -160,8 +174,42 @@ async def shake_hands_and_reset(port: int, context: ssl.SSLContext) -> None:
     while not is_done(tls):
         await loop.sock_sendall(client, to_send.read())
         received.write(await loop.sock_recv(client, 1 << 16))
-    client.send(to_send.read())
-    reset(client)
+    return client, tls, to_send
+
+
+@pytest.mark.parametrize("end", ["close_notify", "close", "reset"])
+def test_what_a_client_sends_right_before_its_end_is_done_also_with_tls(
+    runner: asyncio.Runner, tmp_path: Path, short_turns: None, end: str
+) -> None:
+    """As in Kafka: a producer with acks=0 waits for nothing. Most of it was lost."""
+    runner.run(gone_with_tls(tmp_path, end))
+
+
+async def gone_with_tls(tmp_path: Path, end: str) -> None:
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    async with serving(tls_settings(tmp_path)) as broker:
+        log = broker.topics.ensure("t").partitions[0]
+        assert isinstance(log, PartitionLog)
+        client, tls, to_send = await shake_hands(broker.listeners[0].port, context)
+        loop = asyncio.get_running_loop()
+        for sent in (200, 400):
+            # The second half comes while the connection is not read, since the first has its turns.
+            async with asyncio.timeout(10):
+                while sent > 200 and not log.log_end_offset:
+                    await asyncio.sleep(0)
+            tls.write(200 * produce_frame(acks=0))
+            await loop.sock_sendall(client, to_send.read())
+        if end == "close_notify":
+            with suppress(ssl.SSLWantReadError):
+                tls.unwrap()
+        await loop.sock_sendall(client, to_send.read())
+        if end == "reset":
+            reset(client)
+        else:
+            client.close()
+        await has_come_and_gone(broker)
+        assert log.log_end_offset == 400
+        assert is_empty(broker)
 
 
 def is_done(tls: ssl.SSLObject) -> bool:

@@ -1,0 +1,34 @@
+"""Requests of one connection that have arrived and not begun, with their place in the memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from magnetar.server.frames import Frame
+from magnetar.server.memory import RequestMemory
+
+
+class Backlog(deque[Frame]):
+    """In the order in which they arrived. To be changed by its own methods alone."""
+
+    def __init__(self, memory: RequestMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def add(self, frames: Sequence[Frame]) -> None:
+        """Put requests behind those that wait."""
+        self._memory.resize_partial(sum(map(len, frames)))
+        self.extend(frames)
+
+    def take(self) -> Frame:
+        """Remove and return the first request."""
+        frame = self.popleft()
+        self._memory.resize_partial(-len(frame))
+        return frame
+
+    def drop(self) -> None:
+        """Forget all requests."""
+        dropped_bytes = sum(map(len, self))
+        self.clear()
+        self._memory.resize_partial(-dropped_bytes)
