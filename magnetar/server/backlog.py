@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from magnetar.server.frames import Frame
 from magnetar.server.memory import RequestMemory
+from magnetar.server.route import FETCH_BYTES
 
 
 class Backlog(deque[Frame]):
@@ -26,6 +27,12 @@ class Backlog(deque[Frame]):
         frame = self.popleft()
         self._memory.resize_partial(-len(frame))
         return frame
+
+    def drop_fetches(self) -> None:
+        """Forget what would read much for a client that has gone."""
+        others = [frame for frame in self if bytes(frame[:2]) != FETCH_BYTES]
+        self.drop()
+        self.add(others)
 
     def drop(self) -> None:
         """Forget all requests."""

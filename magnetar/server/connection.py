@@ -2,14 +2,14 @@
 
 Order: answers leave in the order of the requests. Requests that append and then wait for a sync
 overlap (`OVERLAPPING`): the part of each before its first wait runs on arrival. Any other request
-starts when all requests before it are answered, and so does what follows one that is held while
-partitions move. So a client that pipelines gets the answers that Kafka would give, which works on
-one request at a time. A fetch that waits for records ends its wait when the next request is of
-another kind, which in Kafka waits for up to `max_wait_ms`.
+starts when all before it are answered, and so does what follows one that is held while partitions
+move. So a client that pipelines gets Kafka's answers, which works on one request at a time.
 
 Pressure: nothing more is read while too many requests are unanswered, while answers are not read,
 while requests hold too much memory, or while a quota mutes the connection. No request is started
 while answers pile up. A connection that breaks the protocol is closed, once all before is answered.
+
+End: what has arrived is done, as in Kafka, but for fetches: with acks=0 a producer goes at once.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             for count in undelivered(transport, self._reader.buffer):
                 self.received_bytes += count
                 self._backlog.add(self._reader.received(count))
-        # What appends is done, as in Kafka: with acks=0 a producer goes at once.
+        self._backlog.drop_fetches()
         self._pause = self._pause & (Pause.CLOSING | Pause.TURN) | Pause.GONE
         # No client hears the answers: no long poll goes on and holds memory. Decisions stand.
         self._cancel_requests(is_aborted=False)

@@ -123,7 +123,7 @@ async def test_what_stands_behind_a_fetch_is_done_for_a_producer_that_goes(
 ) -> None:
     broker.topics.create("t", 1, 1)
     client = await connect(broker)
-    topics = [FetchTopic(topic="t", partitions=[FetchPartition(fetch_offset=1)])]
+    topics = [FetchTopic(topic="t", partitions=[FetchPartition(fetch_offset=0)])]
     for _ in range(2):
         client.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=topics), 11)
         client.send(produce(), 9)
@@ -132,6 +132,8 @@ async def test_what_stands_behind_a_fetch_is_done_for_a_producer_that_goes(
     await until_appended(broker, 2)
     await until_empty(broker)
     assert not broker.server.connection_count
+    # The second would read for a client that has gone.
+    assert broker.server.dispatcher.request_counts[FetchRequest.api_key] == 1
 
 
 async def test_nothing_is_begun_for_a_client_that_is_turned_away(
