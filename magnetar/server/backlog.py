@@ -13,6 +13,8 @@ from magnetar.server.route import FETCH_BYTES
 class Backlog(deque[Frame]):
     """In the order in which they arrived. To be changed by its own methods alone."""
 
+    __slots__ = ("_memory",)
+
     def __init__(self, memory: RequestMemory) -> None:
         super().__init__()
         self._memory = memory
