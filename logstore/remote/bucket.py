@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -26,9 +26,11 @@ from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable, Store
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-#: One attempt, and all attempts together. A segment has 8 MiB: a second at 100 Mbit/s.
+#: One attempt, and all attempts together: a client may wait for them.
 _ATTEMPT = timedelta(seconds=5)
 _ALL_ATTEMPTS = timedelta(seconds=10)
+#: Those of a write, for which no client waits: 8 MiB take 54 seconds at 1.25 Mbit/s.
+_WRITE_ATTEMPT = _ALL_WRITE_ATTEMPTS = timedelta(seconds=60)
 _RETRIES_MAX = 4
 #: The keys of one request: S3 takes 1,000.
 _KEYS_AT_ONCE = 1_000
@@ -50,7 +52,10 @@ class Bucket:
         if not scheme:
             raise UnusableUrl(f"{url} is no URL: s3://BUCKET/PREFIX, for example")
         try:
-            self._store = from_url(url, **_options(scheme))
+            if scheme == "file":
+                _make(Path(unquote(urlsplit(url).path)))
+            self._store = from_url(url, **_options(scheme, _ATTEMPT, _ALL_ATTEMPTS))
+            self._writes = from_url(url, **_options(scheme, _WRITE_ATTEMPT, _ALL_WRITE_ATTEMPTS))
         except (BaseError, OSError, ValueError) as error:
             raise UnusableUrl(f"{url}: {_first_line(error)}") from error
 
@@ -58,11 +63,11 @@ class Bucket:
         """Write a whole object; as `ObjectStore.put`."""
         with self._asking(f"write {key}"):
             # Never in parts: half an upload would stay in the bucket, where no listing shows it.
-            await obstore.put_async(self._store, key, data, use_multipart=False)
+            await obstore.put_async(self._writes, key, data, use_multipart=False)
             if isinstance(self._store, LocalStore):
                 # The library leaves it to the page cache, and its rows are about to be deleted.
                 assert self._store.prefix is not None
-                await asyncio.to_thread(_sync, self._store.prefix, key)
+                await asyncio.to_thread(_sync_object, self._store.prefix, key)
 
     async def read(self, key: str, position: int, size: int) -> bytes:
         """Return a part of an object; as `ObjectStore.read`."""
@@ -122,29 +127,41 @@ class Bucket:
             raise ObjectsUnavailable(doing, reason) from error
 
 
-def _sync(directory: Path, key: str) -> None:
+def _make(directory: Path) -> None:
+    """Make a directory, and those in which it lies, durably. Blocks."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        _sync(each.parent)
+
+
+def _sync_object(directory: Path, key: str) -> None:
     """Make an object in a directory durable, and the names that lead to it. Blocks."""
     path = directory / key
     for each in (path, *path.parents):
-        descriptor = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(each)
         if each == directory:
             break
 
 
-def _options(scheme: str) -> dict[str, Any]:
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _options(scheme: str, attempt: timedelta, all_attempts: timedelta) -> dict[str, Any]:
     if scheme == "file":
-        return {"mkdir": True}
+        return {}
     client: ClientConfig = {
-        "timeout": _ATTEMPT,
+        "timeout": attempt,
         "connect_timeout": _ATTEMPT,
         # For the servers of tests; a URL of https is not changed by this.
         "allow_http": True,
     }
-    retry: RetryConfig = {"max_retries": _RETRIES_MAX, "retry_timeout": _ALL_ATTEMPTS}
+    retry: RetryConfig = {"max_retries": _RETRIES_MAX, "retry_timeout": all_attempts}
     return {"client_options": client, "retry_config": retry}
 
 

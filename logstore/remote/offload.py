@@ -105,8 +105,10 @@ class Offload:
             # The ledger counts by whole segments what it does not have in memory. This is exact.
             self._waiting[ledger] = _Waiting(waiting.since_ms, end, size_bytes)
             return False
-        del self._waiting[ledger]
-        return bool(chunks) and await self._move(ledger, chunks, bases, replacements)
+        is_moved = bool(chunks) and await self._move(ledger, chunks, bases, replacements)
+        # Not after a failure: these chunks have waited, and are tried again.
+        self._waiting.pop(ledger, None)
+        return is_moved
 
     async def reclaim(self) -> None:
         """Free the room of removed rows, if they are many. Raises StoreUnavailable."""

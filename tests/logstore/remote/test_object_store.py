@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from logstore.remote import bucket as bucket_module
 from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.object_store import (
     NoSuchObject,
@@ -122,8 +124,11 @@ async def test_an_object_in_a_directory_survives_a_power_loss(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    root = f"{tmp_path}/ob jects"
-    await Bucket(f"file://{tmp_path}/ob%20jects").put("wal/7/1", b"x")
+    root = f"{tmp_path}/made/ob jects"
+    bucket = Bucket(f"file://{tmp_path}/made/ob%20jects")
+    assert synced == [f"{tmp_path}/made", f"{tmp_path}"]
+    synced.clear()
+    await bucket.put("wal/7/1", b"x")
     assert synced == [f"{root}/wal/7/1", f"{root}/wal/7", f"{root}/wal", root]
 
 
@@ -150,13 +155,13 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
         Bucket(url)
 
 
-async def _answering(status: bytes, requests: list[bytes]) -> asyncio.Server:
+async def _answering(status: bytes, requests: list[bytes], after_s: float = 0) -> asyncio.Server:
     """Return a server that answers every request with this status."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
+        await asyncio.sleep(after_s)
         writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        await writer.drain()
         writer.close()
 
     return await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -190,6 +195,20 @@ async def test_a_server_that_fails_is_asked_again_and_then_told(
     assert len(requests) > 1
 
 
+async def test_a_write_may_take_longer_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8 MiB take more than 5 seconds at 13 Mbit/s, and no client waits for them."""
+    for limit in ("_ATTEMPT", "_ALL_ATTEMPTS"):
+        monkeypatch.setattr(bucket_module, limit, timedelta(seconds=0.2))
+    requests: list[bytes] = []
+    async with await _answering(b"200 OK\r\nETag: 1", requests, after_s=0.7) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        await Bucket("s3://test").put("wal/1", b"x")
+    assert len(requests) == 1
+
+
 async def test_a_write_whose_answer_is_lost_is_there_once_and_whole(
     s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +217,7 @@ async def test_a_write_whose_answer_is_lost_is_there_once_and_whole(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setattr(bucket_module, "_WRITE_ATTEMPT", timedelta(seconds=1))
     bucket = Bucket("s3://test/lost")
     proxy.lose_answers()
     write = asyncio.create_task(bucket.put("wal/1", b"whole"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 
 import pytest
 
@@ -105,7 +106,8 @@ async def test_a_bucket_that_fails_is_told_once_and_costs_nothing(
 
     world.objects.loses_request = loses
     offloading.start()
-    while offloading.is_failing or not world.objects.objects:
+    while offloading._held or not world.objects.objects:
+        world.clock.ms += 1
         await asyncio.sleep(0)
     await offloading.stop()
     told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
@@ -136,10 +138,14 @@ async def test_others_go_on_while_many_logs_are_looked_at(monkeypatch: pytest.Mo
 class Picky(SimulatedObjects):
     """An object store that refuses the objects of one topic."""
 
-    refused = ""
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = ""
+        self.refusals: list[str] = []
 
     async def put(self, key: str, data: Buffer) -> None:
         if self.refused in key.split("/"):
+            self.refusals.append(key)
             raise ObjectsUnavailable(f"write {key}", "403")
         await super().put(key, data)
 
@@ -157,15 +163,95 @@ async def test_a_topic_whose_objects_are_refused_keeps_no_other_from_moving() ->
         objects.objects.clear()
         objects.refused = str(logs[refused].topic_id)
         for log in logs.values():
-            await world.append(log, 6)
-        for _ in range(4):
-            world.clock.ms += SWEEP_INTERVAL_MS
-            with pytest.raises(ObjectsUnavailable):
-                await offloading.move()
-        moved = {key.split("/")[1] for key in objects.objects}
-        assert moved == {str(log.topic_id) for log in logs.values()} - {objects.refused}
-        objects.refused = ""
+            for _ in range(4):
+                await world.append(log, 6)
         await offloading.move()
+        moved = Counter(key.split("/")[1] for key in objects.objects)
+        assert objects.refused not in moved
+        # All that the others have goes in one round, and not an object of each.
+        assert [*moved.values()] == [4, 4]
+        objects.refused = ""
+        world.clock.ms += SWEEP_INTERVAL_MS
+        await offloading.move()
+    await world.stop()
+    assert world.failures == []
+
+
+async def test_a_topic_whose_objects_are_refused_is_told_once_and_tried_ever_more_rarely(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = World()
+    world.objects = world.logs._objects = objects = Picky()
+    world.logs.begin_as(1, 0)
+    offloading = await world.start(Pace(retry_s=(5, 60)))
+    for name in ("bad", "good"):
+        world.topics.create(name, 1)
+    bad, good = (world.topics.partition(each, 0) for each in ("bad", "good"))
+    objects.refused = str(bad.topic_id)
+    await world.append(bad, 6)
+    for _ in range(200):
+        await world.append(good, 6)
+        await offloading.move()
+        world.clock.ms += 1_000
+    assert len(objects.refusals) == 7, "after 0, 5, 15, 35, 75, 135 and 195 seconds"
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(each["event"], each["topic"], each["partition"]) for each in told] == [
+        ("batches stay in the database: they cannot be moved to the bucket", "bad", 0)
+    ]
+    objects.refused = ""
+    for _ in range(60):
+        world.clock.ms += 1_000
+        await offloading.move()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["event"] == "batches move to the bucket again"
+    await world.stop()
+    assert world.failures == []
+
+
+async def test_a_bucket_that_is_away_is_asked_for_two_logs_and_then_waited_for() -> None:
+    world = World()
+    offloading = await world.start()
+    world.topics.create("a", 20)
+    for log in offloading._led():
+        await world.append(log, 6)
+    attempts: list[str] = []
+
+    def loses() -> bool:
+        attempts.append("")
+        return True
+
+    world.objects.loses_request = loses
+    for count in (2, 3, 4):
+        with pytest.raises(ObjectsUnavailable):
+            await offloading.move()
+        assert len(attempts) == count
+    world.objects.loses_request = bool
+    world.clock.ms += SWEEP_INTERVAL_MS
+    await offloading.move()
+    assert len(world.objects.objects) == 20
+    await world.stop()
+    assert world.failures == []
+
+
+async def test_few_batches_that_could_not_move_are_old_still(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Those of a log that gets little waited for ten minutes more, after each failure."""
+    world = World()
+    offloading = await world.start()
+    world.topics.create("little", 1)
+    await world.append(world.topics.partition("little", 0), 1)
+    await offloading.move()
+    world.clock.ms += SWEEP_INTERVAL_MS
+    world.objects.loses_request = lambda: True
+    await offloading.move()
+    world.objects.loses_request = bool
+    for _ in range(2):
+        assert "again" not in capsys.readouterr().err
+        world.clock.ms += 4_000
+        await offloading.move()
+    assert len(world.objects.objects) == 1
+    assert "again" in capsys.readouterr().err
     await world.stop()
     assert world.failures == []
 
