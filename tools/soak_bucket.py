@@ -36,7 +36,7 @@ from compat_tests.clusters import Node
 from compat_tests.confluent_client import consumer, producer
 from compat_tests.faulty_bucket import BUCKET, FaultyBucket, faulty_bucket
 from logstore.remote.bucket import Bucket
-from logstore.remote.commit_store import LogKey
+from logstore.remote.commit_store import LogKey, Span
 from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import PREFIX, Sweep
 from logstore.remote.postgres_store import PostgresStore
@@ -246,7 +246,7 @@ class Soak:
             sweep = Sweep(store, objects, PREFIX, _settled)
             deleted = [await sweep.sweep(), await sweep.sweep()]
             there = {each.key async for page in objects.list_keys(PREFIX) for each in page}
-            references = store.references(self._logs())
+            references = store.references([Span(log) for log in self._logs()])
             named = {decode(data).object_key async for some in references for data in some}
         except ObjectsUnavailable as failure:
             return [f"the bucket did not answer: {failure.detail}"]

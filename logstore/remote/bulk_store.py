@@ -16,6 +16,7 @@ from logstore.remote.commit_store import (
     Commit,
     CommitStore,
     LogKey,
+    Span,
     StoredLog,
     StoreUnavailable,
     Wanted,
@@ -156,9 +157,9 @@ class BulkStore:
         """As `CommitStore.remains`."""
         return await self._rows.remains(topic_ids)
 
-    def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
+    def references(self, spans: Collection[Span]) -> AsyncIterator[Sequence[bytes]]:
         """As `CommitStore.references`."""
-        return self._rows.references(logs)
+        return self._rows.references(spans)
 
     async def close(self) -> None:
         """As `CommitStore.close`."""

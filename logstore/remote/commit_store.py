@@ -68,6 +68,14 @@ class LogKey(NamedTuple):
     partition: int
 
 
+class Span(NamedTuple):
+    """The offsets of a log from `base_offset` on and below `end_offset`; by default all of them."""
+
+    key: LogKey
+    base_offset: int = 0
+    end_offset: int = (1 << 63) - 1
+
+
 class Chunk(NamedTuple):
     """Whole batches of one log, next to one another."""
 
@@ -295,9 +303,9 @@ class CommitStore(Protocol):
     async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
         """Return the logs of these topics of which anything is stored. Raises StoreUnavailable."""
 
-    def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
-        """Yield the data of each chunk of these logs that is a reference to an object, some at a
-        time. Raises StoreUnavailable.
+    def references(self, spans: Collection[Span]) -> AsyncIterator[Sequence[bytes]]:
+        """Yield the data of each chunk that is a reference to an object and begins in one of these
+        spans, some at a time. There is one span for each log. Raises StoreUnavailable.
         """
         ...
 

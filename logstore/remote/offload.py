@@ -11,11 +11,11 @@ The keys of objects are unique: `logs/STORE/TOPIC ID/PARTITION/BASE-END-INCARNAT
 STORE is the database's own. A node may end between the write of an object and the commit, so
 objects are left that no reference names. A sweep lists the objects of its database and deletes
 these. An object of a replaced incarnation goes at once, since that incarnation can commit nothing
-any more. Any other object goes once two sweeps in a row have found no reference. Only the
-references of one log can name an object, so a sweep takes some objects at a time, and reads the
-references of their logs alone. It deletes only when all that it has read is proven: the database
-may show the removal of a reference that a fail-over takes back, and then the object must be there.
-The objects of another cluster in the same bucket are never listed.
+any more. Any other object goes once two sweeps in a row have found no reference. Only references
+between the offsets of its key can name an object. So a sweep takes some objects at a time, and
+reads the references between their offsets alone. It deletes only when all that it has read is
+proven: the database may show the removal of a reference that a fail-over takes back, and then the
+object must be there. The objects of another cluster in the same bucket are never listed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,14 @@ from itertools import count, islice
 from typing import NamedTuple
 from uuid import UUID
 
-from logstore.remote.commit_store import Chunk, CommitStore, LogKey, Move, StoreUnavailable
+from logstore.remote.commit_store import (
+    Chunk,
+    CommitStore,
+    LogKey,
+    Move,
+    Span,
+    StoreUnavailable,
+)
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
@@ -217,20 +224,21 @@ class Sweep:
         StoreUnavailable, ObjectsUnavailable, StorageFailure.
         """
         swept = 0
-        keys, logs, unnamed = set[str](), set[LogKey](), set[str]()
+        keys, spans, unnamed = set[str](), dict[LogKey, Span](), set[str]()
         async for page in self._objects.list_keys(self._prefix):
             # Page by page: for all keys at once it takes half a second.
             keys.update(each.key for each in page)
-            logs.update(log for each in page if (log := _log(each.key)) is not None)
+            for each in page:
+                _widen(spans, each.key)
             if len(keys) >= SWEPT_KEYS:
-                swept += await self._sweep(keys, logs, unnamed)
-                keys, logs = set(), set()
-        swept += await self._sweep(keys, logs, unnamed)
+                swept += await self._sweep(keys, spans.values(), unnamed)
+                keys, spans = set(), {}
+        swept += await self._sweep(keys, spans.values(), unnamed)
         self._unnamed = unnamed
         return swept
 
-    async def _sweep(self, keys: set[str], logs: Collection[LogKey], unnamed: set[str]) -> int:
-        """Delete those of some objects that no reference names; return how many. `logs`: whose
+    async def _sweep(self, keys: set[str], spans: Collection[Span], unnamed: set[str]) -> int:
+        """Delete those of some objects that no reference names; return how many. `spans`: which
         chunks the objects hold. `unnamed` gets those that the next sweep deletes.
         """
         if not keys:
@@ -238,7 +246,7 @@ class Sweep:
         # The references are read after the objects were listed. So they name all that an earlier
         # incarnation has committed, and an object that was written in between is not in `keys`.
         current = {None, *await self._store.incarnations()}
-        async for references in self._store.references(logs):
+        async for references in self._store.references(spans):
             try:
                 keys.difference_update(decode(data).object_key for data in references)
             except ValueError as newer:
@@ -251,12 +259,23 @@ class Sweep:
         return len(gone)
 
 
-def _log(object_key: str) -> LogKey | None:
-    """Return the log whose chunks an object holds; None: its key names no log."""
-    match object_key.split("/")[-3:]:
-        case [topic_id, partition, _] if partition.isdigit():
+def _widen(spans: dict[LogKey, Span], object_key: str) -> None:
+    """Let the span of a log include the chunks that an object holds."""
+    held = span_of(object_key)
+    if held is not None:
+        span = spans.get(held.key, held)
+        base_offset = min(span.base_offset, held.base_offset)
+        spans[held.key] = Span(held.key, base_offset, max(span.end_offset, held.end_offset))
+
+
+def span_of(object_key: str) -> Span | None:
+    """Return which chunks an object holds; None: its key does not say so."""
+    topic_id, partition, name = object_key.split("/")[-3:]
+    match name.split("-"):
+        case [base_offset, end_offset, _, _]:
             try:
-                return LogKey(UUID(topic_id), int(partition))
+                key = LogKey(UUID(topic_id), int(partition))
+                return Span(key, int(base_offset), int(end_offset))
             except ValueError:
                 return None
     return None

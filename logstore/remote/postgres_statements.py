@@ -191,12 +191,13 @@ INCARNATIONS = "SELECT incarnation FROM nodes"
 
 #: What a transaction says first that reads most rows of most logs.
 WHOLE_TABLES = "SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on"
-#: Reads all rows of these logs, but no bytes that are stored apart from their row: those of a
-#: reference ($3: its first byte, $4: its greatest length) never are.
+#: Reads all rows of these spans, but no bytes that are stored apart from their row: those of a
+#: reference ($5: its first byte, $6: its greatest length) never are.
 REFERENCES = """
 SELECT data FROM chunks
-JOIN unnest($1::uuid[], $2::int[]) w(t, p) ON topic_id = w.t AND partition = w.p
-WHERE CASE WHEN octet_length(data) <= $4 THEN get_byte(data, 0) = $3 END"""
+JOIN unnest($1::uuid[], $2::int[], $3::bigint[], $4::bigint[]) w(t, p, base, stop)
+ON topic_id = w.t AND partition = w.p AND base_offset >= w.base AND base_offset < w.stop
+WHERE CASE WHEN octet_length(data) <= $6 THEN get_byte(data, 0) = $5 END"""
 
 #: The base offset of the last of some chunks of a log, from an offset on; NULL: there is none.
 #: Chunks are deleted in such parts: all of a large log would take longer than any call may.

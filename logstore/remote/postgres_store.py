@@ -30,6 +30,7 @@ from logstore.remote.commit_store import (
     LogKey,
     Move,
     OutcomeUnknown,
+    Span,
     StoredLog,
     StoredSegment,
     StoreUnavailable,
@@ -352,10 +353,15 @@ class PostgresStore:
             rows = await reader.fetch(sql.REMAINS, [*topic_ids])
         return [LogKey(*row) for row in rows]
 
-    async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
+    async def references(self, spans: Collection[Span]) -> AsyncIterator[Sequence[bytes]]:
         async with self._lend() as reader, snapshot(reader):
             await reader.execute(sql.WHOLE_TABLES)
-            arguments = (*_key_columns([*logs]), REFERENCE, REFERENCE_BYTES_MAX)
+            columns = (
+                *_key_columns([span.key for span in spans]),
+                [span.base_offset for span in spans],
+                [span.end_offset for span in spans],
+            )
+            arguments = (*columns, REFERENCE, REFERENCE_BYTES_MAX)
             cursor = await reader.cursor(sql.REFERENCES, *arguments, timeout=_WHOLE_TABLE_S)
             while rows := await cursor.fetch(_REFERENCES_AT_ONCE, timeout=_WHOLE_TABLE_S):
                 yield [data for (data,) in rows]

@@ -131,8 +131,8 @@ def status(url: str, as_json: bool) -> None:
 def doctor(url: str, as_json: bool) -> None:
     """Look for faults that break the promises of a cluster, and say how to mend each.
 
-    Checks the setup, the replication and the connections of its database, clocks, and nodes that
-    are gone. The exit code is 1 after an error.
+    Checks the setup, the replication and the connections of its database, clocks, nodes that are
+    gone, and whether the bucket has all objects, by their sizes. The exit code is 1 after an error.
     """
     from magnetar.storage.cluster_checks import Verdict, check
 

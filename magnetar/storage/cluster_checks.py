@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 from logstore.remote.bucket import Bucket, UnusableUrl
+from logstore.remote.commit_store import LogKey, StoreUnavailable
+from logstore.remote.object_check import Comparison, compare
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable
+from logstore.remote.offload import span_of
+from logstore.remote.postgres_store import PostgresStore
 from magnetar import __version__
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS_IN_TLS, NodeRow
-from magnetar.storage.cluster_objects import objects_url
+from magnetar.storage.cluster_objects import moved_logs, objects_prefix, objects_url
 from magnetar.storage.history import read_history
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.postgres_schema import MIGRATIONS
@@ -30,6 +35,8 @@ _CONNECTIONS_OF_NODE = 1 + 3 + 4 + 4
 _CLOCK_S = 1.0
 _SLOW_MS = 5.0
 _ROUND_TRIPS = 20
+#: How many partitions a finding names.
+_SHOWN = 5
 
 
 class Verdict(Enum):
@@ -63,7 +70,7 @@ def check(url: str) -> Iterator[Finding]:
         if tables.verdict is Verdict.GOOD:
             yield from _losses(database)
             yield from _nodes(database)
-            yield from _bucket(database)
+            yield from _bucket(database, url)
     finally:
         database.close()
 
@@ -215,12 +222,17 @@ def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
         )
 
 
-def _bucket(database: PostgresDatabase) -> Iterator[Finding]:
-    url = objects_url(Catalog(None, is_shared=True, database=database))
+def _bucket(database: PostgresDatabase, database_url: str) -> Iterator[Finding]:
+    catalog = Catalog(None, is_shared=True, database=database)
+    url = objects_url(catalog)
     if not url:
         return
     try:
-        asyncio.run(_try_bucket(Bucket(url)))
+        bucket = Bucket(url)
+        asyncio.run(_try_bucket(bucket))
+        yield Finding(Verdict.GOOD, f"the bucket {url} can be written, read, listed, deleted")
+        logs = moved_logs(catalog)
+        found = asyncio.run(_compared(database_url, bucket, objects_prefix(catalog), logs))
     except (UnusableUrl, ObjectsUnavailable, NoSuchObject) as trouble:
         yield Finding(
             Verdict.BAD,
@@ -228,18 +240,57 @@ def _bucket(database: PostgresDatabase) -> Iterator[Finding]:
             "Nodes need to write, read, list and delete there: credentials, region, endpoint,"
             " policy. Until then older batches stay in the database.",
         )
+    except StoreUnavailable as away:
+        yield Finding(Verdict.DOUBTFUL, f"the bucket {url} could not be compared: {away}")
     else:
-        yield Finding(Verdict.GOOD, f"the bucket {url} can be written, read, listed, deleted")
+        yield _of_objects(catalog, found)
 
 
 async def _try_bucket(bucket: Bucket) -> None:
     key = f"doctor/{uuid4()}"
-    await bucket.put(key, b"magnetar")
-    await bucket.read(key, 1, 1)
-    found = [each.key async for page in bucket.list_keys("doctor") for each in page]
+    try:
+        await bucket.put(key, b"magnetar")
+        await bucket.read(key, 1, 1)
+        found = [each.key async for page in bucket.list_keys("doctor") for each in page]
+    except (ObjectsUnavailable, NoSuchObject):
+        with suppress(ObjectsUnavailable):
+            # It may be there whatever failed, and no sweep would delete it.
+            await bucket.delete([key])
+        raise
     await bucket.delete([key])
     if key not in found:
         raise NoSuchObject(f"what was written is not listed: {key}")
+
+
+async def _compared(
+    database_url: str, bucket: Bucket, prefix: str, logs: Sequence[LogKey]
+) -> Comparison:
+    store = PostgresStore(database_url)
+    try:
+        return await compare(store, bucket, prefix, logs)
+    finally:
+        await store.close()
+
+
+def _of_objects(catalog: Catalog, found: Comparison) -> Finding:
+    if not found.missing:
+        return Finding(
+            Verdict.GOOD,
+            f"the bucket has all {found.named} objects that rows name, and {found.unnamed} that no"
+            f" row names ({found.unnamed_bytes >> 20} MiB), which sweeps delete",
+        )
+    logs = sorted({span.key for key in found.missing if (span := span_of(key)) is not None})
+    names = {row.id: row.name for row in catalog.topics([*{log.topic_id for log in logs}])}
+    shown = [f"{names.get(log.topic_id, log.topic_id)}-{log.partition}" for log in logs]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return Finding(
+        Verdict.BAD,
+        f"{len(found.missing)} of the {found.named} objects that rows name are missing in the"
+        f" bucket or too short, {found.missing[0]} for one. They hold acknowledged records of"
+        f" partitions {_list(shown[:_SHOWN])}{more}",
+        "Bring these objects back, from a version or a copy of the bucket. Until then nobody can"
+        " read their records. Is the bucket an older copy, or do other programs delete there?",
+    )
 
 
 def _versions(live: list[NodeRow]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from logstore.remote.commit_store import LogKey
 from logstore.remote.offload import PREFIX
 from logstore.remote.remote_ledger import MOVED_TO
 from magnetar.config.load import ConfigError
@@ -29,6 +30,13 @@ def objects_prefix(catalog: Catalog) -> str:
     By the secret, since an import brings the id of the cluster along.
     """
     return f"{PREFIX}/{blake2b(catalog.secret(), digest_size=8, person=b'objects').hexdigest()}"
+
+
+def moved_logs(catalog: Catalog) -> list[LogKey]:
+    """Return the logs of which anything has moved to the bucket."""
+    with catalog.database.statements("look at the bucket's use") as queries:
+        moved = "SELECT topic_id, partition FROM attachments WHERE name = ?"
+        return [LogKey(*row) for row in queries.execute(moved, (MOVED_TO,))]
 
 
 def agreed_objects(catalog: Catalog, asked: str, owner: str) -> str:

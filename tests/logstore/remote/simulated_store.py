@@ -30,6 +30,7 @@ from logstore.remote.commit_store import (
     LogStart,
     Move,
     OutcomeUnknown,
+    Span,
     StoredLog,
     StoredSegment,
     StoreUnavailable,
@@ -259,14 +260,20 @@ class SimulatedDatabase:
             found.append(chunk)
         return found
 
-    def references(self, logs: Collection[LogKey] | None = None) -> list[bytes]:
-        """Return the references of some logs; None: of all."""
-        return [
-            chunk.data
-            for key, log in self._logs.items()
-            for chunk in log.chunks
-            if is_reference(chunk.data) and (logs is None or key in logs)
-        ]
+    def references(self, spans: Collection[Span] | None = None) -> list[bytes]:
+        """Return the references in some spans; None: all."""
+        of_logs = None if spans is None else {span.key: span for span in spans}
+        found: list[bytes] = []
+        for key, log in self._logs.items():
+            span = Span(key) if of_logs is None else of_logs.get(key)
+            found += [
+                chunk.data
+                for chunk in log.chunks
+                if is_reference(chunk.data)
+                and span is not None
+                and span.base_offset <= chunk.base_offset < span.end_offset
+            ]
+        return found
 
     def reclaim(self, bytes_min: int) -> None:
         """Make room that was removed free, if it is so much."""
@@ -316,6 +323,8 @@ class SimulatedStore:
         self._mishap_probability = mishap_probability
         #: What happens to the next requests, the first one first.
         self.mishaps: deque[Mishap] = deque()
+        #: How many references were returned.
+        self.references_read = 0
         #: How much longer each commit takes before it has its effect.
         self.slow_s = 0.0
         #: How much longer a proof takes: the synchronous standby is slow.
@@ -435,9 +444,10 @@ class SimulatedStore:
         await self._ask()
         return [key for key in sorted(self._database.keys()) if key.topic_id in topic_ids]
 
-    async def references(self, logs: Collection[LogKey]) -> AsyncIterator[Sequence[bytes]]:
+    async def references(self, spans: Collection[Span]) -> AsyncIterator[Sequence[bytes]]:
         await self._ask()
-        for data in self._database.references(logs):
+        for data in self._database.references(spans):
+            self.references_read += 1
             yield [data]
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ from logstore.remote.commit_store import (
     LogStart,
     Move,
     OutcomeUnknown,
+    Span,
     StoredLog,
     StoredSegment,
     Swap,
@@ -334,13 +335,15 @@ async def test_a_move_takes_the_place_of_chunks_and_of_nothing_else(store: Commi
     assert log.start_offset == 2
     assert [*(await load(store, other)).chunks] == [untouched]
 
-    async def references(*keys: LogKey) -> list[bytes]:
-        return [data async for some in store.references(keys) for data in some]
+    async def references(*spans: Span) -> list[bytes]:
+        return [data async for some in store.references(spans) for data in some]
 
-    assert await references(KEY, other) == [reference.data]
-    assert await references(other) == []
+    assert await references(Span(KEY, 0, 99), Span(other, 0, 99)) == [reference.data]
+    assert await references(Span(other, 0, 99)) == []
+    assert await references(Span(KEY, 4, 5)) == [reference.data]
+    assert await references(Span(KEY, 0, 4)) == await references(Span(KEY, 5, 12)) == []
     await write(store, Changes(starts=[LogStart(KEY, 12, 12)]))
-    assert await references(KEY) == []
+    assert await references(Span(KEY, 0, 99)) == []
 
 
 async def test_reclaiming_changes_nothing_that_is_read(store: CommitStore) -> None:

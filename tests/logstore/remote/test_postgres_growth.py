@@ -13,6 +13,7 @@ from logstore.remote.commit_store import (
     Commit,
     LogKey,
     LogStart,
+    Span,
     Wanted,
 )
 from logstore.remote.postgres_store import PostgresStore
@@ -85,7 +86,7 @@ async def test_a_sweep_reads_no_batches(postgres_url: str) -> None:
         " WHERE relname = 'chunks'"
     )
     before = await _counted(store, admin, read)
-    assert [one async for some in store.references([KEY]) for one in some] == [named]
+    assert [one async for some in store.references([Span(KEY, 0, 99)]) for one in some] == [named]
     assert await _counted(store, admin, read) == before
     await store.close()
     await admin.close()

@@ -23,6 +23,7 @@ from logstore.remote.commit_store import (
     LogKey,
     Move,
     OutcomeUnknown,
+    Span,
     Wanted,
 )
 from logstore.remote.postgres_store import PostgresStore
@@ -288,8 +289,8 @@ async def test_a_sweep_reads_a_large_table_to_its_end(
     await admin.execute("LOCK TABLE magnetar.chunks")
 
     async def read() -> list[bytes]:
-        key = LogKey(UUID(int=1), 0)
-        return [data async for some in store.references([key]) for data in some]
+        span = Span(LogKey(UUID(int=1), 0), 0, 9)
+        return [data async for some in store.references([span]) for data in some]
 
     reading = asyncio.ensure_future(read())
     await asyncio.sleep(1)
@@ -312,7 +313,7 @@ async def test_what_reads_ends_at_once_with_its_node_though_the_server_has_vanis
     async def read() -> None:
         if not is_sweep:
             await store.load([Wanted(key)])
-        async for _ in store.references([key]):
+        async for _ in store.references([Span(key, 0, 9)]):
             pass
 
     reading = asyncio.ensure_future(read())
@@ -327,7 +328,7 @@ async def test_what_reads_ends_at_once_with_its_node_though_the_server_has_vanis
         postgres_server.resume()
     assert done and reading.cancelled()
     await admin.execute("ROLLBACK")
-    assert [some async for some in store.references([key])] == []
+    assert [some async for some in store.references([Span(key, 0, 9)])] == []
     await admin.close()
     await store.close()
 

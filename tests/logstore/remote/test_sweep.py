@@ -59,6 +59,23 @@ async def test_a_sweep_has_few_keys_in_memory_however_many_objects_there_are(
     await world.check()
 
 
+async def test_a_sweep_reads_the_references_of_a_large_log_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each hundred thousand of its objects."""
+    monkeypatch.setattr(offload, "SWEPT_KEYS", 2)
+    for _ in range(12):
+        world.append(12)
+        assert await world.carried_out()
+    assert len(world.objects.objects) > 10
+    references = len(world.stepped.database.references())
+    before = world.rows.references_read
+    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    assert [await sweep.sweep(), await sweep.sweep()] == [0, 0]
+    assert world.rows.references_read - before == 2 * references
+    await world.check()
+
+
 async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World) -> None:
     world.append(12)
     assert await world.carried_out()

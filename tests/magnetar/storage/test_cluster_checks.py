@@ -9,6 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from logstore.remote.bucket import Bucket
+from logstore.remote.object_store import ObjectsUnavailable
+from logstore.remote.references import Reference
 from logstore.remote.remote_ledger import MOVED_TO
 from magnetar.config.load import ConfigError
 from magnetar.storage.catalog import Catalog
@@ -96,6 +99,54 @@ def test_the_bucket_is_tried(postgres_url: str, tmp_path: Path) -> None:
     (tmp_path / "objects").touch()
     told = found(postgres_url, "the bucket")
     assert told.verdict is Verdict.BAD and "policy" in told.mend
+
+
+def test_objects_that_rows_name_and_that_are_gone_or_too_short_are_told(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    topic, names = row("metals", 1), ("a", "b", "c", "d")
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        agreed_objects(catalog, f"file://{tmp_path}", "place")
+        catalog.add_topic(topic)
+        directory = tmp_path / objects_prefix(catalog) / str(topic.id) / "0"
+        keys = {
+            name: f"{objects_prefix(catalog)}/{topic.id}/0/{base:020}-{base + 10:020}-7-{base}"
+            for base, name in enumerate(names)
+        }
+        with catalog.database.transaction("move") as queries:
+            moved = "INSERT INTO attachments VALUES (?, 0, ?, ?)"
+            queries.execute(moved, (topic.id, MOVED_TO, b"1"))
+            for base, name in enumerate(names[:3]):
+                for half in (0, 1):
+                    data = Reference(keys[name], 50 * half, 50).encode()
+                    at = 10 * base + 5 * half
+                    chunk = "INSERT INTO chunks VALUES (?, 0, ?, ?, ?)"
+                    queries.execute(chunk, (topic.id, at, at + 5, data))
+    directory.mkdir(parents=True)
+    for name in names:
+        (tmp_path / keys[name]).write_bytes(bytes(100))
+    whole = found(postgres_url, "objects that rows name")
+    assert whole.verdict is Verdict.GOOD
+    assert "all 3 objects" in whole.what and "1 that no row names" in whole.what
+    (tmp_path / keys["a"]).unlink()
+    (tmp_path / keys["c"]).write_bytes(bytes(99))
+    told = found(postgres_url, "objects that rows name")
+    assert told.verdict is Verdict.BAD and "2 of the 3 objects" in told.what
+    assert keys["a"] in told.what and "metals-0" in told.what
+
+
+def test_a_failure_leaves_nothing_of_the_trial_in_the_bucket(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        agreed_objects(catalog, f"file://{tmp_path}", "place")
+
+    async def refuse(*_: object) -> bytes:
+        raise ObjectsUnavailable("read doctor", "403")
+
+    monkeypatch.setattr(Bucket, "read", refuse)
+    assert found(postgres_url, "403").verdict is Verdict.BAD
+    assert not [*tmp_path.glob("doctor/*")]
 
 
 def test_the_first_bucket_is_the_clusters_once_it_has_something(postgres_url: str) -> None:

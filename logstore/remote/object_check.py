@@ -1,0 +1,76 @@
+"""Whether a bucket has the objects that the rows of its database name, by their sizes.
+
+It reads all references and lists all objects: a request for each thousand objects, and no object's
+bytes. In memory are the keys of all objects that are named, some 250 bytes each.
+
+Nodes may serve meanwhile. They replace references, and write and delete objects. So what seems to
+be missing is looked for twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from logstore.remote.commit_store import LogKey, Span, StoreUnavailable
+from logstore.remote.object_store import ObjectStore
+from logstore.remote.offload import span_of
+from logstore.remote.references import decode
+
+
+class References(Protocol):
+    """The part of a `CommitStore` that this module needs."""
+
+    def references(self, spans: Collection[Span]) -> AsyncIterator[Sequence[bytes]]:
+        """As `CommitStore.references`."""
+        ...
+
+
+class Comparison(NamedTuple):
+    """What was found."""
+
+    named: int
+    """How many objects the rows name."""
+    unnamed: int
+    """How many objects no row names. Sweeps delete them in time."""
+    unnamed_bytes: int
+    missing: Sequence[str]
+    """The keys of those that are named, and not there or too short; ascending."""
+
+
+async def compare(
+    store: References, objects: ObjectStore, prefix: str, logs: Collection[LogKey]
+) -> Comparison:
+    """Compare the references of these logs with the objects below a prefix.
+
+    `logs`: all logs of which anything has moved. Raises StoreUnavailable, ObjectsUnavailable.
+    """
+    sizes = await _named_sizes(store, [Span(log) for log in logs])
+    named = len(sizes)
+    unnamed = unnamed_bytes = 0
+    async for page in objects.list_keys(prefix):
+        for each in page:
+            size_bytes = sizes.get(each.key)
+            if size_bytes is None:
+                unnamed += 1
+                unnamed_bytes += each.size_bytes
+            elif each.size_bytes >= size_bytes:
+                del sizes[each.key]
+    if sizes:
+        of_logs = {span.key for key in sizes if (span := span_of(key)) is not None}
+        still = await _named_sizes(store, [Span(log) for log in of_logs])
+        sizes = {key: size for key, size in sizes.items() if key in still}
+    return Comparison(named, unnamed, unnamed_bytes, sorted(sizes))
+
+
+async def _named_sizes(store: References, spans: Collection[Span]) -> dict[str, int]:
+    """Return the keys that the references in these spans name, with the bytes that each needs."""
+    sizes: dict[str, int] = {}
+    async for some in store.references(spans):
+        for data in some:
+            try:
+                key, position, size_bytes = decode(data)
+            except ValueError as newer:
+                raise StoreUnavailable(str(newer)) from newer
+            sizes[key] = max(sizes.get(key, 0), position + size_bytes)
+    return sizes
