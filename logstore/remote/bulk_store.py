@@ -7,7 +7,7 @@ ever waits for an object store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from uuid import UUID
 
 from logstore.remote.commit_store import (
@@ -41,10 +41,22 @@ _LOOKS_MAX = 3
 class BulkStore:
     """A `CommitStore` of rows and objects."""
 
-    def __init__(self, rows: CommitStore, objects: ObjectStore | None) -> None:
-        """`objects`: None for a cluster that has none, and so no references."""
+    def __init__(
+        self,
+        rows: CommitStore,
+        objects: ObjectStore | None,
+        on_unread: Callable[[LogKey, str], None] = lambda key, reason: None,
+    ) -> None:
+        """`objects`: None for a cluster that has none, and so no references.
+
+        `on_unread` is told that clients cannot read a log, and why: once, until they can. Of a
+        store that is away it is told for the first log alone.
+        """
         self._rows = rows
         self._objects = objects
+        self._on_unread = on_unread
+        #: The logs of which the last read of a client has failed.
+        self._unread: set[LogKey] = set()
         self._reading = asyncio.Semaphore(_READS_MAX)
         #: Why the object store did not answer a load. Empty: it has answered since.
         self.away = ""
@@ -136,10 +148,21 @@ class BulkStore:
                 return found
             try:
                 async with self._reading:
-                    return await self._followed(found)
+                    followed = await self._followed(found)
+                self._unread.discard(key)
+                return followed
             except NoSuchObject as gone:
-                missing = gone
-        raise StoreUnavailable(str(missing))
+                missing = str(gone)
+            except StoreUnavailable as away:
+                self._note_unread(key, str(away), is_alone=False)
+                raise
+        self._note_unread(key, missing, is_alone=True)
+        raise StoreUnavailable(missing)
+
+    def _note_unread(self, key: LogKey, reason: str, *, is_alone: bool) -> None:
+        if key not in self._unread and (is_alone or not self._unread):
+            self._on_unread(key, reason)
+        self._unread.add(key)
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """As `CommitStore.delete`. A later sweep deletes the objects."""

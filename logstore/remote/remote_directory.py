@@ -126,6 +126,10 @@ class RemoteDirectory:
         """As `StoreCommits.proof`."""
         return self._commits.proof()
 
+    def log_of(self, key: LogKey) -> PartitionLog | None:
+        """Return an open log; None: it is not open here."""
+        return self._logs.get(key)
+
     def offloadable(self) -> list[RemoteLedger]:
         """Return the ledgers whose batches may move to objects: all but those of coordinators.
 

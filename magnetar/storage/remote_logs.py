@@ -14,7 +14,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.remote.backlog import Backlog
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_sizes import taking_turns
-from logstore.remote.commit_store import Basis, CommitStore
+from logstore.remote.commit_store import Basis, CommitStore, LogKey
 from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnavailable
 from logstore.remote.offload import PREFIX, Bulk, Offload, Sweep
 from logstore.remote.remote_directory import RemoteDirectory
@@ -60,7 +60,7 @@ class RemoteLogs(Logs):
             # All bytes are in rows: what is appended meanwhile waits until they are deleted.
             self.trimmed_together = 1
         self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
-        store = self._store = self.bulk_store = BulkStore(store, objects)
+        store = self._store = self.bulk_store = BulkStore(store, objects, self._tell_unread)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
             None,
@@ -148,6 +148,16 @@ class RemoteLogs(Logs):
         except ObjectsUnavailable as away:
             return away.detail
         return ""
+
+    def _tell_unread(self, key: LogKey, reason: str) -> None:
+        log = self._remote.log_of(key)
+        _log.error(
+            "older batches cannot be read from the bucket: `magnetar cluster doctor` tells which"
+            " objects are missing",
+            topic=str(key.topic_id) if log is None else log.topic,
+            partition=key.partition,
+            reason=reason,
+        )
 
     def settings(self, topic: str, config: TopicConfig) -> LogConfig:
         settings = super().settings(topic, config)

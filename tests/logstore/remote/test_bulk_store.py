@@ -124,6 +124,39 @@ async def test_others_go_on_between_the_looks_at_two_objects(
     assert len({*looked_in}) == len(whole)
 
 
+async def test_objects_that_clients_cannot_read_are_told_once_for_each_log() -> None:
+    """Clients are told only that they may try again."""
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    whole, references = whole_and_references(1)
+    keys = [KEY._replace(partition=number) for number in range(3)]
+    chunks = [chunk._replace(key=key) for key in keys for chunk in references]
+    assert database.commit(1, 0, Commit(1, 0, Changes(chunks)))
+    told: list[tuple[LogKey, str]] = []
+    store = BulkStore(
+        SimulatedStore(database, 1, 0), objects, lambda key, why: told.append((key, why))
+    )
+    await store.connect()
+
+    async def fail() -> list[LogKey]:
+        for key in keys * 2:
+            with pytest.raises(StoreUnavailable):
+                await store.read(key, 0, 1, 1)
+        found = [key for key, _ in told]
+        told.clear()
+        return found
+
+    assert await fail() == keys
+    objects.loses_request = lambda: True
+    assert await fail() == []
+    objects.loses_request = bool
+    objects.objects |= {f"object {chunk.base_offset}": chunk.data for chunk in whole}
+    for key in keys:
+        assert len(await store.read(key, 0, 1, 1)) == 1
+    objects.loses_request = lambda: True
+    assert await fail() == keys[:1], "a bucket that is away is one fault"
+
+
 WHOLE = batch(3) + batch(4, 2) + batch(9, 2)
 DAMAGED = {
     "zeros": bytes(len(WHOLE)),
