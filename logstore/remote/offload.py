@@ -269,15 +269,17 @@ def _widen(spans: dict[LogKey, Span], object_key: str) -> None:
 
 
 def span_of(object_key: str) -> Span | None:
-    """Return which chunks an object holds; None: its key does not say so."""
-    topic_id, partition, name = object_key.split("/")[-3:]
-    match name.split("-"):
-        case [base_offset, end_offset, _, _]:
+    """Return which chunks an object may hold; None: its key names no log."""
+    match object_key.split("/")[-3:]:
+        case [topic_id, partition, name] if partition.isdigit():
             try:
                 key = LogKey(UUID(topic_id), int(partition))
-                return Span(key, int(base_offset), int(end_offset))
             except ValueError:
                 return None
+            match name.split("-"):
+                case [base_offset, end_offset, _, _] if (base_offset + end_offset).isdigit():
+                    return Span(key, int(base_offset), int(end_offset))
+            return Span(key)
     return None
 
 

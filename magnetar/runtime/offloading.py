@@ -99,7 +99,8 @@ class Offloading:
         led = self._led()
         end_ms = self._clock.steady_ms() + 1000 * self._pace.interval_s
         self._offload.forget({_ledger(log) for log in led}.__contains__)
-        self._forget_held({*led})
+        if self._held:
+            self._release(self._held.keys() - {*led})  # those that are not led here any more
         turns = self._in_turn(led)
         looks = count(1)
         while turns and self._clock.steady_ms() <= end_ms:
@@ -145,11 +146,8 @@ class Offloading:
         wait_s = self._longer(0.0 if held is None else held.wait_s)
         self._held[log] = _Held(self._clock.steady_ms() + 1000 * wait_s, wait_s)
 
-    def _forget_held(self, led: set[PartitionLog]) -> None:
-        """Forget the logs that are not led here any more."""
-        self._release(self._held.keys() - led)
-
     def _release(self, logs: Collection[PartitionLog]) -> None:
+        """Hold these logs no more: they have moved, or are led elsewhere."""
         for log in logs:
             del self._held[log]
         if logs and not self._held:
