@@ -135,7 +135,7 @@ class Offloading:
             self._failed = log
             return False
         if is_more:
-            self._failed, self._is_told = None, False
+            self._failed, self._is_told, self._away_s = None, False, 0.0
         if held is not None:
             self._release({log})
         return is_more
@@ -159,8 +159,17 @@ class Offloading:
         return min(2 * wait_s or first_s, max_s)
 
     def _in_turn(self, led: list[PartitionLog]) -> deque[PartitionLog]:
-        """Return the logs that are led here, with the last one of the round before at the end."""
-        first = led.index(self._last) + 1 if self._last in led else 0
+        """Return the logs that are led here, with the last one of the round before at the end.
+
+        After a failure, its whole topic comes at the end: all of it may be refused.
+        """
+        last = self._last
+        if last is None or last not in led:
+            return deque(led)
+        first = led.index(last) + 1
+        if self._failed is not None:
+            while first < len(led) and led[first].topic == last.topic:
+                first += 1
         return deque(led[first:] + led[:first])
 
     def _led(self) -> list[PartitionLog]:

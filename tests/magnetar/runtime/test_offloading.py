@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
@@ -204,6 +205,25 @@ async def test_a_topic_whose_objects_are_refused_is_told_once_and_tried_ever_mor
         await offloading.move()
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["event"] == "batches move to the bucket again"
+    await world.stop()
+    assert world.failures == []
+
+
+async def test_a_topic_of_many_partitions_that_are_all_refused_ends_few_rounds() -> None:
+    world = World()
+    world.objects = world.logs._objects = objects = Picky()
+    world.logs.begin_as(1, 0)
+    offloading = await world.start()
+    world.topics.create("bad", 20)
+    world.topics.create("good", 1)
+    objects.refused = str(world.topics.partition("bad", 0).topic_id)
+    for log in offloading._led():
+        await world.append(log, 6)
+    with pytest.raises(ObjectsUnavailable):
+        await offloading.move()
+    with suppress(ObjectsUnavailable):
+        await offloading.move()
+    assert len(objects.objects) == 1 and len(objects.refusals) <= 4
     await world.stop()
     assert world.failures == []
 

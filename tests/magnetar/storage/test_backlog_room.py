@@ -9,6 +9,7 @@ import pytest
 from logstore.disk.room import NoRoom
 from logstore.remote import backlog, offload
 from logstore.remote.object_store import ObjectsUnavailable
+from logstore.remote.offload import Pace
 from magnetar.config.load import Given
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from tests.magnetar.runtime.test_offloading import World
@@ -61,11 +62,14 @@ async def test_clients_are_refused_while_too_much_waits_and_coordinators_are_not
     assert refused(world) is not None
 
     world.objects.loses_request = lambda: False
+    world.clock.ms += 1000 * int(Pace().retry_s[0])
     await offloading.move()
     assert refused(world) is None
     told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
     assert [each.split(":")[0] for each in told] == [
+        "batches stay in the database",
         "too much waits in the database for the bucket",
+        "batches move to the bucket again",
         "the bucket has taken enough",
     ]
     await world.stop()
