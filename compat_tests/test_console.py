@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer, ShareConsumer
+from selenium.webdriver.common.keys import Keys
 
 from compat_tests import confluent_client
 from compat_tests.admin import create_topic
@@ -271,6 +272,18 @@ def test_a_share_group_has_its_members_and_its_lag(
 
 def _is_at(browser: Browser, path: str) -> bool:
     return browser.address.startswith(path)
+
+
+def test_a_choice_made_by_keys_is_not_sent_before_its_button(
+    browser: Browser, topic: MakeTopic
+) -> None:
+    browser.go("/topics/messages", name=topic("orders"))
+    for name, wanted in (("from", "offset"), ("kind", "aborted")):
+        # Each arrow passes over a choice, which must not load the page.
+        browser.find(f"main [name={name}]").send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN)
+        assert f"{name}={wanted}" not in browser.address
+        browser.find("main button").send_keys(Keys.ENTER)
+        eventually(partial(lambda part: part in browser.address, f"{name}={wanted}"))
 
 
 def test_keys_lead_everywhere_and_a_phone_needs_no_scrolling_aside(browser: Browser) -> None:

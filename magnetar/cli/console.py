@@ -108,9 +108,12 @@ def console(
         raise click.UsageError("Two clusters have one name.")
     if not places:
         places = [_Place("", bootstrap_server, profile)]
+    try:
+        allowed = allowed_hosts(host, hosts)
+    except ValueError as mistake:
+        raise click.BadParameter(str(mistake), param_hint="--allow-host") from None
     app = build_app(
-        _clusters(places, command_config, timeout_ms, schema_registry, read_only),
-        allowed_hosts(host, hosts),
+        _clusters(places, command_config, timeout_ms, schema_registry, read_only), allowed
     )
     with bind(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host or "127.0.0.1"

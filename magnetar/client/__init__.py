@@ -15,6 +15,14 @@ and the vocabulary of ACLs (`security.acls`). It prints nothing. Whatever goes w
 from __future__ import annotations
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.errors import ClientError, NotLetIn, Refused, Unreachable
+from magnetar.client.errors import ClientError, NotFound, NotLetIn, Refused, Unreachable
 
-__all__ = ["Client", "ClientError", "NotLetIn", "Refused", "TopicPartition", "Unreachable"]
+__all__ = [
+    "Client",
+    "ClientError",
+    "NotFound",
+    "NotLetIn",
+    "Refused",
+    "TopicPartition",
+    "Unreachable",
+]

@@ -13,7 +13,7 @@ from copy import copy
 from typing import Self, TypeVar
 
 from magnetar.client.connection import CLIENT_ID, Address, Connection
-from magnetar.client.errors import ClientError, Unreachable, check
+from magnetar.client.errors import ClientError, NotFound, Unreachable, check
 from magnetar.client.security import PLAINTEXT, Security
 from wire.address import parse_address
 from wire.error_code import ErrorCode
@@ -318,7 +318,7 @@ class Client:
         if connection is None:
             address = self._addresses.get(node_id)
             if address is None:
-                raise ClientError(f"broker {node_id} is not among {self.node_ids}.")
+                raise NotFound(f"broker {node_id} is not among {self.node_ids}.")
             connection = self._connections[node_id] = self._connect(address)
         return connection
 

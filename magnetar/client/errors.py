@@ -9,6 +9,10 @@ class ClientError(Exception):
     """A request failed; the message is for a person."""
 
 
+class NotFound(ClientError):
+    """What a question names is not there."""
+
+
 class Unreachable(ClientError):
     """A broker cannot be connected to, or its response did not come. It may be back later."""
 

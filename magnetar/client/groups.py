@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.errors import ClientError, check, code_of
+from magnetar.client.errors import NotFound, check, code_of
 from magnetar.client.group_lags import committed_by_group, known_leaders
 from magnetar.client.group_member import LEAVE_MEMBERS_SINCE, decode_assignment
 from magnetar.client.partitions import LATEST, list_offsets
@@ -136,7 +136,7 @@ class Position:
         }
 
 
-class NoSuchGroup(ClientError):
+class NoSuchGroup(NotFound):
     """A group that its coordinator does not know."""
 
 

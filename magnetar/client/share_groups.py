@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.errors import ClientError, check
+from magnetar.client.errors import NotFound, check
 from magnetar.client.groups import Group, Member, assigned_by_broker
 from wire.error_code import ErrorCode
 from wire.messages.describe_share_group_offsets import (
@@ -78,7 +78,7 @@ def describe_share_groups(client: Client, group_ids: Sequence[str]) -> dict[str,
 
 
 def share_positions(client: Client, group_ids: Sequence[str]) -> dict[str, list[SharePosition]]:
-    """Return the partitions of each share group. ClientError: one cannot be asked."""
+    """Return the partitions of each share group. NotFound: one is none."""
     found = {}
     for node_id, ids in client.group_coordinators(group_ids).items():
         request = DescribeShareGroupOffsetsRequest(
@@ -89,7 +89,7 @@ def share_positions(client: Client, group_ids: Sequence[str]) -> dict[str, list[
         response = client.call(request, DescribeShareGroupOffsetsResponse, node_id=node_id)
         for group in response.groups:
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                raise ClientError(f"there is no share group {group.group_id!r}.")
+                raise NotFound(f"there is no share group {group.group_id!r}.")
             check(group.error_code, f"share group {group.group_id!r}", group.error_message)
             found[group.group_id] = sorted(
                 (

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from magnetar.client.cluster import Client, TopicPartition
-from magnetar.client.errors import ClientError, check
+from magnetar.client.errors import ClientError, NotFound, check
 from magnetar.client.partitions import OpenProducer, describe_open, held_back
 from wire.error_code import ErrorCode
 from wire.messages.describe_transactions import (
@@ -278,7 +278,7 @@ def _describe(
                 # The coordinator holds children of a parent that it does not know: they may wait
                 # for it.
                 if CHILDREN_TAG not in dict(state.unknown_tags):
-                    raise ClientError(f"there is no transactional id {state.transactional_id!r}.")
+                    raise NotFound(f"there is no transactional id {state.transactional_id!r}.")
                 state.transaction_state = UNKNOWN
                 state.producer_id = state.producer_epoch = state.transaction_start_time_ms = -1
             else:

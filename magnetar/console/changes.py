@@ -24,6 +24,7 @@ from magnetar.console.screens import (
     Handler,
     Screen,
     Visit,
+    status_of,
     uncertain,
     whole_number,
 )
@@ -133,7 +134,9 @@ def shown(change: Change) -> Handler:
             if change.form is None:
                 values = {"message": visit.explained(mistake), "is_passing": False}
                 values["heading"] = "That cannot be done"
-                return Screen("failure.html", values, "Not possible", status=409)
+                # What is not there is a page that is not there; else it conflicts with what is.
+                status = 404 if status_of(mistake) == 404 else 409
+                return Screen("failure.html", values, "Not possible", status=status)
             # A refusal is explained where it may be mended: beside what was filled in.
             return _form(visit, change, given, visit.explained(mistake))
 

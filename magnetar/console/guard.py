@@ -69,12 +69,25 @@ class Guard:
         await PlainTextResponse(f"{reason}\n", status)(scope, receive, send_with_headers)
 
 
+def host_name(text: str) -> str:
+    """Return the name in `NAME` or `NAME:PORT`, or an address. Raises ValueError: it is none."""
+    if text.count(":") > 1 and not text.startswith("["):
+        text = f"[{text}]"
+    name = urlsplit(f"//{text}").hostname
+    if name is None or any(each in text for each in "/@?# "):
+        raise ValueError(f"{text!r} is no name of a host.")
+    return name
+
+
 def allowed_hosts(listen: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """Return the names under which the console answers, for an address it listens on."""
+    """Return the names under which the console answers, for an address it listens on.
+
+    Raises ValueError: one of `more` is no name.
+    """
     # What listens on every address has no name of its own: `more` says which it is reached by.
     everywhere = ("", "0.0.0.0", "::")  # noqa: S104  # compared with
     own = () if listen in everywhere else (listen,)
-    return frozenset((*_LOOPBACK, *own, *more))
+    return frozenset((*_LOOPBACK, *own, *map(host_name, more)))
 
 
 def refused(method: str, headers: Headers, hosts: Collection[str]) -> tuple[int, str] | None:

@@ -23,11 +23,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from magnetar.client import Client, ClientError, NotLetIn, Refused, Unreachable
+from magnetar.client import Client, ClientError, NotFound, NotLetIn, Refused, Unreachable
 from magnetar.console.refusals import explained
 from magnetar.console.registry import Registry
 from magnetar.console.sessions import Access, Session, Sessions
 from magnetar.console.templating import link, render
+from wire.error_code import ErrorCode
 
 #: How often a live page asks the cluster again.
 TICK_S = 2.0
@@ -116,10 +117,6 @@ def whole_number(text: str) -> int | None:
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         return None
     return int(text)
-
-
-class NotFound(ClientError):
-    """What the address names is not there."""
 
 
 class Forbidden(ClientError):
@@ -232,7 +229,6 @@ class Screens:
         silent: Collection[int] = (),
     ) -> HTMLResponse:
         """Return a failure as a page; one that may pass by itself is live."""
-        known = next((code for kind, code in _STATUSES.items() if isinstance(failure, kind)), 400)
         is_passing = isinstance(failure, Unreachable) and request.method == "GET"
         username = None if session.access is None else session.access.username
         title = "Not done" if request.method == "POST" else "Not shown"
@@ -245,7 +241,8 @@ class Screens:
             "is_passing": is_passing,
             "heading": title,
         }
-        screen = Screen("failure.html", values, title, is_passing, status or known, sorted(silent))
+        status = status or status_of(failure)
+        screen = Screen("failure.html", values, title, is_passing, status, sorted(silent))
         return self.show(request, session, screen)
 
     def session(self, request: Request) -> Session:
@@ -269,14 +266,30 @@ class Screens:
     def _stream(
         self, request: Request, handler: Handler, visit: Visit, session: Session
     ) -> Response:
-        if self._streams >= STREAMS_MAX:
-            return Response("Too many live pages are open.\n", 503)
-        self._streams += 1
         return StreamingResponse(
             self._events(request, handler, visit, session), media_type="text/event-stream"
         )
 
     async def _events(
+        self, request: Request, handler: Handler, visit: Visit, session: Session
+    ) -> AsyncIterator[str]:
+        """Yield the page's changes. Beyond STREAMS_MAX a page says that it waits for its turn."""
+        if self._streams >= STREAMS_MAX:
+            yield _lost(f"{STREAMS_MAX} pages are live already; it waits for one to close.")
+            while self._streams >= STREAMS_MAX:
+                await asyncio.sleep(self._settings.tick_s)
+                if await _is_over(request, visit):
+                    return
+                yield ": waiting\n\n"
+            yield _event("{}", "back")
+        self._streams += 1
+        try:
+            async for event in self._changes(request, handler, visit, session):
+                yield event
+        finally:
+            self._streams -= 1
+
+    async def _changes(
         self, request: Request, handler: Handler, visit: Visit, session: Session
     ) -> AsyncIterator[str]:
         def look() -> str:
@@ -288,32 +301,26 @@ class Screens:
             return self._render(screen, values)
 
         last, is_lost, silence = "", False, 0
-        try:
-            while not (visit.access.is_closed or await request.is_disconnected()):
-                silence += 1
-                try:
-                    fragment = await run_in_threadpool(look)
-                except ClientError as failure:
-                    if not is_lost:
-                        lost = {
-                            "reason": visit.explained(failure),
-                            "is_away": isinstance(failure, Unreachable),
-                        }
-                        yield _event(json.dumps(lost), "lost")
-                    is_lost, silence = True, 0
-                else:
-                    if is_lost:
-                        yield _event("{}", "back")
-                    if fragment != last:
-                        yield _event(fragment)
-                        silence = 0
-                    last, is_lost = fragment, False
-                if silence > _SILENCE_TICKS:
-                    yield ": at work\n\n"
+        while not await _is_over(request, visit):
+            silence += 1
+            try:
+                fragment = await run_in_threadpool(look)
+            except ClientError as failure:
+                if not is_lost:
+                    is_away = isinstance(failure, Unreachable)
+                    yield _lost(visit.explained(failure), is_away=is_away)
+                is_lost, silence = True, 0
+            else:
+                if is_lost:
+                    yield _event("{}", "back")
+                if fragment != last:
+                    yield _event(fragment)
                     silence = 0
-                await asyncio.sleep(self._settings.tick_s)
-        finally:
-            self._streams -= 1
+                last, is_lost = fragment, False
+            if silence > _SILENCE_TICKS:
+                yield ": at work\n\n"
+                silence = 0
+            await asyncio.sleep(self._settings.tick_s)
 
     def _visit(self, request: Request, access: Access) -> Visit:
         return Visit(access, self._settings, request.path_params, request.query_params)
@@ -370,6 +377,24 @@ _STATUSES: dict[type[ClientError], int] = {
     OutcomeUnknown: 502,
     Refused: 409,
 }
+#: Codes of a refusal that say that something is not there.
+_MISSING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.RESOURCE_NOT_FOUND,
+    }
+)
+
+
+def status_of(failure: ClientError) -> int:
+    """Return the HTTP status of a failure's page."""
+    if isinstance(failure, Refused) and failure.code in _MISSING:
+        return 404
+    return next((code for kind, code in _STATUSES.items() if isinstance(failure, kind)), 400)
 
 
 async def read_form(request: Request, bytes_max: int | None = None) -> dict[str, str]:
@@ -386,6 +411,15 @@ async def read_form(request: Request, bytes_max: int | None = None) -> dict[str,
     except ValueError:
         return {}
     return {name: values[-1] for name, values in fields.items()}
+
+
+async def _is_over(request: Request, visit: Visit) -> bool:
+    return visit.access.is_closed or await request.is_disconnected()
+
+
+def _lost(reason: str, *, is_away: bool = False) -> str:
+    """Return the event that says why a page stays as it is; `is_away`: the cluster is."""
+    return _event(json.dumps({"reason": reason, "is_away": is_away}), "lost")
 
 
 def _event(data: str, name: str = "") -> str:

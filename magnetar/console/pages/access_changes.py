@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
-from magnetar.client import Client, ClientError
+from magnetar.client import Client, ClientError, NotFound
 from magnetar.client.acls import (
     Acl,
     AclFilter,
@@ -135,7 +135,7 @@ def _add_rule(client: Client, given: Given) -> Plan:
 def _delete_rule(client: Client, given: Given) -> Plan:
     rule = _rule(given)
     if rule not in describe_acls(client, _filter(rule)):
-        raise ClientError("There is no such rule (any more).")
+        raise NotFound("There is no such rule (any more).")
     effects = ["It holds no more, at once."]
     if rule.permission is Permission.DENY:
         effects.append("What it denied may be allowed by other rules.")
@@ -244,7 +244,7 @@ def _delete_user(client: Client, given: Given) -> Plan:
     name = required(given, "name", "The user's name")
     known = next((each for each in list_users(client) if each.name == name), None)
     if known is None:
-        raise ClientError(f"There is no user {name!r} (any more).")
+        raise NotFound(f"There is no user {name!r} (any more).")
     return Plan(
         title=f"Delete user {name}?",
         button="Delete the user",
@@ -308,7 +308,7 @@ def _remove_quota(client: Client, given: Given) -> Plan:
     rate = _rate(given)
     before = _quota_now(client, entity).get(rate)
     if before is None:
-        raise ClientError(f"{entity_text(entity)} has no {rate} (any more).")
+        raise NotFound(f"{entity_text(entity)} has no {rate} (any more).")
     return Plan(
         title=f"Remove {rate}?",
         button="Remove the quota",

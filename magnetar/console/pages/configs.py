@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from magnetar.client import Client, ClientError
+from magnetar.client import Client, ClientError, NotFound
 from magnetar.client.configs import Entry, Resource, describe_configs, list_resources
 from magnetar.console.pages.topics import topic_of
-from magnetar.console.screens import NotFound, Screen, Visit
+from magnetar.console.screens import Screen, Visit
 from wire.resource_type import ResourceType
 
 _TYPES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from magnetar.client import Client, ClientError, TopicPartition
+from magnetar.client import Client, ClientError, NotFound, TopicPartition
 from magnetar.client.errors import check
 from magnetar.client.group_offsets import (
     Move,
@@ -166,7 +166,7 @@ def _moves(client: Client, group_id: str, given: Given) -> list[Move]:
             raise ClientError("A partition is named, and no topic.")
         places = [place for place in places if place[1] == index]
         if not places:
-            raise ClientError(f"{topic} has no partition {index}.")
+            raise NotFound(f"{topic} has no partition {index}.")
     return plan(client, group_id, places, _target(given))
 
 
@@ -217,7 +217,7 @@ def _delete_offsets(client: Client, given: Given) -> Plan:
     committed = committed_offsets(client, group_id)
     places = sorted(place for place in committed if place[0] == topic)
     if not places:
-        raise ClientError(f"{named(group_id)} has no offsets in {topic} (any more).")
+        raise NotFound(f"{named(group_id)} has no offsets in {topic} (any more).")
 
     def delete(asked: Client, _: str) -> None:
         for place, code in delete_offsets(asked, group_id, places).items():
@@ -282,7 +282,7 @@ def _remove_member(client: Client, given: Given) -> Plan:
     member_id = required(given, "member", "The member")
     member = next((each for each in group.members if each.member_id == member_id), None)
     if member is None:
-        raise ClientError(f"{named(group.group_id)} has no member {member_id} (any more).")
+        raise NotFound(f"{named(group.group_id)} has no member {member_id} (any more).")
     if group.kind != "classic":
         raise ClientError(
             f"{named(group.group_id)} is a {group.kind} group: by its protocol only a member's"

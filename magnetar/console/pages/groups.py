@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from magnetar.client import Client, TopicPartition
+from magnetar.client import Client, NotFound, TopicPartition
 from magnetar.client.group_lags import Standing, bounds, known_leaders, standings
 from magnetar.client.groups import Group, ListedGroup, Member, known_groups, list_groups
 from magnetar.client.share_groups import (
@@ -19,7 +19,7 @@ from magnetar.client.share_groups import (
 from magnetar.client.standstill import explained, findings, second_look
 from magnetar.client.true_lag import Counted, TrueLag
 from magnetar.console.lag_history import Sample
-from magnetar.console.screens import NotFound, Screen, Visit
+from magnetar.console.screens import Screen, Visit
 from magnetar.console.templating import named
 
 GROUPS_MAX = 200

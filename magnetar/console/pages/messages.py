@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from magnetar.client import Client, ClientError, TopicPartition
+from magnetar.client import Client, ClientError, NotFound, TopicPartition
 from magnetar.client.batches import Judged, Outcome, PartitionView, view_partitions
 from magnetar.client.partitions import list_offsets
 from magnetar.client.readable import count, printable
@@ -18,7 +18,7 @@ from magnetar.console.changes import moment_of
 from magnetar.console.decoding import Decoder
 from magnetar.console.pages.topics import leaders_of, partition_of, topic_of
 from magnetar.console.payload import Payload
-from magnetar.console.screens import NotFound, Screen, Visit
+from magnetar.console.screens import Screen, Visit
 from wire.errors import WireError
 from wire.records import iterate_records
 

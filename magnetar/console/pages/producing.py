@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from magnetar.client import Client, ClientError, NotLetIn, Refused, Unreachable
+from magnetar.client import Client, ClientError, NotFound, NotLetIn, Refused, Unreachable
 from magnetar.client.batching import ProducerRecord
 from magnetar.client.group_lags import known_leaders
 from magnetar.client.partitions import LATEST, READ_COMMITTED, list_offsets
@@ -13,7 +13,6 @@ from magnetar.client.producer import Producer
 from magnetar.console.pages.topics import topic_of
 from magnetar.console.screens import (
     Elsewhere,
-    NotFound,
     OutcomeUnknown,
     Screen,
     Visit,

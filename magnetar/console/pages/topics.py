@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from magnetar.client import Client, Refused, TopicPartition
+from magnetar.client import Client, NotFound, Refused, TopicPartition
 from magnetar.client import transactions as queries
 from magnetar.client.batches import Outcome, view_partitions
 from magnetar.client.configs import Resource, describe_configs
@@ -17,7 +17,7 @@ from magnetar.client.partitions import EARLIEST, OpenProducer, list_offsets
 from magnetar.client.topics import Partition, Topic, asked_leaders, list_topics
 from magnetar.client.transactions import Transaction, owners
 from magnetar.console.pages.groups import Lag, lag_of
-from magnetar.console.screens import NotFound, Screen, Visit
+from magnetar.console.screens import Screen, Visit
 from wire.resource_type import ResourceType
 
 TOPICS_MAX = 50
@@ -172,6 +172,9 @@ def groups(visit: Visit) -> Screen:
             if here:
                 lag = lag_of(client, leaders, visit.access.true_lag, here, float("inf"))
                 rows.append((group_id, listed[group_id], lag))
+        if not rows:
+            # For its error if there is no such topic; of one that is gone groups may be left.
+            leaders_of(client, name)
         return rows
 
     values = {"name": name, "tab": "groups", "rows": visit.look(ask)}

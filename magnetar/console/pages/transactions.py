@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from magnetar.client import Client, ClientError, Refused, TopicPartition
+from magnetar.client import Client, ClientError, NotFound, Refused, TopicPartition
 from magnetar.client import transactions as queries
 from magnetar.client.partitions import OpenProducer
 from magnetar.client.transaction_aborts import VoteSealed, abort_in_partition, abort_transaction
 from magnetar.client.transactions import OPEN_STATES, State, Transaction
-from magnetar.console.screens import NotFound, Screen, Visit, uncertain
+from magnetar.console.screens import Screen, Visit, uncertain
 
 #: Rows of a page. More are counted, and a filter finds them.
 ROWS_MAX = 200

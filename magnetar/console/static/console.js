@@ -150,8 +150,8 @@
     }
   });
 
-  // --- forms that are sent when a choice changes
+  // --- forms that are sent when a box is ticked; the keys that choose in a list pass over others
   document.addEventListener("change", (event) => {
-    if (event.target.matches("select[data-submits], input[data-submits]")) event.target.form.requestSubmit();
+    if (event.target.matches("input[data-submits]")) event.target.form.requestSubmit();
   });
 })();

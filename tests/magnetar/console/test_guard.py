@@ -50,6 +50,25 @@ def test_a_console_on_every_address_needs_to_be_told_its_names() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("Console.example:8443", "console.example"),
+        ("[fd00::1]:8080", "fd00::1"),
+        ("fd00::1", "fd00::1"),
+        ("10.0.0.1:80", "10.0.0.1"),
+    ],
+)
+def test_a_host_is_allowed_with_or_without_a_port(given: str, name: str) -> None:
+    assert name in allowed_hosts("0.0.0.0", [given])
+
+
+@pytest.mark.parametrize("given", ["", "http://console.example", "a/b", "[::1", ":8080"])
+def test_what_is_no_name_of_a_host_is_refused(given: str) -> None:
+    with pytest.raises(ValueError):
+        allowed_hosts("0.0.0.0", [given])
+
+
+@pytest.mark.parametrize(
     "origin", [None, "null", "http://python.org", "http://127.0.0.1:9999", "http://[", ""]
 )
 def test_a_form_of_another_site_changes_nothing(origin: str | None) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from urllib.parse import parse_qsl
 
 import pytest
 
 from magnetar.client import Unreachable
+from magnetar.console import screens
 from magnetar.console.app import CHANGES, PAGES
 from magnetar.console.sessions import Access
 from tests.magnetar.console.browser import Browser
@@ -94,6 +96,61 @@ async def test_a_live_page_tells_a_refusal_from_a_cluster_that_is_away() -> None
         assert "do not allow you to do that with this topic" in event
     finally:
         await stream.close()
+
+
+async def test_a_page_beyond_the_live_ones_says_so_and_is_live_when_another_closes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screens, "STREAMS_MAX", 1)
+    browser = Browser(world_with_two())
+    first = Stream(browser, "/transactions")
+    try:
+        assert (await first.next()).startswith("data: ")
+        second = Stream(browser, "/transactions")
+        try:
+            event = await second.next()
+            assert event.startswith("event: lost") and "1 pages are live already" in event
+            assert (await second.next()).startswith(": waiting")
+            await first.close()
+            while not (event := await second.next()).startswith("event: back"):
+                assert event.startswith(": waiting")
+            assert "etl" in await second.next()
+        finally:
+            await second.close()
+    finally:
+        await first.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/transactions/one?id=none",
+        "/transactions/abort?id=none",
+        "/groups/one?id=none",
+        "/groups/delete?id=none",
+        "/groups/member?id=none&member=none",
+        "/groups/offsets?id=none&topic=none",
+        "/topics/one?name=none",
+        "/topics/messages?name=none",
+        "/topics/message?name=orders&partition=0&offset=99",
+        "/topics/message?name=orders&partition=99&offset=0",
+        "/topics/value?name=none&partition=0&offset=0",
+        "/topics/groups?name=none",
+        "/topics/outcomes?name=none",
+        "/topics/produce?name=none",
+        "/topics/delete?name=none",
+        "/topics/partitions?name=none",
+        "/topics/trim?name=none",
+        "/access/user/delete?name=none",
+        "/access/quota/delete?user=none&rate=producer_byte_rate",
+        "/configs?type=broker&name=99",
+        "/nowhere",
+    ],
+)
+def test_the_page_of_what_is_not_there_answers_404(address: str) -> None:
+    path, _, query = address.partition("?")
+    answer = Browser(world_with_two()).get(path, **dict(parse_qsl(query)))
+    assert answer.status_code == 404, answer.text
 
 
 @pytest.mark.parametrize("path", PAGES)

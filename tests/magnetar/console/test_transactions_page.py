@@ -109,7 +109,7 @@ def test_read_only_aborts_nothing() -> None:
 
 def test_an_unknown_id_is_said_to_be_unknown() -> None:
     answer = Browser(World()).get("/transactions/one", id="<b>none</b>")
-    assert answer.status_code == 400
+    assert answer.status_code == 404
     assert "there is no transactional id" in answer.text and "<b>none" not in answer.text
 
 
