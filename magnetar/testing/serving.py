@@ -42,6 +42,8 @@ _METHODS = (
 _FAULTS = ("fail", "delay", "lose_request", "lose_answer", "disconnect", "kill_at")
 #: What a call may end with; anything else is a fault of this program.
 _ERRORS = (ValueError, TypeError, AssertionError, TimeoutError, BrokerGone, NotReady, OSError)
+#: What arguments of other types than a method takes, or beyond every size, come to.
+_MISFITS = (AttributeError, LookupError, ArithmeticError)
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
@@ -92,11 +94,16 @@ def answer(session: _Session, line: bytes) -> dict[str, Any]:
     """Return the answer to one line."""
     call_id = None
     try:
-        call = json.loads(line)
+        call = json.loads(line, parse_constant=_refused_constant)
         if not isinstance(call, dict):
             raise ValueError("a call is an object: {id, call, broker, args}")
         call_id = call.get("id")
-        result = session.perform(str(call.get("call")), call.get("broker"), call.get("args") or {})
+        args = call.get("args", {})
+        if not isinstance(args, dict):
+            raise ValueError("args is an object: a name and a value for each argument")
+        result = session.perform(str(call.get("call")), call.get("broker"), args)
+    except RecursionError:
+        return {"id": call_id, "error": {"type": "ValueError", "message": "it is nested too deep"}}
     except _ERRORS as error:
         told = {"type": type(error).__name__, "message": str(error)}
         return {"id": call_id, "error": told}
@@ -215,29 +222,37 @@ class _Session:
         return armed
 
     def _broker(self, number: int | None) -> Broker:
-        if number in self._brokers:
+        if isinstance(number, int) and number in self._brokers:
             return self._brokers[number]
         raise ValueError(f"there is no broker {number}: `start` says the number of a new one")
 
     def _fault(self, number: int) -> Fault:
-        if number in self._faults:
+        if isinstance(number, int) and number in self._faults:
             return self._faults[number]
         raise ValueError(f"there is no fault {number}: each call that makes one says its number")
 
 
 def _called(function: Callable[..., Any], args: Mapping[str, Any]) -> Any:
     """Call a function with arguments that may not fit. Raises ValueError."""
+    name = getattr(function, "__name__", "call")
     try:
         inspect.signature(function).bind(**args)
     except TypeError as error:
-        raise ValueError(f"{getattr(function, '__name__', 'call')}: {error}") from None
-    return function(**args)
+        raise ValueError(f"{name}: {error}") from None
+    try:
+        return function(**args)
+    except _MISFITS as error:
+        raise ValueError(f"{name} cannot take such arguments: {error}") from None
 
 
 def _record(record: Record) -> dict[str, Any]:
     shown = record._asdict()
     shown["headers"] = [list(header) for header in record.headers]
     return shown
+
+
+def _refused_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -103,8 +103,30 @@ def test_mistakes_are_answered_and_the_connection_goes_on(peer: Peer) -> None:
         ('{"call": "start", "args": {"snapshot": "/nowhere"}}', "is no snapshot"),
         ('{"call": "kill", "broker": 99}', "there is no broker 99"),
         ('{"call": "hits", "args": {"fault": 99}}', "there is no fault 99"),
+        ('{"call": "hits", "args": {"fault": [1]}}', "there is no fault [1]"),
+        ('{"call": "hits", "broker": {}}', "hits: missing a required argument"),
+        ('{"call": "kill", "broker": {}}', "there is no broker {}"),
+        ('{"call": "start", "args": [1]}', "args is an object"),
+        ('{"call": "start", "args": {"settings": 5}}', "cannot take such arguments"),
+        ('{"call": "start", "args": {"users": {"a": 5}}}', "cannot take such arguments"),
+        ('{"id": NaN, "call": "start"}', "NaN is no JSON"),
+        ("[" * 100_000, "nested too deep"),
     ]:
         assert told in peer.say(line)["error"]["message"]
+
+
+def test_arguments_that_do_not_fit_are_answered_and_the_broker_goes_on(peer: Peer) -> None:
+    broker = peer.call("start")["broker"]
+    misfits: list[tuple[str, dict[str, Any]]] = [
+        ("advance", {"seconds": 1e308}),
+        ("expire", {"group": True}),
+        ("assert_once", {"topic": "t", "expected": [{"x": 1}]}),
+        ("topic", {"configs": [1]}),
+    ]
+    for call, args in misfits:
+        answer = peer.call(call, broker, **args)
+        assert "cannot take such arguments" in answer["message"], answer
+    assert peer.call("topic", broker, name="t") == "t"
 
 
 def test_a_path_that_is_taken_stays_with_its_owner(socket_path: Path, peer: Peer) -> None:
