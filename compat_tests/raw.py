@@ -53,8 +53,6 @@ from compat_tests.client import TIMEOUT_S, TRANSACTION_TIMEOUT_MS
 UNSTABLE_OFFSET_COMMIT = 88
 #: NOT_LEADER_OR_FOLLOWER, NOT_COORDINATOR, as messages are shown.
 _ELSEWHERE = re.compile(r"error_code=(<ErrorCode\.\w+: )?(6|16)\b")
-
-
 _TXN_OFFSET_COMMIT = 28
 #: Of AddPartitionsToTxn, AddOffsetsToTxn, EndTxn.
 _OF_TRANSACTIONS = {24, 25, 26}
@@ -132,6 +130,7 @@ class Connection:
     #: Sent again for a minute while a coordinator loads or its topic is created: LOADING,
     #: NOT_AVAILABLE, NOT_COORDINATOR, CONCURRENT.
     not_yet: ClassVar[Set[int]] = {14, 15, 16, 51}
+    client_id = "raw"
 
     def __init__(
         self, bootstrap: str, introduce: Callable[[Connection], None] | None = None
@@ -165,7 +164,7 @@ class Connection:
     def send(self, request: Any) -> None:
         """Send a versioned request without waiting for its answer."""
         self._correlation_id += 1
-        request.with_header(correlation_id=self._correlation_id, client_id="raw")
+        request.with_header(correlation_id=self._correlation_id, client_id=self.client_id)
         self.send_bytes(bytes(request.encode(header=True, framed=True)))
 
     def receive_frame(self) -> bytes:
@@ -214,7 +213,8 @@ class Connection:
     ) -> bytes:
         """Send a request; return its answer, from the correlation id on."""
         self._correlation_id += 1
-        header = struct.pack(">hhih3s", api_key, version, self._correlation_id, 3, b"raw")
+        names = api_key, version, self._correlation_id, len(self.client_id)
+        header = struct.pack(">hhih", *names) + self.client_id.encode()
         # No tags.
         header += b"\0" * is_flexible
         self.send_bytes(struct.pack(">i", len(header) + len(body)) + header + body)

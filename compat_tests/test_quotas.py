@@ -25,8 +25,6 @@ from compat_tests.waiting import eventually
 
 TIMEOUT_S = 60.0
 THROTTLING_QUOTA_EXCEEDED = 89
-#: Raw connections call themselves so.
-RAW = ("--entity-type", "clients", "--entity-name", "raw")
 
 
 class Limited:
@@ -35,9 +33,21 @@ class Limited:
     def __init__(self, broker: Broker) -> None:
         self.bootstrap = broker.bootstrap
         self.kind = broker.kind
+        self.begin_test()
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         create_topic(broker.bootstrap, "quotas")
         self.await_changes()
+
+    def begin_test(self) -> None:
+        """Be another client: what one test's has had of a quota would count in the next test."""
+        self._client_id = unique("raw")
+        self.client = ("--entity-type", "clients", "--entity-name", self._client_id)
+
+    def connect(self) -> Connection:
+        """Return a connection of the test's client."""
+        connection = Connection(self.bootstrap)
+        connection.client_id = self._client_id
+        return connection
 
     def await_changes(self) -> None:
         """Return when what was answered before is obeyed.
@@ -73,7 +83,9 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Limi
 
 @pytest.fixture
 def limited(broker_kind: str, brokers: dict[str, Limited]) -> Limited:
-    return brokers[broker_kind]
+    found = brokers[broker_kind]
+    found.begin_test()
+    return found
 
 
 class Quota:
@@ -106,7 +118,7 @@ def produce(connection: Connection, size_bytes: int) -> Any:
 def create(broker: Limited, version: int, name: str, partitions: int) -> tuple[int, int]:
     """Return error code and throttle time of a CreateTopics on a connection of its own."""
     topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
-    with Connection(broker.bootstrap) as connection:
+    with broker.connect() as connection:
         made = connection.call(
             CreateTopicsRequest[version](
                 topics=[_topic(topic)], timeout_ms=9_000, validate_only=False
@@ -122,15 +134,15 @@ def _topic(fields: dict[str, Any]) -> Any:
 
 def test_a_producer_over_its_quota_is_answered_and_then_muted(limited: Limited) -> None:
     with (
-        Quota(limited, RAW, "producer_byte_rate", 1_000),
-        Connection(limited.bootstrap) as connection,
+        Quota(limited, limited.client, "producer_byte_rate", 1_000),
+        limited.connect() as connection,
     ):
         began_s = time.monotonic()
         answer = produce(connection, 18_000)
         # 8 s beyond the burst of 10 s.
         assert 7_000 <= answer.throttle_time_ms <= 9_000, answer
         answered_s = time.monotonic()
-        with Connection(limited.bootstrap) as other:
+        with limited.connect() as other:
             other.call(ApiVersionsRequest[0](), ApiVersionsResponse)
             assert time.monotonic() - answered_s < 6
         connection.call(ApiVersionsRequest[0](), ApiVersionsResponse)
@@ -185,7 +197,7 @@ def test_a_consumer_over_its_quota_reads_everything_later(limited: Limited) -> N
 
 
 def test_mutations_beyond_the_quota_are_refused(limited: Limited, broker_kind: str) -> None:
-    with Quota(limited, RAW, "controller_mutation_rate", 1):
+    with Quota(limited, limited.client, "controller_mutation_rate", 1):
         began_s = time.monotonic()
 
         def owed_ms() -> float:
@@ -202,20 +214,20 @@ def test_mutations_beyond_the_quota_are_refused(limited: Limited, broker_kind: s
 
 
 def test_a_checked_creation_counts_as_a_mutation(limited: Limited) -> None:
-    with Quota(limited, RAW, "controller_mutation_rate", 1):
+    with Quota(limited, limited.client, "controller_mutation_rate", 1):
         topic = _topic({"name": "checked", "num_partitions": 30, "replication_factor": 1})
         # What the client may owe from before counts against the first, not against the second.
         for _ in range(2):
             request = CreateTopicsRequest[6](topics=[topic], timeout_ms=9_000, validate_only=True)
-            with Connection(limited.bootstrap) as connection:
+            with limited.connect() as connection:
                 answer = connection.call(request, CreateTopicsResponse)
         assert answer.topics[0].error_code == THROTTLING_QUOTA_EXCEEDED
 
 
 def test_request_time_pauses_for_a_second_at_most(limited: Limited) -> None:
     with (
-        Quota(limited, RAW, "request_percentage", 0.0001),
-        Connection(limited.bootstrap) as connection,
+        Quota(limited, limited.client, "request_percentage", 0.0001),
+        limited.connect() as connection,
     ):
         answer = produce(connection, 100)
         for _ in range(5):
@@ -269,11 +281,11 @@ def test_a_batch_larger_than_any_burst_reaches_its_reader(limited: Limited) -> N
 
 
 def test_the_answers_of_a_throttled_client_end_when_it_hangs_up(limited: Limited) -> None:
-    with Quota(limited, RAW, "producer_byte_rate", 10):
-        with Connection(limited.bootstrap) as connection:
+    with Quota(limited, limited.client, "producer_byte_rate", 10):
+        with limited.connect() as connection:
             assert produce(connection, 10_000).throttle_time_ms > 100_000
         # Another connection of the same client has the same debt.
-        with Connection(limited.bootstrap) as connection:
+        with limited.connect() as connection:
             try:
                 assert produce(connection, 100).throttle_time_ms > 100_000
             except Closed:
