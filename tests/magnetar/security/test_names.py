@@ -131,6 +131,19 @@ def test_a_mistake_in_the_rules_is_told(rules: str) -> None:
         parse_rules(rules)
 
 
+@pytest.mark.parametrize("characters", ["[a-z&&[^b]]", "[[a]b]", "[[:alpha:]]", r"[\&&&x]"])
+def test_characters_that_java_reads_otherwise_are_refused(characters: str) -> None:
+    with pytest.raises(ValueError, match="Java reads"):
+        parse_rules(f"RULE:^CN=({characters}+)$/$1/")
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"a&&b", r"[^&,]+", r"[a\[&]+", r"\Q[a&&b]\E", "[]a]", r"\[&&"]
+)
+def test_characters_that_both_read_alike_are_taken(pattern: str) -> None:
+    assert len(parse_rules(f"RULE:^CN=({pattern})$/$1/")) == 1
+
+
 @pytest.mark.parametrize(("replacement", "named"), [("$1$2", "2"), ("${n}", "{n}"), ("a$", "")])
 def test_a_rule_that_names_a_group_that_its_pattern_lacks_is_refused_at_the_start(
     replacement: str, named: str
