@@ -15,12 +15,15 @@ from logstore.directory.data_directory import (
 from logstore.disk.checkpoints import META_PROPERTIES
 from logstore.disk.files import DiskFiles
 from logstore.segments.findings import Finding, Severity
+from logstore.segments.names import SEGMENT_SUFFIXES
 from magnetar.checking.directory_check import DirectoryCheck, Shared
 from magnetar.checking.repair import Repair
 from magnetar.storage.open_files import logs_max
 from magnetar.storage.placing import NODES, node_directories, refusal_of_part
 from magnetar.storage.sqlite_database import FILE_NAME
 
+#: The ends of names in the directory of a partition, one of which each has.
+_OF_PARTITIONS = (*SEGMENT_SUFFIXES, ".metadata", ".snapshot")
 #: Is told of each read, in bytes.
 OnRead = Callable[[int], None]
 
@@ -81,6 +84,13 @@ def is_note(finding: Finding) -> bool:
     return finding.severity is Severity.NOTE
 
 
+def _is_partition(path: Path) -> bool:
+    """Whether a directory is a partition's: by its name, and by a file that Kafka names so."""
+    if not path.is_dir() or split_partition_name(path.name) is None:
+        return False
+    return any(each.suffix in _OF_PARTITIONS for each in path.iterdir())
+
+
 @contextmanager
 def _held(path: Path) -> Iterator[tuple[DiskFiles, list[str]]]:
     """Lock a data directory and the directories of its nodes.
@@ -88,10 +98,7 @@ def _held(path: Path) -> Iterator[tuple[DiskFiles, list[str]]]:
     The value has their paths below `path`: "" for the data directory, then "nodes/1/" and so on.
     """
     known = {META_PROPERTIES, FILE_NAME}
-    if not any(
-        each.name in known or (each.is_dir() and split_partition_name(each.name) is not None)
-        for each in path.iterdir()
-    ):
+    if not any(each.name in known or _is_partition(each) for each in path.iterdir()):
         raise NotCheckable(f"{path} is no data directory: it has no catalog and no partition.")
     if (refusal := refusal_of_part(path)) is not None:
         raise NotCheckable(refusal)

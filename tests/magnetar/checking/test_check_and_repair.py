@@ -239,6 +239,16 @@ async def test_a_damaged_journal_is_set_aside_and_its_whole_records_kept(
     assert len(await read(broker, "others")) >= ROUNDS - 2
 
 
+def test_a_directory_that_only_has_a_name_like_a_partitions_is_no_data_directory(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "x-1" / "src").mkdir(parents=True)
+    (tmp_path / "x-1" / "README").write_text("not Kafka's")
+    ended = run("check", tmp_path)
+    assert ended.exit_code == 2 and "is no data directory" in ended.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["x-1"]
+
+
 @pytest.mark.parametrize("made", ["stopped", "killed"])
 def test_no_file_stays_open(made: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """A directory may have more partitions than a process may have files."""
