@@ -137,7 +137,7 @@ class Position:
 
 
 class NoSuchGroup(NotFound):
-    """A group that its coordinator does not know."""
+    """A group that is not there, or is neither a classic group nor a consumer group."""
 
 
 def list_groups(
@@ -171,8 +171,19 @@ def describe_groups(client: Client, group_ids: Iterable[str]) -> list[Group]:
     found = known_groups(client, wanted)
     for group_id in wanted:
         if group_id not in found:
-            raise NoSuchGroup(f"there is no group {group_id!r}.")
+            raise NoSuchGroup(_absence(client, group_id))
     return [found[group_id] for group_id in wanted]
+
+
+def _absence(client: Client, group_id: str) -> str:
+    """Return why a group cannot be described: it may be of another type."""
+    kind = next((each.kind for each in list_groups(client) if each.group_id == group_id), "")
+    if kind in ("", _CLASSIC, _CONSUMER):
+        return f"there is no group {group_id!r}."
+    return (
+        f"{group_id!r} is a {kind} group: `magnetar groups list` and `magnetar console` show it."
+        " Offsets are committed by classic and consumer groups alone."
+    )
 
 
 def known_groups(client: Client, wanted: Sequence[str]) -> dict[str, Group]:

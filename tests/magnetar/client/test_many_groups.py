@@ -45,3 +45,12 @@ def test_groups_that_have_ended_are_left_out_or_told() -> None:
     assert known_groups(client, ["group-0", "ended"]).keys() == {"group-0"}
     with pytest.raises(NoSuchGroup, match="no group 'ended'"):
         describe_groups(client, ["group-0", "ended"])
+
+
+def test_a_group_of_another_type_is_not_said_to_be_missing() -> None:
+    world = world_of(1)
+    world.groups["queue"] = Group(kind="share")
+    client = FakeClient(world)
+    assert known_groups(client, ["queue"]) == {}
+    with pytest.raises(NoSuchGroup, match="'queue' is a share group"):
+        describe_groups(client, ["group-0", "queue"])

@@ -60,13 +60,14 @@ class Transaction:
 
 @dataclass
 class Group:
-    """A group of the classic protocol."""
+    """A group of the classic protocol, or one of another type that is listed alone."""
 
     state: str = "Stable"
     committed: dict[tuple[str, int], int] = field(default_factory=dict)
     members: list[describe_groups.DescribedGroupMember] = field(default_factory=list)
     #: How many questions for its offsets find that its coordinator loads it.
     loading: int = 0
+    kind: str = "classic"
 
 
 @dataclass
@@ -351,7 +352,7 @@ def _list_groups(world: World, request: list_groups.ListGroupsRequest) -> Messag
                 group_id=name,
                 protocol_type="consumer",
                 group_state=group.state,
-                group_type="classic",
+                group_type=group.kind,
             )
             for name, group in world.groups.items()
         ]
@@ -359,13 +360,14 @@ def _list_groups(world: World, request: list_groups.ListGroupsRequest) -> Messag
 
 
 def _describe_groups(world: World, request: describe_groups.DescribeGroupsRequest) -> Message:
+    classic = {name: each for name, each in world.groups.items() if each.kind == "classic"}
     return describe_groups.DescribeGroupsResponse(
         groups=[
             describe_groups.DescribedGroup(
                 group_id=name,
                 protocol_type="consumer",
-                group_state=world.groups[name].state if name in world.groups else "Dead",
-                members=world.groups[name].members if name in world.groups else [],
+                group_state=classic[name].state if name in classic else "Dead",
+                members=classic[name].members if name in classic else [],
             )
             for name in request.groups
         ]
