@@ -42,7 +42,8 @@ from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 #: The APIs that change who is in a group: calls that wait for a group look again after each.
 _GROUP_APIS = frozenset({9, 11, 12, 13, 14, 68})
 _API_VERSIONS = ApiVersionsRequest.api_key
-_FIELDS = frozenset(each.name for each in fields(Fault)) - {"id", "kind", "api_key", "hits"}
+_COUNTED = {"hits", "passed"}
+_FIELDS = frozenset(each.name for each in fields(Fault)) - {"id", "kind", "api_key", *_COUNTED}
 
 
 class AmongNodes(NamedTuple):
@@ -125,7 +126,7 @@ class FaultyBroker:
         known = {fault.id for fault in self.faults}
         for fault_id, wanted in armed.items():
             if fault_id not in known:
-                given = {name: wanted[name] for name in wanted.keys() - {"hits", "passed"}}
+                given = {name: wanted[name] for name in wanted.keys() - _COUNTED}
                 self.faults.arm(_fault(fault_id, **given))
 
     async def _coordinator(

@@ -25,8 +25,6 @@ Calls = Mapping[str, Callable[..., Awaitable[Any]]]
 
 _DESCRIPTORS_AT_ONCE = 16
 _LINE_BYTES_MAX = 1 << 20
-#: What arguments of other types than a call takes, or beyond every size, come to.
-_MISFITS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 class NodeDoor:
@@ -149,7 +147,5 @@ class _Channels:
             return {"result": await perform(**call.get("args", {}))}
         except Mistake as mistake:
             return {"mistake": str(mistake)}
-        except _MISFITS as error:
-            return {"mistake": f"{name} cannot take such arguments: {error}"}
         except TimeoutError as late:
             return {"timeout": str(late)}

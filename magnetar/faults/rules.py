@@ -71,6 +71,8 @@ class Fault:
     point: str = ""
     """KILL: where."""
     hits: int = field(default=0, init=False)
+    passed: int = field(default=0, init=False)
+    """How many have gone by."""
 
     @property
     def needs_names(self) -> bool:
@@ -99,8 +101,8 @@ class Fault:
 
     def hit(self) -> bool:
         """Count a request that it meets; False: one of those that go by."""
-        if self.skip:
-            self.skip -= 1
+        if self.passed < self.skip:
+            self.passed += 1
             return False
         self.hits += 1
         return True
@@ -138,13 +140,16 @@ class Faults:
         self._faults[fault.id] = fault
 
     def disarm(self, fault_id: int) -> int:
-        """Forget a fault; return how many requests it has met."""
+        """Forget a fault; return how many requests it has met, and how many went by before."""
         fault = self._faults.pop(fault_id, None)
-        return 0 if fault is None else fault.hits
+        return 0 if fault is None else fault.hits + fault.passed
 
     def hits(self) -> dict[str, int]:
-        """Return how many requests each fault has met, by its id (as text: keys of JSON are)."""
-        return {str(fault.id): fault.hits for fault in self}
+        """Return how many requests each fault has met, with those that went by before.
+
+        By its id, as text: keys of JSON are.
+        """
+        return {str(fault.id): fault.hits + fault.passed for fault in self}
 
     def api_keys(self) -> Set[int] | None:
         """Return the APIs that faults wait for; None: all of them."""

@@ -36,10 +36,10 @@ class SharedFaults:
             return last_id
 
     def disarm(self, fault_id: int) -> int:
-        """Forget a fault; return how many requests it has met."""
+        """Forget a fault; return how many requests it has met, and how many went by before."""
         with self._held() as noted:
             forgotten = noted["faults"].pop(str(fault_id), None)
-            return 0 if forgotten is None else int(forgotten["hits"])
+            return 0 if forgotten is None else int(forgotten["hits"] + forgotten["passed"])
 
     def armed(self) -> dict[int, Armed]:
         """Return the faults by their ids, in the order in which they came."""
@@ -47,8 +47,11 @@ class SharedFaults:
             return {int(fault_id): armed for fault_id, armed in noted["faults"].items()}
 
     def hits(self) -> dict[str, int]:
-        """Return how many requests each fault has met, on all nodes together."""
-        return {str(fault_id): armed["hits"] for fault_id, armed in self.armed().items()}
+        """Return how many requests each fault has met on all nodes, with those that went by."""
+        return {
+            str(fault_id): armed["hits"] + armed["passed"]
+            for fault_id, armed in self.armed().items()
+        }
 
     def hit(self, fault: Fault) -> bool:
         """Count a request that a fault meets; False: it goes by, or others were enough."""

@@ -24,6 +24,11 @@ __all__ = ["SinkError", "register"]
 
 def register(session: SparkSession) -> None:
     """Make `format("magnetar")` known to a session."""
-    from magnetar.spark.data_source import of_session
+    try:
+        from magnetar.spark.data_source import of_session
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"{__name__} needs {missing.name}: pip install 'magnetar[spark]'", name=missing.name
+        ) from None
 
     session.dataSource.register(of_session())

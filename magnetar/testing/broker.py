@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from magnetar.testing.disk import Disk
-from magnetar.testing.faults import Fault, Which
+from magnetar.testing.faults import Fault, Which, check_names
 from magnetar.testing.frozen import Frozen
 from magnetar.testing.link import BrokerGone, Link
 from magnetar.testing.nodes import LOOK_AGAIN_S, NodeLink
@@ -239,6 +239,7 @@ class Broker(BrokerProcess):
     ) -> None:
         """Abort an open transaction as its timeout would; or give up the members of a group (those
         of one client) as the end of their sessions would. ValueError: there is none."""
+        check_names({"transactional_id": transactional_id, "group": group, "client_id": client_id})
         if (transactional_id is None) == (group is None):
             raise ValueError("expire(transactional_id) or expire(group=..., client_id=...)")
         if transactional_id is not None:
@@ -248,6 +249,7 @@ class Broker(BrokerProcess):
 
     def fence(self, transactional_id: str) -> None:
         """Fence the producer of a transactional id, as its successor would. ValueError: unknown."""
+        check_names({"transactional_id": transactional_id})
         self._call("fence", transactional_id=transactional_id)
 
     def wait_for_group(
@@ -258,6 +260,7 @@ class Broker(BrokerProcess):
         `members`: once there are so many, also 0; else once there are any. TimeoutError: it has not
         come to that, and what there is.
         """
+        check_names({"group": group})
         found: dict[str, str] = self._call(
             "wait_for_group", group=group, members=members, timeout_s=timeout_s
         )

@@ -26,8 +26,13 @@ import tarfile
 from collections.abc import Mapping
 from typing import Any, Self
 
-from testcontainers.core.container import DockerContainer
-from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+try:
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.wait_strategies import LogMessageWaitStrategy
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"{__name__} needs {missing.name}: pip install 'magnetar[containers]'", name=missing.name
+    ) from None
 
 #: Files in the container: the settings, and an empty file that is written after them.
 _SETTINGS, _WHOLE = "/server.properties", "/settings.whole"

@@ -48,7 +48,9 @@ class Fault:
         self._wanted = {name: value for name, value in wanted.items() if value is not None}
         #: The hits in brokers that have ended since: a restart arms what is left.
         self._hits_before = 0
-        self._hits = 0
+        #: How many are to go by in the broker that runs, and how many it says that came at all.
+        self._skip: int = wanted.get("skip", 0)
+        self._met = 0
         self._id: int | None = None
         self.is_removed = False
         #: Whether the end of its block has said what there is to say of it.
@@ -67,8 +69,8 @@ class Fault:
         if self._id is not None:
             # Else what is known is from its last words, or from before its end.
             with suppress(BrokerGone):
-                self._hits = self._call("hits").get(str(self._id), self._hits)
-        return self._hits_before + self._hits
+                self._met = self._call("hits").get(str(self._id), self._met)
+        return self._hits_before + max(self._met - self._skip, 0)
 
     @property
     def hits_wanted(self) -> int:
@@ -83,7 +85,7 @@ class Fault:
         """
         if self.hits < hits:
             try:
-                left = hits - self._hits_before
+                left = hits - self._hits_before + self._skip
                 self._call("wait_for_hits", fault=self._id, hits=left, timeout_s=timeout_s)
             except BrokerGone:
                 return self.hits  # Its last words say how many there were.
@@ -100,7 +102,7 @@ class Fault:
         self.is_removed = True
         if self._id is not None:
             with suppress(BrokerGone):
-                self._hits = self._call("disarm", fault=self._id)
+                self._met = self._call("disarm", fault=self._id)
                 self._id = None
 
     def check(self) -> None:
@@ -127,22 +129,30 @@ class Fault:
         wanted = dict(self._wanted)
         if "times" in wanted:
             wanted["times"] -= self._hits_before
+        if "skip" in wanted:
+            wanted["skip"] = self._skip
         if not self.is_removed and wanted.get("times", 1) > 0:
             self._id = self._call("arm", **wanted)
 
     def on_end(self, hits: dict[str, int]) -> None:
         """Note the end of the broker's process, and what it has said of hits."""
-        self._hits = hits.get(str(self._id), self._hits)
-        self._hits_before += self._hits
-        self._hits = 0
+        met = hits.get(str(self._id), self._met)
+        self._hits_before += max(met - self._skip, 0)
+        self._skip = max(self._skip - met, 0)
+        self._met = 0
         self._id = None
+
+
+def check_names(names: Mapping[str, Any]) -> None:
+    """Raise ValueError for a name that is no text; None is the lack of one."""
+    for name, value in names.items():
+        if not isinstance(value, str | None):
+            raise ValueError(f"{name}={value!r} is no name: give text")
 
 
 def _check(wanted: Mapping[str, Any]) -> None:
     """Raise ValueError for what no request could meet."""
-    for name in _TEXTS:
-        if not isinstance(wanted.get(name), str | None):
-            raise ValueError(f"{name}={wanted[name]!r} is no name: give text")
+    check_names({name: wanted.get(name) for name in _TEXTS})
     times, seconds = wanted.get("times"), wanted.get("seconds", 0)
     if times is not None and times < 1:
         raise ValueError(f"times={times}: a fault happens once at least; None is every time")

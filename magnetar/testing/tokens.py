@@ -15,8 +15,13 @@ import json
 import time
 from pathlib import Path
 
-import jwt
-from cryptography.hazmat.primitives.asymmetric import ec
+try:
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric import ec
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f"{__name__} needs {missing.name}: pip install 'magnetar[security]'", name=missing.name
+    ) from None
 
 _ALGORITHM = "ES256"
 _HANDLERS = "org.apache.kafka.common.security.oauthbearer"

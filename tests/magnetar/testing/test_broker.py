@@ -116,6 +116,22 @@ def test_a_broker_dies_where_it_is_told_to(broker: Broker, point: str) -> None:
     broker.assert_once(topic, [b"x"])
 
 
+def test_requests_that_went_by_before_a_restart_are_not_let_by_again(broker: Broker) -> None:
+    topic = broker.topic()
+    fault = broker.fail(Api.PRODUCE, "NOT_ENOUGH_REPLICAS", topic=topic, skip=2)
+    send(broker, topic, b"1")
+    broker.stop()
+    broker.start()
+    send(broker, topic, b"2")
+    assert fault.hits == 0
+    broker.kill()
+    broker.start()
+    send(broker, topic, b"3")
+    assert fault.wait() == 1
+    fault.remove()
+    assert fault.hits == 1
+
+
 def test_a_broker_that_was_to_die_and_does_not_is_told(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from magnetar.client import Client
 from magnetar.client.configs import Resource, describe_configs
+from magnetar.spark import register
 from magnetar.testing import BrokerProcess, NotReady, allow, start_broker
 from wire.resource_type import ResourceType
 
@@ -87,6 +89,28 @@ def test_certificates_without_their_library_say_what_to_install(
     monkeypatch.delitem(sys.modules, "magnetar.testing.certificates", raising=False)
     with pytest.raises(ImportError, match=r"pip install 'magnetar\[security\]'"):
         start_broker(tls=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "extra"),
+    [
+        ("magnetar.testing.tokens", "jwt", "security"),
+        ("magnetar.testing.containers", "testcontainers", "containers"),
+        ("magnetar.spark.data_source", "pyspark", "spark"),
+    ],
+)
+def test_what_needs_an_extra_names_it(
+    name: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in [each for each in sys.modules if each.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, each)
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ModuleNotFoundError, match=rf"needs {library}.*'magnetar\[{extra}\]'"):
+        if extra == "spark":
+            register(None)  # type: ignore[arg-type]  # it is not reached
+        else:
+            import_module(name)
 
 
 def test_numbers_and_booleans_are_values_of_settings() -> None:

@@ -117,15 +117,22 @@ def test_mistakes_are_answered_and_the_connection_goes_on(peer: Peer) -> None:
 
 def test_arguments_that_do_not_fit_are_answered_and_the_broker_goes_on(peer: Peer) -> None:
     broker = peer.call("start")["broker"]
-    misfits: list[tuple[str, dict[str, Any]]] = [
+    misfits: list[tuple[str, dict[str, Any]]]
+    misfits = [
         ("advance", {"seconds": 1e308}),
-        ("expire", {"group": True}),
         ("assert_once", {"topic": "t", "expected": [{"x": 1}]}),
         ("topic", {"configs": [1]}),
     ]
     for call, args in misfits:
         answer = peer.call(call, broker, **args)
         assert "cannot take such arguments" in answer["message"], answer
+    misfits = [
+        ("expire", {"group": True}),
+        ("fence", {"transactional_id": {}}),
+        ("wait_for_group", {"group": [1]}),
+    ]
+    for call, args in misfits:
+        assert "is no name: give text" in peer.call(call, broker, **args)["message"]
     assert peer.call("topic", broker, name="t") == "t"
 
 
