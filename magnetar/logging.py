@@ -15,6 +15,7 @@ a broker's start, so it is imported when the first line is written, or by `prepa
 from __future__ import annotations
 
 import logging as levels
+import os
 import sys
 import time
 from contextlib import suppress
@@ -196,9 +197,13 @@ def _build_backend() -> Any:
     if as_json:
         shared += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     else:
+        # As no-color.org has it; a dumb terminal shows escapes as they come.
+        is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+        has_colors = is_terminal and not is_plain
         shared.append(
             structlog.dev.ConsoleRenderer(
-                colors=is_terminal, exception_formatter=structlog.dev.plain_traceback
+                colors=has_colors,
+                exception_formatter=structlog.dev.plain_traceback,
             )
         )
     return structlog.wrap_logger(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -55,7 +56,9 @@ def top(connect: Connect, interval_ms: int, times: int | None, as_json: bool) ->
     from magnetar.client import ClientError
     from magnetar.client.activity import compare, look
 
-    is_live = sys.stdout.isatty() and not as_json
+    # A dumb terminal shows escapes as they come.
+    can_draw = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    is_live = can_draw and not as_json
     with connect() as client, _screen(is_live) as pause:
         earlier = look(client)
         shown = 0

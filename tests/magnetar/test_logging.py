@@ -31,6 +31,31 @@ def written() -> Iterator[io.StringIO]:
     logging.configure()
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "has_colours"),
+    [("TERM", "xterm", True), ("NO_COLOR", "1", False), ("TERM", "dumb", False)],
+)
+def test_colours_are_for_terminals_that_want_them(
+    name: str, value: str, has_colours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv(name, value)
+    stream = Terminal()
+    logging.configure("info", "auto", stream)
+    try:
+        Logger("test", 0).info("said")
+    finally:
+        logging.configure()
+    assert "said" in stream.getvalue()
+    assert ("\x1b" in stream.getvalue()) is has_colours
+
+
 def test_so_many_lines_of_each_second_are_written_and_the_next_says_what_is_missing() -> None:
     allowance = Allowance()
     took = [allowance.take(second) for second in (5, 6, 8) for _ in range(LINES_PER_SECOND_MAX + 7)]

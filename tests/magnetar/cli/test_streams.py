@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,27 @@ def test_closed_streams_are_empty_or_take_everything(broker: Broker) -> None:
     ):
         ended = run(redirection, *arguments, *server)
         assert (ended.returncode, ended.stderr) == (0, ""), arguments
+
+
+@pytest.mark.parametrize(("terminal", "moves"), [("xterm", True), ("dumb", False)])
+def test_top_draws_no_screen_on_a_terminal_that_cannot(
+    broker: Broker, terminal: str, moves: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen:
+        with os.fdopen(theirs, "wb") as output:
+            command = ["top", "-n", "1", "--interval", "1ms", "-b", broker.bootstrap_servers]
+            subprocess.run(
+                [sys.executable, "-m", "magnetar", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                check=True,
+                timeout=60,
+                env={**os.environ, "TERM": terminal},
+            )
+        shown = screen.read(1 << 16)
+    assert b"0 records/s" in shown
+    assert (b"\x1b" in shown) is moves
 
 
 def test_what_the_output_cannot_encode_is_escaped(broker: Broker) -> None:
