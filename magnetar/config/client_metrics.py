@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from magnetar.config.java_patterns import read_otherwise
 from magnetar.config.setting import (
     Config,
     InvalidValue,
@@ -62,6 +63,8 @@ def check_patterns(texts: Mapping[str, str], is_pattern: Callable[[str], bool]) 
     for name, pattern in patterns_of(split_words(texts.get("match", ""))).items():
         if name not in _MATCHED or not pattern or not is_pattern(pattern):
             raise InvalidValue(f"Illegal client matching pattern: {name}={pattern}")
+        if (characters := read_otherwise(pattern)) is not None:
+            raise InvalidValue(f"Sets of characters within [] are not served: {characters}")
 
 
 def patterns_of(match: Iterable[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from magnetar.config.java_patterns import read_otherwise
 from wire.types import STRING_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -38,12 +39,6 @@ _RULE = re.compile(
     r"\s*(?:(?:(?P<default>DEFAULT)|RULE:(?P<pattern>(?:\\.|[^\\/])*)/"
     r"(?P<replacement>(?:\\.|[^\\/])*)/(?P<case>[LU]?))\s*)?(?:,|$)"
 )
-#: A class of characters, or what may contain the same text and is none: a quotation, an escape.
-_CLASS = re.compile(
-    r"\\Q.*?(?:\\E|\Z)|\\.|(?P<whole>\[\^?\]?(?P<inside>(?:\\.|[^\]\\])*)\]?)", re.DOTALL
-)
-#: What has a meaning of its own within a class in Java, and none in RE2.
-_OF_JAVA = re.compile(r"(?:\\.|[^\[&\\]|&(?!&))*(?:\[|&&)", re.DOTALL)
 #: As Java's replaceAll reads a replacement: a group by number or name, or a character after a
 #: backslash.
 _REPLACED = re.compile(r"\$(?:([0-9]+)|\{(\w+)\}|)|\\(.)", re.DOTALL)
@@ -150,7 +145,11 @@ def parse_rules(text: str) -> list[MappingRule]:
         if found["pattern"] is None:
             # As in Kafka, nothing between two commas is no rule.
             continue
-        _check_classes(found["pattern"])
+        if (characters := read_otherwise(found["pattern"])) is not None:
+            raise ValueError(
+                f"has the characters {characters!r}: Java reads [ or && within [] as a set of its"
+                " own, RE2 does not"
+            )
         try:
             pattern = re2.compile(found["pattern"], options=options)
         except re2.error as error:
@@ -162,16 +161,6 @@ def parse_rules(text: str) -> list[MappingRule]:
             raise ValueError(f"{mistake}: {found[0]}") from None
         rules.append(MappingRule(pattern, replacement, found["case"]))
     return rules
-
-
-def _check_classes(pattern: str) -> None:
-    """Raise ValueError for a class of characters that RE2 would silently read otherwise."""
-    for found in _CLASS.finditer(pattern):
-        if found["whole"] is not None and _OF_JAVA.match(found["inside"]) is not None:
-            raise ValueError(
-                f"has the characters {found['whole']!r}: Java reads [ or && within [] as a set of"
-                " its own, RE2 does not"
-            )
 
 
 def _parts(replacement: str, pattern: Any) -> Sequence[str | int]:

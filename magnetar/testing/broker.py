@@ -249,7 +249,7 @@ class Broker(BrokerProcess):
 
     def fence(self, transactional_id: str) -> None:
         """Fence the producer of a transactional id, as its successor would. ValueError: unknown."""
-        check_names({"transactional_id": transactional_id})
+        check_names({"transactional_id": transactional_id}, may_lack=False)
         self._call("fence", transactional_id=transactional_id)
 
     def wait_for_group(
@@ -260,7 +260,7 @@ class Broker(BrokerProcess):
         `members`: once there are so many, also 0; else once there are any. TimeoutError: it has not
         come to that, and what there is.
         """
-        check_names({"group": group})
+        check_names({"group": group}, may_lack=False)
         found: dict[str, str] = self._call(
             "wait_for_group", group=group, members=members, timeout_s=timeout_s
         )

@@ -143,10 +143,10 @@ class Fault:
         self._id = None
 
 
-def check_names(names: Mapping[str, Any]) -> None:
-    """Raise ValueError for a name that is no text; None is the lack of one."""
+def check_names(names: Mapping[str, Any], *, may_lack: bool = True) -> None:
+    """Raise ValueError for a name that is no text. `may_lack`: None is the lack of one."""
     for name, value in names.items():
-        if not isinstance(value, str | None):
+        if not isinstance(value, str) and not (may_lack and value is None):
             raise ValueError(f"{name}={value!r} is no name: give text")
 
 

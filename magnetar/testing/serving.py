@@ -26,6 +26,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from magnetar.client.errors import ClientError
 from magnetar.testing.broker import Broker
 from magnetar.testing.faults import Fault
 from magnetar.testing.link import BrokerGone
@@ -41,7 +42,10 @@ _METHODS = (
 )
 _FAULTS = ("fail", "delay", "lose_request", "lose_answer", "disconnect", "kill_at")
 #: What a call may end with; anything else is a fault of this program.
-_ERRORS = (ValueError, TypeError, AssertionError, TimeoutError, BrokerGone, NotReady, OSError)
+_ERRORS = (
+    *(ValueError, TypeError, AssertionError, TimeoutError, OSError),
+    *(BrokerGone, NotReady, ClientError),
+)
 #: What arguments of other types than a method takes, or beyond every size, come to.
 _MISFITS = (AttributeError, LookupError, ArithmeticError)
 

@@ -130,10 +130,19 @@ def test_arguments_that_do_not_fit_are_answered_and_the_broker_goes_on(peer: Pee
         ("expire", {"group": True}),
         ("fence", {"transactional_id": {}}),
         ("wait_for_group", {"group": [1]}),
+        ("wait_for_group", {"group": None}),
     ]
     for call, args in misfits:
         assert "is no name: give text" in peer.call(call, broker, **args)["message"]
     assert peer.call("topic", broker, name="t") == "t"
+    refused: list[tuple[str, dict[str, Any], str]] = [
+        ("topic", {"name": "t"}, "TOPIC_ALREADY_EXISTS"),
+        ("topic", {"name": ""}, "INVALID_TOPIC_EXCEPTION"),
+        ("topic", {"name": 5}, "not a string"),
+        ("records", {"topic": "none"}, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ]
+    for call, args, told in refused:
+        assert told in peer.call(call, broker, **args)["message"]
 
 
 def test_a_path_that_is_taken_stays_with_its_owner(socket_path: Path, peer: Peer) -> None:
