@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from magnetar.server.frames import Frame
 from magnetar.server.memory import RequestMemory
-from magnetar.server.route import FETCH_BYTES
+from magnetar.server.route import OVERLAPPING_BYTES
 
 
 class Backlog(deque[Frame]):
@@ -30,9 +30,9 @@ class Backlog(deque[Frame]):
         self._memory.resize_partial(-len(frame))
         return frame
 
-    def drop_fetches(self) -> None:
-        """Forget what would read much for a client that has gone."""
-        others = [frame for frame in self if bytes(frame[:2]) != FETCH_BYTES]
+    def drop_unheard(self) -> None:
+        """Forget what does not append: its client has gone, and hears no answer."""
+        others = [frame for frame in self if bytes(frame[:2]) in OVERLAPPING_BYTES]
         self.drop()
         self.add(others)
 

@@ -9,7 +9,7 @@ Pressure: nothing more is read while too many requests are unanswered, while ans
 while requests hold too much memory, or while a quota mutes the connection. No request is started
 while answers pile up. A connection that breaks the protocol is closed, once all before is answered.
 
-End: what has arrived is done, as in Kafka, but for fetches: with acks=0 a producer goes at once.
+End: what has arrived and appends is done: with acks=0 a producer goes as soon as all is sent.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             for count in undelivered(transport, self._reader.buffer):
                 self.received_bytes += count
                 self._backlog.add(self._reader.received(count))
-        self._backlog.drop_fetches()
+        self._backlog.drop_unheard()
         self._pause = self._pause & (Pause.CLOSING | Pause.TURN) | Pause.GONE
         # No client hears the answers: no long poll goes on and holds memory. Decisions stand.
         self._cancel_requests(is_aborted=False)
@@ -381,8 +381,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             elif not (exchange.is_large or self._memory.hold_waiting(exchange.size_bytes)):
                 api = exchange.route.api.name
                 self.cut_off(f"its {api} may not wait: others hold queued.max.request.bytes")
-            elif self._transport is None:
-                exchange.cancel(is_aborted=False)
 
     def _wait(self, exchange: Exchange) -> None:
         """Go on with other requests while this one waits."""

@@ -9,9 +9,12 @@ from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.request_context import RequestContext
 from magnetar.server.first_step import Rest
 from magnetar.server.frames import Frame
-from magnetar.server.route import FETCH_BYTES, Route
+from magnetar.server.route import Route
 from magnetar.server.writing import Answer
 from wire.message import Message
+
+#: How a Fetch begins.
+_FETCH_BYTES = (1).to_bytes(2, "big")
 
 
 class Exchange:
@@ -61,7 +64,7 @@ class Exchange:
         context = self.context
         if not self.route.gives_way or context.is_waited_for:
             return
-        if bytes(frame[:2]) != FETCH_BYTES:
+        if bytes(frame[:2]) != _FETCH_BYTES:
             context.is_waited_for = True
             if context.give_way is not None:
                 context.give_way()

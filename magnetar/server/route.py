@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 OVERLAPPING = frozenset({0, 8, 28})
 #: The same as a frame that is not decoded yet begins with them.
 OVERLAPPING_BYTES = frozenset(key.to_bytes(2, "big") for key in OVERLAPPING)
-#: How a Fetch begins.
-FETCH_BYTES = (1).to_bytes(2, "big")
 #: Size and correlation id, by the version of the response header; version 1 ends with no tags.
 _PREFIXES = (Struct(">ii"), Struct(">iix"))
 

@@ -24,6 +24,7 @@ from wire.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from wire.messages.metadata import MetadataRequest
 from wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -118,7 +119,7 @@ async def test_a_produce_that_a_thread_decodes_is_done_for_a_producer_that_goes(
     assert not broker.server.connection_count
 
 
-async def test_what_stands_behind_a_fetch_is_done_for_a_producer_that_goes(
+async def test_what_appends_behind_a_fetch_is_done_for_a_producer_that_goes(
     broker: Broker, connect: Connect
 ) -> None:
     broker.topics.create("t", 1, 1)
@@ -126,14 +127,16 @@ async def test_what_stands_behind_a_fetch_is_done_for_a_producer_that_goes(
     topics = [FetchTopic(topic="t", partitions=[FetchPartition(fetch_offset=0)])]
     for _ in range(2):
         client.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=topics), 11)
+        client.send(MetadataRequest(topics=None), 9)
         client.send(produce(), 9)
     await asyncio.sleep(0.05)  # Until the fetch waits.
     await go(client, is_reset=True)
     await until_appended(broker, 2)
     await until_empty(broker)
     assert not broker.server.connection_count
-    # The second would read for a client that has gone.
-    assert broker.server.dispatcher.request_counts[FetchRequest.api_key] == 1
+    # The others would read for a client that has gone, which needs not even take the answers.
+    counts = broker.server.dispatcher.request_counts
+    assert [counts[one.api_key] for one in (FetchRequest, MetadataRequest)] == [1, 0]
 
 
 async def test_nothing_is_begun_for_a_client_that_is_turned_away(
