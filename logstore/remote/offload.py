@@ -20,6 +20,7 @@ object must be there. The objects of another cluster in the same bucket are neve
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import count, islice
@@ -53,6 +54,13 @@ SWEEP_INTERVAL_MS = 600_000
 SWEPT_KEYS = 100_000
 #: What the keys of all stores' objects begin with.
 PREFIX = "logs"
+#: The part of a key that names a log, and the offsets behind it. Other programs may write any key
+#: there: no number that these find is too large for a column of the database.
+_OF_LOG = re.compile(
+    r".*/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/([0-9]{1,9})/"
+    r"(?:(00[0-9]{18})-(00[0-9]{18})-[0-9]+-[0-9]+\Z)?"
+)
+_WRITER = re.compile(r"-([0-9]{1,18})-[0-9]+\Z")
 
 
 class _Waiting(NamedTuple):
@@ -270,25 +278,18 @@ def _widen(spans: dict[LogKey, Span], object_key: str) -> None:
 
 def span_of(object_key: str) -> Span | None:
     """Return which chunks an object may hold; None: its key names no log."""
-    match object_key.split("/")[-3:]:
-        case [topic_id, partition, name] if partition.isdigit():
-            try:
-                key = LogKey(UUID(topic_id), int(partition))
-            except ValueError:
-                return None
-            match name.split("-"):
-                case [base_offset, end_offset, _, _] if (base_offset + end_offset).isdigit():
-                    return Span(key, int(base_offset), int(end_offset))
-            return Span(key)
-    return None
+    found = _OF_LOG.match(object_key)
+    if found is None:
+        return None
+    topic_id, partition, base_offset, end_offset = found.groups()
+    key = LogKey(UUID(topic_id), int(partition))
+    return Span(key) if base_offset is None else Span(key, int(base_offset), int(end_offset))
 
 
 def _writer(object_key: str) -> int | None:
     """Return the incarnation that wrote an object; None: its key names no incarnation."""
-    match object_key.split("-")[-2:]:
-        case [incarnation, count] if incarnation.isdigit() and count.isdigit():
-            return int(incarnation)
-    return None
+    found = _WRITER.search(object_key)
+    return None if found is None else int(found[1])
 
 
 class Pace(NamedTuple):

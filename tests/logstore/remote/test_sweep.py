@@ -15,6 +15,9 @@ from tests.logstore.remote_stores import KEY, NODE
 
 __all__ = ["_small_objects", "world"]
 
+#: The part of keys that names the log of `World`.
+KEY_PART = f"{KEY.topic_id}/{KEY.partition}"
+
 
 async def test_a_sweep_leaves_the_objects_of_other_stores_in_the_bucket_alone(
     world: World,
@@ -73,6 +76,32 @@ async def test_a_sweep_reads_the_references_of_a_large_log_once(
     sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 0]
     assert world.rows.references_read - before == 2 * references
+    await world.check()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "²-³-0-1",
+        "0-9223372036854775808-0-1",
+        "-12-0-1",
+        "0-12-²-1",
+        "0-12-0-1",
+        "00000000000000000000-00000000000000000012-²-1",
+    ],
+)
+@pytest.mark.parametrize("partition", [f"{UUID(int=9)}/²", f"{UUID(int=9)}/2147483648", KEY_PART])
+async def test_an_object_with_another_name_is_no_trouble_and_goes(
+    world: World, name: str, partition: str
+) -> None:
+    """Another program may have put one there. It cost the node, or no sweep came to its end."""
+    world.append(12)
+    assert await world.carried_out()
+    named = set(world.objects.objects)
+    world.objects.objects[f"{PREFIX}/{partition}/{name}"] = b"x"
+    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
+    assert world.objects.objects.keys() == named
     await world.check()
 
 
