@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.references import Reference
 from logstore.remote.remote_ledger import MOVED_TO
 from magnetar.config.load import ConfigError
+from magnetar.storage import cluster_checks
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS, PEERS_IN_TLS, NodeRow, Presence
 from magnetar.storage.cluster_checks import Finding, Verdict, check, network_of_peers
@@ -99,6 +101,33 @@ def test_the_bucket_is_tried(postgres_url: str, tmp_path: Path) -> None:
     (tmp_path / "objects").touch()
     told = found(postgres_url, "the bucket")
     assert told.verdict is Verdict.BAD and "policy" in told.mend
+
+
+def test_a_bucket_that_refuses_ends_with_the_same_wait_as_one_that_takes_all(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the wait the process may be aborted, and its exit code is none of ours."""
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        agreed_objects(catalog, f"file://{tmp_path}/objects", "place")
+    (tmp_path / "objects").mkdir()
+    (tmp_path / "objects" / "doctor").touch()
+    events: list[str] = []
+    trial, sleep = cluster_checks._try_bucket, asyncio.sleep
+
+    async def try_bucket(bucket: Bucket) -> None:
+        try:
+            await trial(bucket)
+        finally:
+            events.append("trial")
+
+    async def wait(delay_s: float) -> None:
+        events.append("wait")
+        await sleep(delay_s)
+
+    monkeypatch.setattr(cluster_checks, "_try_bucket", try_bucket)
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    assert found(postgres_url, "the bucket").verdict is Verdict.BAD
+    assert events == ["trial", "wait"]
 
 
 def test_objects_that_rows_name_and_that_are_gone_or_too_short_are_told(
