@@ -274,16 +274,19 @@ class Screens:
         self, request: Request, handler: Handler, visit: Visit, session: Session
     ) -> AsyncIterator[str]:
         """Yield the page's changes. Beyond STREAMS_MAX a page says that it waits for its turn."""
-        if self._streams >= STREAMS_MAX:
+        must_wait = self._streams >= STREAMS_MAX
+        if must_wait:
             yield _lost(f"{STREAMS_MAX} pages are live already; it waits for one to close.")
-            while self._streams >= STREAMS_MAX:
-                await asyncio.sleep(self._settings.tick_s)
-                if await _is_over(request, visit):
-                    return
-                yield ": waiting\n\n"
-            yield _event("{}", "back")
+        while self._streams >= STREAMS_MAX:
+            yield ": waiting\n\n"
+            await asyncio.sleep(self._settings.tick_s)
+            if await _is_over(request, visit):
+                return
+        # No await since the last look: of all that wait, one takes the place.
         self._streams += 1
         try:
+            if must_wait:
+                yield _event("{}", "back")
             async for event in self._changes(request, handler, visit, session):
                 yield event
         finally:
