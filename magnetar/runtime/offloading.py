@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
 
@@ -66,6 +66,8 @@ class Offloading:
         self._away_s = 0.0
         #: Whether a failure was told of since the last move.
         self._is_told = False
+        #: Whether a failure was told of, and not yet that all moves again.
+        self._is_troubled = False
         #: The last log of a round that failed, or ran out of time: the next round begins behind it.
         self._last: PartitionLog | None = None
 
@@ -100,7 +102,8 @@ class Offloading:
         end_ms = self._clock.steady_ms() + 1000 * self._pace.interval_s
         self._offload.forget({_ledger(log) for log in led}.__contains__)
         if self._held:
-            self._release(self._held.keys() - {*led})  # those that are not led here any more
+            for log in self._held.keys() - {*led}:
+                del self._held[log]
         turns = self._in_turn(led)
         looks = count(1)
         while turns and self._clock.steady_ms() <= end_ms:
@@ -134,10 +137,10 @@ class Offloading:
                 raise
             self._failed = log
             return False
-        if is_more:
-            self._failed, self._is_told, self._away_s = None, False, 0.0
         if held is not None:
-            self._release({log})
+            del self._held[log]
+        if is_more:
+            self._on_move()
         return is_more
 
     def _hold(self, log: PartitionLog, failure: ObjectsUnavailable | StoreUnavailable) -> None:
@@ -146,11 +149,11 @@ class Offloading:
         wait_s = self._longer(0.0 if held is None else held.wait_s)
         self._held[log] = _Held(self._clock.steady_ms() + 1000 * wait_s, wait_s)
 
-    def _release(self, logs: Collection[PartitionLog]) -> None:
-        """Hold these logs no more: they have moved, or are led elsewhere."""
-        for log in logs:
-            del self._held[log]
-        if logs and not self._held:
+    def _on_move(self) -> None:
+        """Note that something has moved: neither the bucket nor the database is away."""
+        self._failed, self._is_told, self._away_s = None, False, 0.0
+        if self._is_troubled and not self._held:
+            self._is_troubled = False
             _log.info("batches move to the bucket again")
 
     def _longer(self, wait_s: float) -> float:
@@ -178,7 +181,7 @@ class Offloading:
     def _tell(self, failure: ObjectsUnavailable | StoreUnavailable, **of_log: str | int) -> None:
         """Tell of a failure, the first one since something has moved."""
         if not self._is_told:
-            self._is_told = True
+            self._is_told = self._is_troubled = True
             reason = failure.detail if isinstance(failure, ObjectsUnavailable) else str(failure)
             _log.warning(
                 "batches stay in the database: they cannot be moved to the bucket",

@@ -253,6 +253,28 @@ async def test_a_bucket_that_is_away_is_asked_for_two_logs_and_then_waited_for()
     assert world.failures == []
 
 
+async def test_a_log_that_goes_does_not_make_a_bucket_that_is_away_answer_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its topic was deleted, or another node leads it now."""
+    world = World()
+    offloading = await world.start()
+    for name in ("gone", "other"):
+        world.topics.create(name, 1)
+    await world.append(world.topics.partition("gone", 0), 6)
+    world.objects.loses_request = lambda: True
+    await offloading.move()
+    await world.topics.delete([world.topics.ensure("gone")])
+    await offloading.move()
+    assert "again" not in capsys.readouterr().err
+    world.objects.loses_request = bool
+    await world.append(world.topics.partition("other", 0), 6)
+    await offloading.move()
+    assert "again" in capsys.readouterr().err
+    await world.stop()
+    assert world.failures == []
+
+
 async def test_few_batches_that_could_not_move_are_old_still(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
