@@ -3,9 +3,9 @@
 A snapshot is taken at the log's end and written once that end is durable, so a snapshot on disk
 never tells of batches that a crash could take away. It is encoded as it is written, in pieces: a
 partition may have a million producers. If several of ours wait, only the newest is written: it
-tells what the others would. The newest two of our own files stay, and the
-newest that was synced. Kafka's, one per segment roll, live as long as their segments. A log in a
-shared store has none of Kafka's: its ten thousand segments would each have one.
+tells what the others would. The newest two of our own files stay, and the newest that was synced.
+Kafka's, one per segment roll, live as long as their segments. A log in a shared store has none of
+Kafka's: its ten thousand segments would each have one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from logstore.disk.barriers import Procedure
+from logstore.disk.barriers import TURN, Procedure
 from logstore.disk.pieces import Piece, whole
 from logstore.partition.snapshot import SUFFIX, size_least, snapshot_pieces
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
@@ -163,23 +163,25 @@ class Snapshots:
         if pending is None:
             return
         self._writing = pending
-        self._write_aside(pending, pending.files())
-
-    def _write_aside(self, pending: _Pending, files: Iterator[_File]) -> None:
-        """Write the rest of the files, with other work of the event loop in between."""
-        file = next(files, None)
-        if file is None:
-            self._writing = None
-            self._complete(pending)
-            self.on_durable(self._durable_end_offset)
-            return
-        self._ledger.attachments.replace_aside(
-            file.name,
-            file.pieces,
+        self._ledger.attachments.carry_out(
+            self._replacing(pending),
             partial(self._is_writing, pending),
-            partial(self._write_aside, pending, files),
-            sync=file.is_synced,
+            partial(self._on_written, pending),
         )
+
+    def _replacing(self, pending: _Pending) -> Procedure[None]:
+        """Write the files. Of Kafka's there may be hundreds: others get their turn in between."""
+        for number, file in enumerate(pending.files()):
+            if number:
+                yield TURN
+            yield from self._ledger.attachments.replacing(
+                file.name, file.pieces, sync=file.is_synced
+            )
+
+    def _on_written(self, pending: _Pending) -> None:
+        self._writing = None
+        self._complete(pending)
+        self.on_durable(self._durable_end_offset)
 
     def _take_until(self, end_offset: int) -> _Pending | None:
         """Take all that wait at or below `end_offset`, as one."""
@@ -234,8 +236,7 @@ class Snapshots:
         if self._synced_at == offset and is_told:
             return
         pending = self._pending(state, for_kafka=True, is_synced=True)
-        for file in pending.files():
-            yield from ledger.attachments.replacing(file.name, file.pieces, sync=file.is_synced)
+        yield from self._replacing(pending)
         self._complete(pending)
 
     def _complete(self, pending: _Pending) -> None:

@@ -31,7 +31,7 @@ class RemoteAttachments:
         """`touch` is called with every change: the next commit has to cover it."""
         self._key = key
         self._touch = touch
-        self._carry_out = carry_out
+        self.carry_out = carry_out
         self._data = {name: bytearray(data) for name, data in stored.items()}
         self._changes: dict[str, AttachmentChange] = {}
         self._is_closed = False
@@ -45,17 +45,6 @@ class RemoteAttachments:
     ) -> Procedure[None]:
         data = yield from gathering(pieces)
         self.write(name, data)
-
-    def replace_aside(
-        self,
-        name: str,
-        pieces: Iterable[Piece],
-        is_wanted: Callable[[], bool],
-        done: Callable[[], None],
-        *,
-        sync: bool = True,
-    ) -> None:
-        self._carry_out(self.replacing(name, pieces), is_wanted, done)
 
     def append(self, name: str, data: Buffer) -> None:
         known = self._data.setdefault(name, bytearray())

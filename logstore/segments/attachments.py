@@ -205,26 +205,14 @@ class FileAttachments:
         yield from self.small_files.replacing(name, pieces, sync=sync)
         if not sync:
             self._unsynced_names.add()
-
-    def replace_aside(
-        self,
-        name: str,
-        pieces: Iterable[Piece],
-        is_wanted: Callable[[], bool],
-        done: Callable[[], None],
-        *,
-        sync: bool = True,
-    ) -> None:
-        procedure = self._replacing_in_directory(name, pieces, sync=sync)
-        self._group_commit.carry_out(procedure, is_wanted, done)
-
-    def _replacing_in_directory(
-        self, name: str, pieces: Iterable[Piece], *, sync: bool
-    ) -> Procedure[None]:
-        yield from self.replacing(name, pieces, sync=sync)
-        if sync and self._unsynced_names.is_new_directory:
+        elif self._unsynced_names.is_new_directory:
             # As in `write`: the file would be lost with its directory.
             yield Barrier((), self._unsynced_names.both)
+
+    def carry_out(
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+    ) -> None:
+        self._group_commit.carry_out(procedure, is_wanted, done)
 
     def close(self) -> None:
         """Close all files; nothing is appended any more."""

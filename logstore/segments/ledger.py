@@ -275,20 +275,14 @@ class Attachments(Protocol):
         Others get their turn between two pieces.
         """
 
-    def replace_aside(
-        self,
-        name: str,
-        pieces: Iterable[Piece],
-        is_wanted: Callable[[], bool],
-        done: Callable[[], None],
-        *,
-        sync: bool = True,
+    def carry_out(
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
     ) -> None:
-        """Replace an attachment as `write` does, with the syncs beside the event loop, which does
-        other work between two pieces.
+        """Do a procedure of `replacing`, with the syncs beside the event loop, which does other
+        work at each turn.
 
         Calls `done` afterwards, on the event loop. Gives up, without `done`, where `is_wanted` is
-        false after a sync or a piece; it must be false once the ledger is closed.
+        false after a sync or a turn; it must be false once the ledger is closed.
         """
 
     def append(self, name: str, data: Buffer) -> None:

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from logstore.disk.barriers import Procedure
+from logstore.disk.barriers import Procedure, at_once
 from logstore.disk.files import Buffer
 from logstore.disk.pieces import Piece, whole
 from logstore.segments.ledger import (
@@ -310,16 +310,10 @@ class MemoryAttachments:
         self.write(name, whole(pieces))
         yield from ()
 
-    def replace_aside(
-        self,
-        name: str,
-        pieces: Iterable[Piece],
-        is_wanted: Callable[[], bool],
-        done: Callable[[], None],
-        *,
-        sync: bool = True,
+    def carry_out(
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
     ) -> None:
-        self.write(name, whole(pieces))
+        at_once(procedure)
         done()
 
     def append(self, name: str, data: Buffer) -> None:

@@ -6,7 +6,7 @@ bytes again, `crash` loses what is not durable first.
 
 from __future__ import annotations
 
-from logstore.disk.barriers import Procedure
+from logstore.disk.barriers import at_once
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.client_batch import Appended
@@ -19,12 +19,6 @@ from logstore.sync.group_commit import GroupCommit
 from tests.logstore.ledgers import crash
 from tests.logstore.simulated_executors import SteppedExecutor
 from wire.records import Compression, SimpleRecord, build_batch
-
-
-def complete(procedure: Procedure[None]) -> None:
-    """Do all of what waits for no disk."""
-    for barrier in procedure:
-        raise AssertionError(f"{barrier} in memory")
 
 
 def batch_of(
@@ -69,7 +63,7 @@ class SteppedPartition:
 
     def _open(self) -> PartitionLog:
         log = PartitionLog("topic", 0, self.ledger, self.config, steady_ms=lambda: self.now_ms)
-        complete(log.opening())
+        at_once(log.opening())
         return log
 
     def settle(self) -> None:
@@ -78,7 +72,7 @@ class SteppedPartition:
 
     def restart(self) -> PartitionLog:
         """Stop cleanly and open again."""
-        complete(self.log.securing())
+        at_once(self.log.securing())
         self.log.close()
         self.log = self._open()
         return self.log

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
+from logstore.disk.barriers import at_once
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
@@ -20,7 +21,7 @@ from logstore.remote.store_reads import StoreReads
 from logstore.sync.group_commit import GroupCommit
 from logstore.sync.medium import Performed
 from logstore.sync.sync_executors import Sync, SyncExecutor
-from tests.logstore.partitions import SteppedPartition, complete
+from tests.logstore.partitions import SteppedPartition
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_executors import SteppedExecutor
 
@@ -114,11 +115,11 @@ class StoredPartition(SteppedPartition):
     def _open(self) -> PartitionLog:
         self.ledger = self._store.load(is_wholly_loaded=True)
         log = PartitionLog("topic", 0, self.ledger, self.config, steady_ms=lambda: self.now_ms)
-        complete(log.opening(was_clean=True))
+        at_once(log.opening(was_clean=True))
         return log
 
     def restart(self) -> PartitionLog:
-        complete(self.log.securing())
+        at_once(self.log.securing())
         self.executor.run()
         self.log.close()
         self.log = self._open()

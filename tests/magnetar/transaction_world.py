@@ -24,6 +24,7 @@ from coordinator.transactions.metadata import (
     State,
     TopicPartition,
 )
+from logstore.disk.barriers import at_once
 from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
@@ -42,7 +43,7 @@ from magnetar.security.session import Session
 from magnetar.storage.leaders import Placement
 from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.logstore.ledgers import crash
-from tests.logstore.partitions import batch_of, complete
+from tests.logstore.partitions import batch_of
 from tests.logstore.reading import records_from
 from tests.logstore.simulated_executors import SteppedExecutor
 from tests.magnetar.ending import end
@@ -217,7 +218,7 @@ class World:
             steady_ms=lambda: self.now_ms,
             leader_epoch=self.epoch,
         )
-        complete(log.opening())
+        at_once(log.opening())
         self.logs[partition] = log
 
     def delete_topic(self, name: str) -> None:

@@ -100,6 +100,16 @@ def test_a_start_that_moves_waits_for_one_snapshot_however_many_segments_ended()
     assert kafkas == [f"{base:020d}.snapshot" for base in bases[3:]]
 
 
+def test_segments_may_end_by_the_hundred_while_a_snapshot_is_written() -> None:
+    """Each file was written from within the end of the one before it: too deep a recursion."""
+    process = Process(disk := SimulatedDisk())
+    log = rolled(process, segments=500)
+    process.executor.run()
+    assert not process.failures
+    kafkas = [name for name in disk.list("/data/t-0") if name.endswith(".snapshot")]
+    assert kafkas == [f"{base:020d}.snapshot" for base in log.ledger.segments.base_offsets[1:]]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_segment_goes_after_the_snapshot_that_tells_of_it_is_durable(seed: int) -> None:
     process = Process(disk := SimulatedDisk(seed=seed))
