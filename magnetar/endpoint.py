@@ -210,6 +210,7 @@ class _Deadline:
 
     def cancel(self) -> None:
         self._timer.cancel()
+        del self._timer  # It leads back here: a cycle.
 
     def _hang_up(self) -> None:
         self._is_over = True

@@ -364,6 +364,7 @@ class PartitionLog:
         await self._wait(self.ledger.until_ordered, end_offset)
 
     async def _wait(self, until: Callable[[int], Awaitable[None] | None], end_offset: int) -> None:
+        waiter: Awaitable[None] | None = None
         try:
             waiter = until(end_offset)
             if waiter is not None:
@@ -372,6 +373,10 @@ class PartitionLog:
             if self.reader.is_gone:
                 raise self.reader.gone from None
             raise
+        finally:
+            # The traceback of an error leads here. With the future, which has the error, this frame
+            # would be a cycle.
+            waiter = None
 
     def _on_durable(self, end_offset: int) -> None:
         self.reader.advance(end_offset)

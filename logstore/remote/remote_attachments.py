@@ -81,6 +81,7 @@ class RemoteAttachments:
         """Write nothing more: the log may have another owner."""
         self._is_closed = True
         self._changes = {}
+        self._touch = _ignore  # The one before leads back to the ledger: a cycle.
 
     def take_changes(self) -> list[AttachmentChange]:
         """Hand over what the next commit has to write."""
@@ -88,3 +89,7 @@ class RemoteAttachments:
             return []
         changes, self._changes = list(self._changes.values()), {}
         return changes
+
+
+def _ignore() -> None:
+    """Touch nothing: the log is closed."""

@@ -28,7 +28,7 @@ class RemoteBatches:
     def __init__(self, hot: HotBatches, segments: SegmentList, read_store: ReadStore) -> None:
         self._hot = hot
         self._segments = segments
-        self._read_store = read_store
+        self.read_store = read_store
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
@@ -42,7 +42,7 @@ class RemoteBatches:
     ) -> memoryview:
         # Anew after each read: more batches may have left memory meanwhile.
         while offset < (cold_end := self._hot.first_offset):
-            chunks = await self._read_store(offset, max_bytes, min(cold_end, end_offset))
+            chunks = await self.read_store(offset, max_bytes, min(cold_end, end_offset))
             batches = _from(chunks, offset)
             if chunks:
                 found = joined(batches, max_bytes, end_offset, at_least_one=at_least_one)
@@ -131,7 +131,7 @@ class RemoteBatches:
         while offset < end_offset:
             cold_end = min(self._hot.first_offset, end_offset)
             if offset < cold_end:
-                chunks = await self._read_store(offset, _SCAN_BYTES, cold_end)
+                chunks = await self.read_store(offset, _SCAN_BYTES, cold_end)
                 found = list(_from(chunks, offset))
             else:
                 found = list(self._hot.since(offset))

@@ -226,6 +226,9 @@ class RemoteLedger(CommittedLedger):
         self._stop_committing()
         self.attachments.close()
         self._hot.forget_below(self.end_offset)
+        # These lead back here: cycles, which reference counts cannot free.
+        self.batches.read_store = partial(self._reads.read, self.key)
+        self.segments.perform_swap = _swap_nothing
 
     def _pending(self) -> list[_PendingSwap | _PendingMove]:
         """Return the swaps and moves that wait for a commit."""
@@ -388,7 +391,10 @@ class RemoteLedger(CommittedLedger):
         self._group_commit.touch(self)
         self._swap = _PendingSwap(swap, aborted, on_swapped, done)
         # Shielded: a cancelled cleaner takes nothing back, since the commit may be under way.
-        return await asyncio.shield(done)
+        try:
+            return await asyncio.shield(done)
+        finally:
+            del done  # It may have an error, whose traceback leads here: a cycle.
 
     def _begin_swap(self) -> _PendingSwap | None:
         pending, self._swap = self._swap, None
@@ -457,7 +463,10 @@ class RemoteLedger(CommittedLedger):
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._group_commit.touch(self)
         self._move = _PendingMove(move, replacements, done)
-        return await asyncio.shield(done)
+        try:
+            return await asyncio.shield(done)
+        finally:
+            del done  # It may have an error, whose traceback leads here: a cycle.
 
     def _begin_move(self) -> _PendingMove | None:
         pending, self._move = self._move, None
@@ -472,3 +481,8 @@ class RemoteLedger(CommittedLedger):
         self._note_moved_to(pending.move.end_offset)
         self._moving = pending
         return pending
+
+
+async def _swap_nothing(_swap: Swap, _aborted: bytes, _on_swapped: Callable[[], None]) -> bool:
+    """Leave a closed log as it is: another node may write to it."""
+    return False

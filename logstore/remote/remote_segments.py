@@ -36,7 +36,7 @@ class RemoteSegments:
         self._known = known
         self._batches = batches
         self._settle = settle
-        self._perform_swap = perform_swap
+        self.perform_swap = perform_swap
 
     @property
     def size_bytes(self) -> int:
@@ -63,7 +63,7 @@ class RemoteSegments:
         replaced = self._known.sealed_at(base_offsets)
         if not replaced:
             return None
-        return _RemoteReplacement(self._key, replaced, self._known, self._perform_swap)
+        return _RemoteReplacement(self._key, replaced, self._known, self.perform_swap)
 
     async def settled(self) -> None:
         await self._settle()

@@ -83,7 +83,7 @@ class CommittedLedger(ABC):
         #: Subclasses set it when they begin a sync.
         self._begun_end_offset = 0
         #: Why nothing becomes durable any more. None: the ledger is open.
-        self._end: Exception | None = None
+        self._end: Callable[[], Exception] | None = None
         self.waiters: list[tuple[int, Waiter]] = []
         #: None: an append is ordered once it is durable.
         self.order = Order() if syncs.has_order else None
@@ -95,13 +95,13 @@ class CommittedLedger(ABC):
 
     def check_open(self) -> None:
         if self._end is not None:
-            raise self._end
+            raise self._end()
 
     def when_durable(self, end_offset: int, waiter: Waiter) -> bool:
         if self.durable_end_offset >= end_offset:
             return False
         if self._end is not None:
-            raise self._end
+            raise self._end()
         if end_offset > self._begun_end_offset and not self._syncs.is_due:
             self._syncs.hasten(self)
         self.waiters.append((end_offset, waiter))
@@ -159,7 +159,7 @@ class CommittedLedger(ABC):
 
     def fail_waiters(self, failure: Exception) -> None:
         """Fail every waiter: nothing becomes durable any more."""
-        self._end = failure
+        self._end = lambda: failure
         waiting, self.waiters = self.waiters, []
         if self.order is not None:
             waiting += self.order.waiters
@@ -172,7 +172,13 @@ class CommittedLedger(ABC):
         self._syncs.forget(self)
         # The hooks refer to the owner of this ledger: a cycle, which reference counts cannot free.
         self.on_durable = self.on_roll = _ignore
-        self.fail_waiters(LedgerClosed("closed before it was durable"))
+        self.fail_waiters(_closed())
+        # A new error each time: the traceback of one that is kept would lead back here.
+        self._end = _closed
+
+
+def _closed() -> LedgerClosed:
+    return LedgerClosed("closed before it was durable")
 
 
 def _ignore(_offset: int) -> None:

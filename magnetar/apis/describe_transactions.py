@@ -51,7 +51,7 @@ async def describe_transactions(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     asked = dict.fromkeys(request.transactional_ids)
-    known: dict[str, TransactionMetadata | KafkaError] = {}
+    known: dict[str, TransactionMetadata | ErrorCode] = {}
     async for some in services.turns.pieces([*asked], _PIECE):
         here = []
         for transactional_id in some:
@@ -59,7 +59,7 @@ async def describe_transactions(
                 services.transactions.find(transactional_id)
                 here.append(transactional_id)
             except KafkaError as refusal:  # Another node coordinates it.
-                known[transactional_id] = refusal
+                known[transactional_id] = refusal.code
         found = await services.transactions.describe(here)
         known.update((txn.transactional_id, txn) for txn in found)
     states = [
@@ -75,10 +75,10 @@ def _state(
     services: Services,
     context: RequestContext,
     transactional_id: str,
-    txn: TransactionMetadata | KafkaError | None,
+    txn: TransactionMetadata | ErrorCode | None,
 ) -> TransactionState:
-    if isinstance(txn, KafkaError):
-        return TransactionState(error_code=txn.code, transactional_id=transactional_id)
+    if isinstance(txn, ErrorCode):
+        return TransactionState(error_code=txn, transactional_id=transactional_id)
     family: tuple[tuple[int, bytes], ...] = ()
     # Also for an id that is unknown: its children may be open already.
     children = [

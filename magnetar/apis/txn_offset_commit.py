@@ -156,7 +156,7 @@ class _Asking:
         self._context = context
         self._read = read
         self._elsewhere = elsewhere
-        self._refusal: KafkaError | None = None
+        self._refusal: tuple[ErrorCode, str] | None = None
 
     def steps(self) -> Steps:
         """Yield the wait for the coordinator; commit in `respond`, in the same step."""
@@ -179,7 +179,8 @@ class _Asking:
                     unreachable=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 )
         except KafkaError as refusal:
-            self._refusal = refusal
+            # Not the error: its traceback leads to this object, a cycle that would not be freed.
+            self._refusal = (refusal.code, refusal.detail)
 
     def respond(self) -> Message | DelayedResponse:
         """Make the offsets pending. In the step in which `steps` ends."""
@@ -222,12 +223,12 @@ def _commit(
     request: TxnOffsetCommitRequest,
     context: RequestContext,
     read_before: _Read | None,
-    refusal_before: KafkaError | None,
+    refusal_before: tuple[ErrorCode, str] | None,
 ) -> Message | DelayedResponse:
     """Make the offsets pending in this step; the answer is for when that is durable.
 
-    `read_before`: the request, where it was read in a thread. `refusal_before`: what every offset
-    is refused with, if anything.
+    `read_before`: the request, where it was read in a thread. `refusal_before`: code and
+    detail of what every offset is refused with, if anything.
     """
     by_id = context.version >= _TOPIC_IDS_SINCE
     found = [find_topic(services, asked, by_id=by_id) for asked in request.topics]
@@ -261,12 +262,12 @@ def _commit_all(
     request: TxnOffsetCommitRequest,
     read: _Read,
     version: int,
-    refusal_before: KafkaError | None,
+    refusal_before: tuple[ErrorCode, str] | None,
 ) -> tuple[Committed, list[tuple[PartitionLog, int]]]:
     """Make the commits pending; return also the log and the end that the hold rests on, if it is
     in a log of this node."""
     if refusal_before is not None:
-        raise refusal_before
+        raise KafkaError(*refusal_before)
     committer = Committer(
         group_id=request.group_id,
         member_id=request.member_id,

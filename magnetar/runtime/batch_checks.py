@@ -112,7 +112,8 @@ class BatchChecks:
                 try:
                     result = await wait()
                 except KafkaError as error:
-                    refusal = error
+                    # Its traceback leads here, where it is: a cycle that would not be freed.
+                    refusal = error.with_traceback(None)
                 # Not while it is handled: each refusal would become the context of the next one,
                 # and a request of many batches would keep all of them.
                 wait = steps.send(result) if refusal is None else steps.throw(refusal)

@@ -297,6 +297,10 @@ class Cleaner:
             if not future.cancelled():
                 future.exception()
             raise
+        finally:
+            # The traceback of an error of the work leads here. With the task, which has the error,
+            # this frame would be a cycle.
+            del future
 
     async def _clean_periodically(self) -> None:
         from magnetar.linux import wake_on_time

@@ -45,14 +45,11 @@ from wire.message import Message
 #: How long an answer waits for markers. If the decision is durable by then, EndTxn answers anyway;
 #: InitProducerId asks its client to try again. Well below the clients' timeouts.
 VISIBLE_TIMEOUT_MS = 5_000
-
 #: How long an owed COMPLETE_* may wait for a record that shares its sync. A crash costs a re-drive.
 COMPLETION_DELAY_MS = 50
-
 #: Slices of markers of one commit that wait for the disk at once. One would be enough for a fast
 #: disk; on a slow one each sync should cover some.
 SLICES_WAITING_MAX = 4
-
 #: COMPLETE_* in one turn of the event loop: a few milliseconds.
 _COMPLETED_AT_ONCE = 50
 
@@ -384,7 +381,10 @@ class Commits:
         else:
             # A vote, or the end that a retry asks for again, may not be durable yet.
             delayed.wait_for(log.ledger, end_offset)
-        return delayed if delayed.waits else respond(False)
+        if delayed.waits:
+            return delayed
+        del delayed.make  # It leads back to `delayed`: a cycle that would not be freed.
+        return respond(False)
 
     async def all_own_visible(self, timeout_ms: int | None = None) -> None:
         """Return when all commits that are under way now are visible, or after `timeout_ms`.

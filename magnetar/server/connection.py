@@ -155,10 +155,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._mute.end()
 
     def show_end(self) -> None:
-        """Answer a fetch that waits while nothing is read; to be called about once a second.
-
-        No read will tell that the client has gone, but the answer will.
-        """
+        """Answer a fetch that waits while nothing is read; to be called about once a second. No
+        read will tell that the client has gone, but the answer will."""
         give_way = self._exchanges[0].context.give_way if self._pause and self._exchanges else None
         if give_way is not None:
             give_way()
@@ -224,6 +222,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         transport, self._transport = self._transport, None
         if self._mute is not None:
             self._mute.cancel()
+            self._mute = None  # It leads back here: a cycle that would not be freed.
         self._unread.resize(0)
         if transport is not None and not self._pause & Pause.CLOSING:
             for count in undelivered(transport, self._reader.buffer):

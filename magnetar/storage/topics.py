@@ -225,7 +225,7 @@ class Topics:
             try:
                 self._reserve(row.name)
             except KafkaError as refusal:
-                outcomes[row.name] = refusal
+                outcomes[row.name] = refusal.with_traceback(None)  # It leads here: a cycle.
         if reserved := [row for row in rows if row.name not in outcomes]:
             outcomes |= await self.changes.whole(self._create(reserved))
         return [outcomes[row.name] for row in rows]
