@@ -164,6 +164,7 @@ class NodePeers:
             dialled.abort()
             if isinstance(error, Refused):
                 self._on_refused(node_id, str(error))
+            error.__traceback__ = None  # It leads to the deadline, and so to this task.
             raise PeerUnreachable(node_id, str(error) or "it did not answer in time") from None
         except PeerUnreachable:
             if dialled.refusal:

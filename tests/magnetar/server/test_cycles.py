@@ -18,9 +18,12 @@ from logstore.remote.commit_store import Chunk, Move, Swap
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.broker import Broker
 from magnetar.endpoint import parse_endpoint, read_endpoint
+from magnetar.peers.dialling import Own
+from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime.background import WholeWork
 from magnetar.runtime.batch_checks import BatchChecks, Steps
 from magnetar.runtime.large_messages import LARGE_MESSAGES
+from magnetar.runtime.peers import PeerUnreachable
 from magnetar.runtime.quotas import Kind
 from magnetar.runtime.request_context import Connection, RequestContext
 from magnetar.runtime.services import Services
@@ -302,6 +305,29 @@ async def commit_offset(client: RawClient, nodes: NodesInOne) -> None:
     )
     answer = await client.ask(request, 3, TxnOffsetCommitResponse)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class HungNetwork:
+    """Every peer's host takes a connection, and says no more."""
+
+    async def listen(self, accept: Callable[[], asyncio.Protocol]) -> None:
+        raise NotImplementedError
+
+    async def dial(self, node_id: int, protocol: asyncio.Protocol) -> None:
+        await asyncio.sleep(60)
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_peer_that_hangs_leaves_no_cycle(garbage: Callable[[], Counter[str]]) -> None:
+    """One that is down for a day is dialled every five seconds."""
+    peers = NodePeers(Own("cluster", 1, 0), b"secret", HungNetwork(), tuple, call_timeout_s=0.01)
+    with suppress(PeerUnreachable):
+        await peers.call(2, EndTxnRequest(), 4)
+    await asyncio.sleep(0)
+    assert not garbage()
+    peers.close()
 
 
 async def test_topics_that_are_refused_leave_no_cycle(
