@@ -17,6 +17,7 @@ from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import (
     EARLIEST,
     LATEST,
+    MOVED,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     list_offsets,
@@ -50,17 +51,6 @@ _MIN_BYTES = 1
 #: block a reader.
 _MAX_BYTES = 16 << 20
 _PARTITION_MAX_BYTES = 1 << 20
-#: The leader has changed, or does not know yet how far it may serve. All of it passes; new metadata
-#: helps.
-_MOVED = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-    }
-)
 
 Positions = dict[TopicPartition, int]
 
@@ -187,7 +177,7 @@ class Reader:
         for partition in topic.partitions:
             place = topic.topic, partition.partition_index
             # The position stays: the next fetch asks the new leader for the same offset.
-            if partition.error_code in _MOVED:
+            if partition.error_code in MOVED:
                 time.sleep(RETRY_DELAY_S)
                 self.find_leaders()
                 continue

@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from magnetar.client.cluster import Client, Leaders, TopicPartition, by_leader
+from magnetar.client.cluster import RETRY_DELAY_S, Client, Leaders, TopicPartition, by_leader
 from magnetar.client.errors import check
+from wire.error_code import ErrorCode
 from wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
+    PartitionResponse,
     TopicRequest,
 )
 from wire.messages.list_offsets import (
     ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
 
+#: The leader has changed, or does not know yet how far it may serve. All of it passes; new metadata
+#: helps.
+MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
 LATEST, EARLIEST = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 _NO_REPLICA = -1
 #: Older versions cannot ask for the last stable offset: they would answer with the high watermark,
 #: and a hanging transaction would go unnoticed.
 _ISOLATION_SINCE = 2
+
+
+class Answer(Protocol):
+    """What a response says of one partition."""
+
+    partition_index: int
+    error_code: int
+
+
+A = TypeVar("A", bound=Answer)
 
 
 @dataclass(frozen=True)
@@ -72,6 +97,38 @@ class Producer:
         return {**asdict(self), "open_from": None if self.open_from < 0 else self.open_from}
 
 
+def ask_leaders(
+    client: Client,
+    leaders: Leaders,
+    wanted: Iterable[TopicPartition],
+    ask: Callable[[int, dict[str, list[int]]], Iterable[tuple[str, Iterable[A]]]],
+) -> Iterator[tuple[TopicPartition, A]]:
+    """Yield what the leaders of the wanted partitions answer to `ask`, by partition.
+
+    `ask` is called with a node id, and the partitions that this node leads, by topic; it returns
+    answers by topic. If a partition has moved meanwhile, its new leader is asked, until the
+    client's timeout is over. Refused for the first partition with an error.
+    """
+    deadline = time.monotonic() + client.timeout_s
+    while True:
+        moved = []
+        for node_id, topics in by_leader(leaders, wanted):
+            for topic, answers in ask(node_id, topics):
+                for answer in answers:
+                    place = topic, answer.partition_index
+                    if answer.error_code in MOVED and time.monotonic() < deadline:
+                        moved.append(place)
+                    else:
+                        check(answer.error_code, f"{topic}-{answer.partition_index}")
+                        yield place, answer
+        if not moved:
+            return
+        time.sleep(RETRY_DELAY_S)
+        wanted = moved
+        # Where no partition has a leader yet, the former one says so.
+        leaders = client.topics({topic for topic, _ in moved}) or leaders
+
+
 def describe_producers(
     client: Client, leaders: Leaders, wanted: Collection[TopicPartition]
 ) -> list[Producer]:
@@ -79,30 +136,31 @@ def describe_producers(
 
     Refused for a partition that does not exist.
     """
-    found = []
-    for node_id, topics in by_leader(leaders, wanted):
+
+    def ask(
+        node_id: int, topics: dict[str, list[int]]
+    ) -> Iterable[tuple[str, Iterable[PartitionResponse]]]:
         request = DescribeProducersRequest(
             topics=[
                 TopicRequest(name=name, partition_indexes=each) for name, each in topics.items()
             ]
         )
         response = client.call(request, DescribeProducersResponse, node_id=node_id)
-        for topic in response.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, f"{topic.name}-{partition.partition_index}")
-                found += [
-                    Producer(
-                        topic.name,
-                        partition.partition_index,
-                        state.producer_id,
-                        state.producer_epoch,
-                        state.last_sequence,
-                        state.last_timestamp,
-                        state.coordinator_epoch,
-                        state.current_txn_start_offset,
-                    )
-                    for state in partition.active_producers
-                ]
+        return [(topic.name, topic.partitions) for topic in response.topics]
+
+    found = [
+        Producer(
+            *place,
+            state.producer_id,
+            state.producer_epoch,
+            state.last_sequence,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            state.current_txn_start_offset,
+        )
+        for place, answer in ask_leaders(client, leaders, wanted, ask)
+        for state in answer.active_producers
+    ]
     return sorted(found, key=lambda each: (each.topic, each.partition, each.producer_id))
 
 
@@ -159,8 +217,10 @@ def list_offsets(
     EARLIEST: the log's first offset. LATEST: the end (exclusive) of what readers with `isolation`
     may see. A time in ms: the first record that is not older, -1 if there is none.
     """
-    found = {}
-    for node_id, topics in by_leader(leaders, wanted):
+
+    def ask(
+        node_id: int, topics: dict[str, list[int]]
+    ) -> Iterable[tuple[str, Iterable[ListOffsetsPartitionResponse]]]:
         request = ListOffsetsRequest(
             replica_id=_NO_REPLICA,
             isolation_level=isolation,
@@ -178,8 +238,6 @@ def list_offsets(
         response = client.call(
             request, ListOffsetsResponse, node_id=node_id, at_least=_ISOLATION_SINCE
         )
-        for topic in response.topics:
-            for partition in topic.partitions:
-                check(partition.error_code, f"{topic.name}-{partition.partition_index}")
-                found[topic.name, partition.partition_index] = partition.offset
-    return found
+        return [(topic.name, topic.partitions) for topic in response.topics]
+
+    return {place: answer.offset for place, answer in ask_leaders(client, leaders, wanted, ask)}

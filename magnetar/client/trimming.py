@@ -6,11 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from magnetar.client.cluster import Client, Leaders, TopicPartition, by_leader
-from magnetar.client.errors import check
-from magnetar.client.partitions import EARLIEST, LATEST, READ_UNCOMMITTED, list_offsets
+from magnetar.client.cluster import Client, Leaders, TopicPartition
+from magnetar.client.partitions import (
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    ask_leaders,
+    list_offsets,
+)
 from wire.messages.delete_records import (
     DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
@@ -66,8 +72,10 @@ def beyond_end(trims: Iterable[Trim], offsets: Mapping[TopicPartition, int]) -> 
 def trim(client: Client, leaders: Leaders, trims: list[Trim]) -> list[Trim]:
     """Delete the records, and return where the partitions begin now. Refused for the first."""
     wanted = {each.place: each for each in trims}
-    done = []
-    for node_id, topics in by_leader(leaders, wanted):
+
+    def ask(
+        node_id: int, topics: dict[str, list[int]]
+    ) -> Iterable[tuple[str, Iterable[DeleteRecordsPartitionResult]]]:
         request = DeleteRecordsRequest(
             topics=[
                 DeleteRecordsTopic(
@@ -84,9 +92,10 @@ def trim(client: Client, leaders: Leaders, trims: list[Trim]) -> list[Trim]:
             timeout_ms=client.timeout_ms,
         )
         response = client.call(request, DeleteRecordsResponse, node_id=node_id)
-        for topic in response.topics:
-            for each in topic.partitions:
-                check(each.error_code, f"{topic.name}-{each.partition_index}")
-                before = wanted[topic.name, each.partition_index]
-                done.append(Trim(*before.place, before.start, each.low_watermark))
+        return [(topic.name, topic.partitions) for topic in response.topics]
+
+    done = [
+        Trim(*place, wanted[place].start, answer.low_watermark)
+        for place, answer in ask_leaders(client, leaders, wanted, ask)
+    ]
     return sorted(done, key=lambda each: each.place)
