@@ -39,7 +39,7 @@ class Limited:
         self.await_changes()
 
     def begin_test(self) -> None:
-        """Be another client: what one test's has had of a quota would count in the next test."""
+        """Take another client id: what one test uses of a quota does not count in the next."""
         self._client_id = unique("raw")
         self.client = ("--entity-type", "clients", "--entity-name", self._client_id)
 

@@ -72,24 +72,26 @@ def sync_barriers(
 
 def perform(file_system: FileSystem, procedure: Procedure[Result]) -> Result:
     """Do the whole procedure at once, and return its result. Blocks; raises OSError."""
-    while True:
-        try:
-            barrier = next(procedure)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        sync_barriers(file_system, (barrier,))
+    return _done(procedure, lambda barrier: sync_barriers(file_system, (barrier,)))
 
 
 def at_once(procedure: Procedure[Result]) -> Result:
     """Do the whole of a procedure for which nothing must be durable."""
+
+    def pass_turn(barrier: Barrier) -> None:
+        assert barrier.is_turn, f"{barrier} where nothing is written"
+
+    return _done(procedure, pass_turn)
+
+
+def _done(procedure: Procedure[Result], at_barrier: Callable[[Barrier], None]) -> Result:
     while True:
         try:
             barrier = next(procedure)
         except StopIteration as end:
             result: Result = end.value
             return result
-        assert barrier.is_turn, f"{barrier} where nothing is written"
+        at_barrier(barrier)
 
 
 def in_step(procedures: Iterable[Procedure[None]]) -> Procedure[None]:

@@ -123,7 +123,7 @@ def ask_leaders(
                         yield place, answer
         if not moved:
             return
-        time.sleep(RETRY_DELAY_S)
+        time.sleep(RETRY_DELAY_S)  # A partition on its way has no leader for a moment.
         wanted = moved
         # Where no partition has a leader yet, the former one says so.
         leaders = client.topics({topic for topic, _ in moved}) or leaders

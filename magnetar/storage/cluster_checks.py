@@ -305,8 +305,8 @@ def _of_objects(catalog: Catalog, found: Comparison) -> Finding:
         f"{len(found.missing)} of the {found.named} objects that rows name are missing in the"
         f" bucket or too short, {found.missing[0]} for one. They hold acknowledged records of"
         f" partitions {_list(shown[:_SHOWN])}{more}",
-        "Bring these objects back, from a version or a copy of the bucket. Until then nobody can"
-        " read their records. Is the bucket an older copy, or do other programs delete there?",
+        "Bring these objects back, from a version or a copy of the bucket. Their records cannot be"
+        " read before. Is the bucket an older copy, or do other programs delete there?",
     )
 
 

@@ -311,7 +311,7 @@ class HungNetwork:
     """Every peer's host takes a connection, and says no more."""
 
     async def listen(self, accept: Callable[[], asyncio.Protocol]) -> None:
-        raise NotImplementedError
+        raise AssertionError("a peer that is only called does not listen")
 
     async def dial(self, node_id: int, protocol: asyncio.Protocol) -> None:
         await asyncio.sleep(60)

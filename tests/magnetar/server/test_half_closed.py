@@ -77,10 +77,13 @@ async def go(client: RawClient, *, is_reset: bool) -> None:
     client.close()
 
 
-async def until_appended(broker: Broker, count: int) -> None:
+async def until_done(broker: Broker, count: int) -> None:
+    """Return once all batches are appended, and nothing is left of the producer's connection."""
     async with asyncio.timeout(10):
         while broker.topics.partition("t", 0).log_end_offset < count:
             await asyncio.sleep(0.001)
+    await until_empty(broker)
+    assert not broker.server.connection_count
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
@@ -97,9 +100,7 @@ async def test_a_produce_that_waits_for_a_move_is_done_for_a_producer_that_goes(
         await go(client, is_reset=is_reset)
         await asyncio.sleep(0.05)  # Until the broker has heard of the end.
         assert broker.server.connection_count == 1
-    await until_appended(broker, 2)
-    await until_empty(broker)
-    assert not broker.server.connection_count
+    await until_done(broker, 2)
 
 
 async def test_a_produce_that_a_thread_decodes_is_done_for_a_producer_that_goes(
@@ -114,9 +115,7 @@ async def test_a_produce_that_a_thread_decodes_is_done_for_a_producer_that_goes(
         await asyncio.sleep(0)
     client.send(produce(), 9)
     await go(client, is_reset=True)
-    await until_appended(broker, ELEMENTS_AT_ONCE + 2)
-    await until_empty(broker)
-    assert not broker.server.connection_count
+    await until_done(broker, ELEMENTS_AT_ONCE + 2)
 
 
 async def test_what_appends_behind_a_fetch_is_done_for_a_producer_that_goes(
@@ -131,9 +130,7 @@ async def test_what_appends_behind_a_fetch_is_done_for_a_producer_that_goes(
         client.send(produce(), 9)
     await asyncio.sleep(0.05)  # Until the fetch waits.
     await go(client, is_reset=True)
-    await until_appended(broker, 2)
-    await until_empty(broker)
-    assert not broker.server.connection_count
+    await until_done(broker, 2)
     # The others would read for a client that has gone, which needs not even take the answers.
     counts = broker.server.dispatcher.request_counts
     assert [counts[one.api_key] for one in (FetchRequest, MetadataRequest)] == [1, 0]
