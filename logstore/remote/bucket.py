@@ -3,6 +3,10 @@
 `s3://bucket/prefix`, `gs://...`, `az://...`, and `file:///directory` for one machine. Credentials
 and endpoints come from where each cloud's own tools find them (`AWS_ENDPOINT_URL`,
 `AWS_ACCESS_KEY_ID`, instance roles, ...), since other users see the URL on a command line.
+
+An object has its own key among its metadata, which go wherever the store copies the object. So one
+that lies under another key is noticed: its batches may agree with the row in lengths and offsets,
+and be another partition's. Objects of earlier releases have no such name, nor has a directory.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from logstore.disk.files import Buffer
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable, StoredObject
 
 if TYPE_CHECKING:
+    from obstore import Attributes
     from obstore.store import ClientConfig, RetryConfig
 
 #: One attempt, and all attempts together: a client may wait for them.
@@ -32,6 +37,9 @@ _ALL_ATTEMPTS = timedelta(seconds=10)
 #: Those of a write, for which no client waits: 8 MiB take 54 seconds at 1.25 Mbit/s.
 _WRITE_ATTEMPT = _ALL_WRITE_ATTEMPTS = timedelta(seconds=60)
 _RETRIES_MAX = 4
+#: The name that an object's key has among its metadata: Azure takes no hyphen in it, and some
+#: proxies drop a header with an underscore.
+_KEY = "key"
 #: The keys of one request: S3 takes 1,000.
 _KEYS_AT_ONCE = 1_000
 #: What the library's error says of a range that does not exist: in a directory, and on a server.
@@ -61,9 +69,11 @@ class Bucket:
 
     async def put(self, key: str, data: Buffer) -> None:
         """Write a whole object; as `ObjectStore.put`."""
+        # A directory refuses metadata.
+        own: Attributes | None = None if isinstance(self._store, LocalStore) else {_KEY: key}
         with self._asking(f"write {key}"):
             # Never in parts: half an upload would stay in the bucket, where no listing shows it.
-            await obstore.put_async(self._writes, key, data, use_multipart=False)
+            await obstore.put_async(self._writes, key, data, attributes=own, use_multipart=False)
             if isinstance(self._store, LocalStore):
                 # The library leaves it to the page cache, and its rows are about to be deleted.
                 assert self._store.prefix is not None
@@ -72,8 +82,13 @@ class Bucket:
     async def read(self, key: str, position: int, size: int) -> bytes:
         """Return a part of an object; as `ObjectStore.read`."""
         with self._asking(f"read {key}", of_object=True):
-            part = await obstore.get_range_async(self._store, key, start=position, length=size)
-        data = bytes(part)
+            found = await obstore.get_async(
+                self._store, key, options={"range": (position, position + size)}
+            )
+            written_as = found.attributes.get(_KEY, key)
+            if written_as != key:
+                raise NoSuchObject(f"{key} is damaged: it was written as {written_as}")
+            data = bytes(await found.bytes_async())
         if len(data) < size:
             raise NoSuchObject(f"{key} ends at {position + len(data)}, not at {position + size}")
         return data

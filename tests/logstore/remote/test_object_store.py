@@ -113,6 +113,34 @@ async def test_a_bucket_that_is_not_there_is_away(
         await listed(bucket, "wal")
 
 
+async def test_objects_that_were_swapped_are_none(
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lengths and offsets may agree: the records of two partitions of one topic."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    bucket, copied = Bucket("s3://test/swapped"), Bucket("s3://test/copied")
+    client = boto3.client("s3", endpoint_url=s3_endpoint)
+    for key in ("logs/0/1", "logs/1/1"):
+        await bucket.put(key, key.encode())
+        source = {"Bucket": "test", "Key": f"swapped/{key}"}
+        client.copy_object(Bucket="test", Key=f"copied/{key}", CopySource=source)
+        assert await copied.read(key, 5, 3) == key[5:].encode(), "a copy of all is as good"
+    client.copy_object(
+        Bucket="test",
+        Key="copied/logs/0/1",
+        CopySource={"Bucket": "test", "Key": "swapped/logs/1/1"},
+    )
+    with pytest.raises(NoSuchObject, match="logs/0/1 is damaged: .* written as logs/1/1"):
+        await copied.read("logs/0/1", 5, 3)
+    # An earlier release, or a copy by way of files, left no name.
+    client.put_object(Bucket="test", Key="copied/logs/0/1", Body=b"logs/0/1")
+    assert await copied.read("logs/0/1", 5, 3) == b"0/1"
+    client.close()
+
+
 async def test_an_object_in_a_directory_survives_a_power_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
