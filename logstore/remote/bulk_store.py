@@ -55,8 +55,10 @@ class BulkStore:
         self._rows = rows
         self._objects = objects
         self._on_unread = on_unread
-        #: The logs of which the last read of a client has failed.
+        #: The logs of which the last read of a client has failed. They may have left since.
         self._unread: set[LogKey] = set()
+        #: Whether `on_unread` was told that the store is away, which has answered no read since.
+        self._is_away_told = False
         self._reading = asyncio.Semaphore(_READS_MAX)
         #: Why the object store did not answer a load. Empty: it has answered since.
         self.away = ""
@@ -101,6 +103,7 @@ class BulkStore:
         take seconds. `look_again` asks it.
         """
         stored = await self._rows.load(wanted)
+        self._unread.difference_update(one.key for one in wanted)
         return [
             await self._whole(one, log, away=self.away)
             for one, log in zip(wanted, stored, strict=True)
@@ -150,6 +153,7 @@ class BulkStore:
                 async with self._reading:
                     followed = await self._followed(found)
                 self._unread.discard(key)
+                self._is_away_told = False
                 return followed
             except NoSuchObject as gone:
                 missing = str(gone)
@@ -160,8 +164,11 @@ class BulkStore:
         raise StoreUnavailable(missing)
 
     def _note_unread(self, key: LogKey, reason: str, *, is_alone: bool) -> None:
-        if key not in self._unread and (is_alone or not self._unread):
+        if is_alone:
+            self._is_away_told = False
+        if key not in self._unread and not self._is_away_told:
             self._on_unread(key, reason)
+            self._is_away_told = not is_alone
         self._unread.add(key)
 
     async def delete(self, keys: Sequence[LogKey]) -> None:

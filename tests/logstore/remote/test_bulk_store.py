@@ -157,6 +157,30 @@ async def test_objects_that_clients_cannot_read_are_told_once_for_each_log() -> 
     assert await fail() == keys[:1], "a bucket that is away is one fault"
 
 
+async def test_a_log_that_has_left_hides_no_later_fault() -> None:
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    whole, references = whole_and_references(1)
+    left, other = KEY, KEY._replace(partition=1)
+    chunks = [chunk._replace(key=key) for key in (left, other) for chunk in references]
+    assert database.commit(1, 0, Commit(1, 0, Changes(chunks)))
+    told: list[LogKey] = []
+    store = BulkStore(SimulatedStore(database, 1, 0), objects, lambda key, why: told.append(key))
+    await store.connect()
+    with pytest.raises(StoreUnavailable):
+        await store.read(left, 0, 1, 1)
+    objects.loses_request = lambda: True
+    with pytest.raises(StoreUnavailable):
+        await store.read(other, 0, 1, 1)
+    assert told == [left, other], "the bucket is away since"
+    objects.loses_request = bool
+    # It comes back, and clients cannot read it still.
+    await store.load([Wanted(left, 1)])
+    with pytest.raises(StoreUnavailable):
+        await store.read(left, 0, 1, 1)
+    assert told == [left, other, left]
+
+
 WHOLE = batch(3) + batch(4, 2) + batch(9, 2)
 DAMAGED = {
     "zeros": bytes(len(WHOLE)),
