@@ -306,6 +306,9 @@ class Pace(NamedTuple):
 class Bulk(NamedTuple):
     """The work of a node for its cluster's bucket, in the background, and when it is due."""
 
+    objects: ObjectStore
+    prefix: str
+    """What the keys of this database's objects begin with."""
     offload: Offload
     sweep: Sweep
     pace: Pace = Pace()

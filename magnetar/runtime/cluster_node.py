@@ -178,12 +178,15 @@ class ClusterNode:
         self._at_work.append(Remains(self._catalog, logs, is_controller, fail))
         if logs.bulk is not None:
             # Imported only where a cluster has a bucket: other clusters start faster.
+            from magnetar.runtime.kept_history import KeptHistory
             from magnetar.runtime.offloading import Offloading
             from magnetar.runtime.sweeping import Sweeping
 
             bulk = logs.bulk
             self._at_work.append(Offloading(topics, bulk, clock, fail))
-            self._at_work.append(Sweeping(bulk.sweep, bulk.pace, clock, is_controller, fail))
+            read = partial(LEADERSHIP.run, partial(read_history, self._catalog.database))
+            kept = KeptHistory(bulk.objects, bulk.prefix, self._incarnation, self._known, read)
+            self._at_work.append(Sweeping(bulk.sweep, kept, bulk.pace, clock, is_controller, fail))
         if logs.bulk_store is not None:
             from magnetar.runtime.late_openings import LateOpenings
 

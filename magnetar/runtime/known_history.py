@@ -31,15 +31,17 @@ class KnownHistory:
         self._looked: tuple[History, Callable[[], bool | None]] | None = None
         self._is_kept = True
 
+    @property
+    def sure(self) -> History | None:
+        """The numbers that this node is sure of; None: of none yet."""
+        return self._sure
+
     def check(self, now: History) -> None:
         """Raise ClusterHalted; or CommitsLost if the database is behind the sure numbers."""
         if now.loss:
             raise ClusterHalted(now.loss)
-        if self._sure is not None and (loss := forgotten(self._sure, now)):
-            raise CommitsLost(
-                f"the database has lost what it had acknowledged: {loss}. It has failed over to a"
-                " standby that was behind, or was restored from a backup"
-            )
+        if self._sure is not None:
+            refuse_forgotten(self._sure, now)
 
     def see(self, now: History, proof: Callable[[], bool | None]) -> None:
         """Note a look at the database. Raises as `check`.
@@ -62,7 +64,7 @@ class KnownHistory:
         written = self._path.with_suffix(".new")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            written.write_text(json.dumps(self._sure._asdict()))
+            written.write_bytes(encoded(self._sure))
             os.replace(written, self._path)
         except OSError:
             # Only a hint is lost: a node of a cluster needs no disk.
@@ -72,8 +74,30 @@ class KnownHistory:
 def _read(path: Path) -> History | None:
     """Return the numbers that an earlier process has written; None if there are none to read."""
     try:
-        told = json.loads(path.read_text())
+        return decoded(path.read_bytes())
+    except OSError:
+        return None
+
+
+def encoded(history: History) -> bytes:
+    """Return numbers as they are kept outside the database."""
+    return json.dumps(history._asdict()).encode()
+
+
+def decoded(data: bytes) -> History | None:
+    """Return the numbers that `encoded` was given; None for other bytes."""
+    try:
+        told = json.loads(data)
         commits = {int(node): (int(one[0]), int(one[1])) for node, one in told["commits"].items()}
         return History(**{**told, "commits": commits})
-    except (OSError, ValueError, TypeError, AttributeError, LookupError):
+    except (ValueError, TypeError, AttributeError, LookupError):
         return None
+
+
+def refuse_forgotten(known: History, now: History) -> None:
+    """Raise CommitsLost if a database has forgotten something since it was as `known`."""
+    if loss := forgotten(known, now):
+        raise CommitsLost(
+            f"the database has lost what it had acknowledged: {loss}. It has failed over to a"
+            " standby that was behind, or was restored from a backup"
+        )

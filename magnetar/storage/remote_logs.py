@@ -91,9 +91,9 @@ class RemoteLogs(Logs):
         self._store.begin_as(node_id, incarnation)
         self._own = (node_id, incarnation)
         if self._objects is not None:
-            own = (self._rows, self._objects, self._objects_prefix)
-            offload = Offload(*own, incarnation, self._objects_after_ms)
-            self.bulk = Bulk(offload, Sweep(*own, self._group_commit.settle))
+            where = (self._objects, self._objects_prefix)
+            offload = Offload(self._rows, *where, incarnation, self._objects_after_ms)
+            self.bulk = Bulk(*where, offload, Sweep(self._rows, *where, self._group_commit.settle))
 
     @property
     def is_leased(self) -> bool:

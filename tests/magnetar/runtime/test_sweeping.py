@@ -7,11 +7,18 @@ import json
 
 import pytest
 
+from logstore.remote.commit_store import CommitsLost
 from logstore.remote.offload import SWEEP_INTERVAL_MS, Pace, Sweep
+from magnetar.runtime.kept_history import KeptHistory
+from magnetar.runtime.known_history import KnownHistory
 from magnetar.runtime.sweeping import Sweeping
+from magnetar.storage.history import History
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_objects import SimulatedObjects
 from tests.magnetar.clocks import HandClock
+
+DUMPED = History("cluster", 0, 3, 10, 2000, {1: (2, 40), 2: (3, 7)})
+LATER = DUMPED._replace(commits={1: (2, 45), 2: (3, 9)})
 
 
 async def _at_once() -> None:
@@ -28,17 +35,29 @@ class World:
         self.failures: list[BaseException] = []
         self.store = SimulatedStore(SimulatedDatabase())
         sweep = Sweep(self.store, self.objects, "logs", _at_once)
+        #: What the database says of itself.
+        self.history = LATER
+        self.known = KnownHistory(None)
+        kept = KeptHistory(self.objects, "logs", 3, self.known, self.read_history)
         self.sweeping = Sweeping(
-            sweep, pace, self.clock, lambda: self.is_controller, self.failures.append
+            sweep, kept, pace, self.clock, lambda: self.is_controller, self.failures.append
         )
         self.objects.objects["logs/left-behind"] = b"x"
+
+    async def read_history(self) -> History:
+        return self.history
 
     async def later(self, count: int = 1) -> bool:
         """Return whether the object is still there after so many intervals."""
         for _ in range(count):
             self.clock.ms += SWEEP_INTERVAL_MS
             await self.sweeping.sweep_if_due()
-        return bool(self.objects.objects)
+        return self.is_left
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the object is still there."""
+        return "logs/left-behind" in self.objects.objects
 
 
 @pytest.fixture
@@ -54,7 +73,7 @@ async def test_the_controller_alone_sweeps_and_only_every_ten_minutes(world: Wor
     world.is_controller = True
     assert await world.later()
     await world.sweeping.sweep_if_due()
-    assert world.objects.objects
+    assert world.is_left
     assert not await world.later()
 
 
@@ -66,7 +85,7 @@ async def test_ten_minutes_pass_from_the_end_of_a_sweep_however_long_it_took(wor
     world.objects.on_way = slowly
     assert await world.later()
     await world.sweeping.sweep_if_due()
-    assert world.objects.objects
+    assert world.is_left
     assert not await world.later()
 
 
@@ -86,7 +105,45 @@ async def test_it_sweeps_beside_whatever_goes_on() -> None:
     await world.store.connect()
     world.sweeping.start()
     async with asyncio.timeout(10):
-        while world.objects.objects:
+        while world.is_left:
             await asyncio.sleep(0)
     await world.sweeping.stop()
     assert world.failures == []
+
+
+async def test_a_database_that_is_older_than_its_bucket_halts_the_cluster_before_a_sweep() -> None:
+    """It was restored from a dump, and no data directory is left that could tell."""
+    before = World()
+    await before.store.connect()
+    for _ in range(2):
+        before.known.see(LATER, lambda: True)
+    assert await before.later()
+    restored = World(Pace(interval_s=0, first_sweep_ms=0, sweep_interval_ms=0))
+    restored.objects.objects |= before.objects.objects
+    restored.history = DUMPED
+    await restored.store.connect()
+    restored.is_controller = False
+    restored.sweeping.start()
+    async with asyncio.timeout(10):
+        while not restored.failures:
+            await asyncio.sleep(0)
+    (failure,) = restored.failures
+    assert isinstance(failure, CommitsLost) and "but 45 was there" in str(failure)
+    restored.is_controller = True
+    with pytest.raises(CommitsLost):
+        await restored.sweeping.sweep_if_due()
+    assert restored.is_left
+    # An administrator has accepted the loss.
+    restored.history = DUMPED._replace(repairs=1)
+    assert await restored.later()
+    assert not await restored.later()
+
+
+async def test_the_bucket_keeps_the_numbers_of_the_last_sweep_alone(world: World) -> None:
+    kept: list[set[str]] = []
+    for history in (DUMPED, LATER):
+        for _ in range(2):
+            world.known.see(history, lambda: True)
+        await world.later()
+        kept.append({key for key in world.objects.objects if key.startswith("histories/logs/")})
+    assert [len(keys) for keys in kept] == [1, 1] and kept[0] != kept[1]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from logstore.disk.files import Buffer
-from logstore.remote.offload import Pace
+from logstore.remote.offload import PREFIX, Pace
 from logstore.remote.references import decode
 from tests.logstore.simulated_objects import SimulatedObjects
 from tests.simulation.world.process import Scheduler
@@ -39,14 +39,15 @@ class SharedBucket(SimulatedObjects):
         self._away = [random.random() < away for _ in range(_PERIODS)]
         #: Once it is calm, no request and no answer is lost.
         self.is_calm = False
-        #: Told of each object that is about to be written.
+        #: Told of each object of batches that is about to be written.
         self.on_put: Callable[[str], None] = lambda key: None
         self.on_way = self._pause
         self.loses_request = self._loses_request
         self.loses_answer = self._loses
 
     async def put(self, key: str, data: Buffer) -> None:
-        self.on_put(key)
+        if key.startswith(f"{PREFIX}/"):
+            self.on_put(key)
         await super().put(key, data)
 
     async def _pause(self) -> None:
@@ -67,5 +68,6 @@ class SharedBucket(SimulatedObjects):
 
     def left_behind(self, references: Iterable[bytes]) -> list[str]:
         """Return what is wrong where no sweep is due."""
-        unnamed = self.objects.keys() - {decode(data).object_key for data in references}
+        of_batches = {key for key in self.objects if key.startswith(f"{PREFIX}/")}
+        unnamed = of_batches - {decode(data).object_key for data in references}
         return [f"left behind: nothing names {key}" for key in sorted(unnamed)]
