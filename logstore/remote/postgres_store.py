@@ -410,13 +410,14 @@ async def _in_parts(reader: Any, statement: str, *arguments: Any) -> list[Any]:
     The time limit is for each part. One limit for a large load would end every attempt.
     """
     cursor = await reader.cursor(statement, *arguments)
-    rows: list[Any] = []
-    count = 1
-    while found := await cursor.fetch(count):
+    count, rows = 1, list[Any]()
+    while True:
+        found = await cursor.fetch(count)
         rows += found
+        if len(found) < count:
+            return rows
         size_bytes = sum(len(row[-1]) for row in found)
         count = min(max(_LOADED_BYTES * len(found) // max(size_bytes, 1), 1), 8 * count)
-    return rows
 
 
 async def _delete_chunks(reader: Any, key: LogKey) -> None:

@@ -33,8 +33,9 @@ from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.waiters import Waiters
 from wire.error_code import ErrorCode
 
-#: How many partitions are opened before the first of them is led here.
-_OPENED_TOGETHER = 64
+#: How many partitions are opened before the first of them is led here: as many as one request to
+#: the store loads, so that none waits for the loads of others.
+_OPENED_TOGETHER = 16
 
 _log = get_logger("nodes")
 
