@@ -7,7 +7,7 @@ generation that is still forming, and the soft state of consumer groups.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from coordinator.groups.classic.group import (
@@ -63,9 +63,18 @@ class GroupShard:
         """How many groups are more than offsets: they have members, or have had some."""
         return len(self.groups) + len(self.consumer_groups)
 
-    def group_ids(self) -> set[str]:
-        """Return the ids of all groups of which the shard knows anything."""
-        return {*self.groups, *self.consumer_groups, *self.offsets.groups()}
+    def group_ids(self) -> Iterator[str]:
+        """Yield the ids of all groups of which the shard knows anything, each once.
+
+        Those of the moment at which the caller asks for the first one: the shard may change then.
+        """
+        # Only copied in one step, neither sorted nor made a set: there may be a hundred thousand.
+        with_offsets = [*self.offsets.groups(), *self.offsets.pending.groups]
+        seen: set[str] = set()
+        for group_id in [*self.groups, *self.consumer_groups, *with_offsets]:
+            if group_id not in seen:
+                seen.add(group_id)
+                yield group_id
 
     def find_consumer_group(self, group_id: str) -> ConsumerGroup:
         """Return the consumer group. Raises GROUP_ID_NOT_FOUND, also for a classic group."""

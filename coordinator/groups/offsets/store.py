@@ -197,9 +197,9 @@ class GroupOffsets:
         """The number of groups that have a committed offset."""
         return len(self._committed)
 
-    def groups(self) -> set[str]:
-        """Return the groups that have a committed or pending offset."""
-        return {*self._committed, *self.pending.groups}
+    def groups(self) -> list[str]:
+        """Return the groups that have a committed offset."""
+        return [*self._committed]
 
     def has_group(self, group_id: str) -> bool:
         return group_id in self._committed or self.pending.holds_any(group_id)
