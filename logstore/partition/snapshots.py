@@ -10,6 +10,7 @@ Kafka's: its ten thousand segments would each have one.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshot_kafka import kafka_snapshot_pieces
 from logstore.partition.state import PartitionState, StateView
 from logstore.segments.ledger import Ledger
+from logstore.sync.group_commit import LedgerClosed
 
 _KEPT = 2
 _LARGE_BYTES = 1 << 20
@@ -96,6 +98,8 @@ class Snapshots:
         self._synced_at = -1
         self._written: list[int] = []
         self._written_for_kafka: list[int] = []
+        #: Each resolves when the next snapshot is written.
+        self._waiting: list[asyncio.Future[None]] = []
 
     def beginning(self, state: PartitionState, *, was_clean: bool) -> Procedure[None]:
         """Begin with what lies on the disk. All of `state` is durable.
@@ -197,6 +201,27 @@ class Snapshots:
     def _is_writing(self, pending: _Pending) -> bool:
         return self._writing is pending
 
+    async def until_synced(self, end_offset: int) -> None:
+        """Return when what was taken at `end_offset`, to be synced, is on the disk.
+
+        All below `end_offset` is durable. Raises LedgerClosed.
+        """
+        self.on_durable(max(end_offset, self._durable_end_offset))
+        while self._synced_at < end_offset:
+            written = asyncio.get_running_loop().create_future()
+            self._waiting.append(written)
+            await written
+
+    def _wake(self, failure: LedgerClosed | None = None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for written in waiting:
+            if written.done():
+                continue  # It was cancelled.
+            if failure is None:
+                written.set_result(None)
+            else:
+                written.set_exception(failure)
+
     def finish(self, end_offset: int) -> None:
         """Do as `on_durable`, with all that it has begun, at once. Blocks for the syncs.
 
@@ -215,6 +240,7 @@ class Snapshots:
         """Write nothing more: the ledger is being closed, and its name may become another's."""
         self._writing = None
         self.pending.clear()
+        self._wake(LedgerClosed("closed: no snapshot is written"))
 
     def are_needed(self, state: PartitionState) -> bool:
         """Whether a snapshot tells the next start more than the log's headers, or sooner."""
@@ -254,6 +280,7 @@ class Snapshots:
         for old in [one for one in self._written if one not in kept]:
             ledger.attachments.delete(snapshot_name(old))
             self._written.remove(old)
+        self._wake()
 
     def forget_segments(self, base_offsets: Sequence[int], end_offset: int) -> None:
         """Delete Kafka's snapshots below `end_offset` at which no segment begins any more."""
