@@ -257,14 +257,17 @@ class GroupOffsets:
         """Return everything the group has committed, by topic; as `fetch`."""
         await self._turns.begin()
         offsets = self._shards.of(group_id).state.offsets
-        asked = []
-        for topic in offsets.topics_of(group_id):
-            topic_id = self._id_of(topic)
-            # If empty, all were committed for a deleted topic of the same name.
-            if partitions := offsets.partitions_of(group_id, topic, topic_id):
-                asked.append(OffsetQuery(topic, partitions, topic_id))
+        asked = [
+            OffsetQuery(topic, offsets.partitions_of(group_id, topic))
+            for topic in offsets.topics_of(group_id)
+        ]
         found = await self._looked_up(group_id, asked, require_stable)
-        return {each.topic: looked_up for each, looked_up in zip(asked, found, strict=True)}
+        everything = {}
+        async for each, looked_up in self._turns.each(zip(asked, found, strict=True)):
+            # If empty, all were committed for a deleted topic of the same name.
+            if (of_its_topic := looked_up.of_its_topic()).partitions:
+                everything[each.topic] = of_its_topic
+        return everything
 
     async def _looked_up(
         self, group_id: str, asked: Sequence[OffsetQuery], require_stable: bool

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import compress, repeat
 from typing import NamedTuple
 from uuid import UUID
 
@@ -54,6 +54,23 @@ class LookedUp(NamedTuple):
     def of_nothing(cls, partitions: Sequence[int]) -> LookedUp:
         """Return what is known of partitions for which nothing is committed."""
         return cls(partitions, (None,) * len(partitions), None, NO_TOPIC_ID)
+
+    def of_its_topic(self) -> LookedUp:
+        """Leave out the partitions without an offset of the topic.
+
+        Takes 0.2 us a partition: so not in the step of `look_up`, where a group may have a hundred
+        thousand.
+        """
+        topic_id = self.topic_id
+        is_kept = [each is not None and each.committed.is_of(topic_id) for each in self.stored]
+        if all(is_kept):
+            return self
+        held = None if self.held is None else [*compress(self.held, is_kept)]
+        return self._replace(
+            partitions=[*compress(self.partitions, is_kept)],
+            stored=[*compress(self.stored, is_kept)],
+            held=held,
+        )
 
     def fetched(self) -> list[FetchedOffset]:
         """Return OffsetFetch's answers, now or later.
@@ -170,12 +187,9 @@ class GroupOffsets:
         """Return the topics that the group has committed for, sorted."""
         return sorted(self._committed.get(group_id, ()))
 
-    def partitions_of(self, group_id: str, topic: str, topic_id: UUID) -> list[int]:
-        """Return the partitions that the group has committed for the topic of this id, sorted."""
-        offsets = self._committed.get(group_id, {}).get(topic, {})
-        return sorted(
-            partition for partition, stored in offsets.items() if stored.committed.is_of(topic_id)
-        )
+    def partitions_of(self, group_id: str, topic: str) -> list[int]:
+        """Return the partitions that the group has committed for topics of this name, sorted."""
+        return sorted(self._committed.get(group_id, {}).get(topic, ()))
 
     def known_of(self, group_id: str, topic: str) -> Set[int]:
         """Return the partitions of a topic for which the group has a committed or pending offset.

@@ -10,7 +10,6 @@ import pytest
 from coordinator.groups.classic.group import GroupLimits
 from coordinator.groups.deletion import decide_offset_deletion
 from coordinator.groups.offsets.committed import (
-    NO_TOPIC_ID,
     CommittedOffset,
     OffsetKey,
     OffsetRecord,
@@ -118,7 +117,7 @@ def test_a_transaction_with_many_offsets_ends_without_a_look_at_each() -> None:
         offsets.on_pending(record, log_offset, *FIRST)
     calls = calls_of(lambda: offsets.on_marker(*FIRST, commit=True))
     assert calls < 20
-    assert offsets.partitions_of("group", "topic", NO_TOPIC_ID) == [*partitions]
+    assert offsets.partitions_of("group", "topic") == [*partitions]
     for log_offset in partitions:
         record = OffsetRecord(OffsetKey("group", "topic", log_offset), CommittedOffset(-log_offset))
         offsets.on_pending(record, 1_000 + log_offset, *FIRST)
