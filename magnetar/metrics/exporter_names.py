@@ -116,7 +116,7 @@ async def gather(
             ("kafka_consumergroup_members", members),
         )
     )
-    families += await _in_turns(_of_groups(found[:SERIES_MAX]))
+    families += await _in_turns(await _of_groups(found[:SERIES_MAX]))
     return families, left_out
 
 
@@ -152,18 +152,22 @@ def _places(
             yield labels, (*offsets, placement.own_id, replicas, in_sync, in_sync < replicas)
 
 
-def _of_groups(found: Positions) -> Iterator[_Named]:
-    yield (
-        "kafka_consumergroup_current_offset",
-        ((_labels(each), each.committed) for each in found),
-    )
-    yield "kafka_consumergroup_lag", ((_labels(each), each.lag) for each in found)
+async def _of_groups(found: Positions) -> list[_Named]:
     committed, lags = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for each in found:
+    for number, each in enumerate(found, 1):
         committed[each.group_id, each.topic] += each.committed
         lags[each.group_id, each.topic] += each.lag
-    yield "kafka_consumergroup_current_offset_sum", committed.items()
-    yield "kafka_consumergroup_lag_sum", lags.items()
+        if not number % SLICE:
+            await asyncio.sleep(0)
+    return [
+        (
+            "kafka_consumergroup_current_offset",
+            ((_labels(each), each.committed) for each in found),
+        ),
+        ("kafka_consumergroup_lag", ((_labels(each), each.lag) for each in found)),
+        ("kafka_consumergroup_current_offset_sum", committed.items()),
+        ("kafka_consumergroup_lag_sum", lags.items()),
+    ]
 
 
 def _labels(each: Position) -> tuple[str, str, str]:
@@ -171,12 +175,13 @@ def _labels(each: Position) -> tuple[str, str, str]:
 
 
 async def _in_turns(named: Iterable[_Named]) -> list[Metric]:
-    """Return families with these names and samples.
-
-    Each has a turn of its own: to make ten thousand samples takes some milliseconds.
-    """
-    families = []
+    """Return families with these names and samples: of each there may be ten thousand."""
+    families: list[Metric] = []
     for name, samples in named:
-        await asyncio.sleep(0)
-        families.append(labelled(name, samples, FAMILIES))
+        family = labelled(name, (), FAMILIES)
+        for number, (values, value) in enumerate(samples):
+            if not number % SLICE:
+                await asyncio.sleep(0)
+            family.add_metric(values, value)
+        families.append(family)
     return families

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import nlargest
 from itertools import accumulate
 
@@ -16,6 +16,7 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 
 from coordinator.groups.consumer.group import ConsumerGroup
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
+from logstore.partition.log import PartitionLog
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.segments.searching import SEARCHES
 from logstore.sync.sync_executors import BOUNDS_SECONDS, SyncDurations
@@ -211,13 +212,12 @@ def _syncs(durations: SyncDurations) -> Metric:
     )
 
 
-def _stored_bytes(topic: Topic, *, has_bucket: bool) -> dict[tuple[str], int]:
-    """Return the bytes that a cluster's database has of the topic's partitions that are led here.
+def _stored_bytes(logs: Iterable[PartitionLog], until: str) -> dict[tuple[str], int]:
+    """Return the bytes that a cluster's database has of partitions of a topic.
 
-    The label says what removes them: the move to a bucket, or retention.
+    `until` is the label, and says what removes them: the move to a bucket, or retention.
     """
-    until = "bucket" if has_bucket and not topic.is_internal else "retention"
-    ledgers = [log.ledger for log in topic.local]
+    ledgers = [log.ledger for log in logs]
     in_rows = [each.bytes_in_rows for each in ledgers if isinstance(each, RemoteLedger)]
     return {(until,): sum(in_rows)} if in_rows else {}
 
@@ -225,16 +225,22 @@ def _stored_bytes(topic: Topic, *, has_bucket: bool) -> dict[tuple[str], int]:
 async def _partitions(topics: Collection[Topic], *, has_bucket: bool) -> list[Metric]:
     lags: dict[str, int] = {}
     stored = Counter[tuple[str]]()
-    seen = 0
+    seen = in_turn = 0
     for topic in topics:
-        stored.update(_stored_bytes(topic, has_bucket=has_bucket))
-        lag = sum(log.high_watermark - log.last_stable_offset for log in topic.local)
+        until = "bucket" if has_bucket and not topic.is_internal else "retention"
+        logs, lag = topic.local, 0
+        seen += len(topic.partitions)
+        # A turn after each slice, however the partitions are spread over topics.
+        for first in range(0, len(logs), SLICE):
+            some = logs[first : first + SLICE]
+            stored.update(_stored_bytes(some, until))
+            lag += sum(log.high_watermark - log.last_stable_offset for log in some)
+            in_turn += len(some)
+            if in_turn >= SLICE:
+                in_turn = 0
+                await asyncio.sleep(0)
         if lag:
             lags[topic.name] = lag
-        before, seen = seen, seen + len(topic.partitions)
-        # A turn after each slice, however the partitions are spread over topics.
-        if before // SLICE != seen // SLICE:
-            await asyncio.sleep(0)
     most = nlargest(TOPICS_MAX, lags.items(), key=lambda item: item[1])
     return [
         labelled("magnetar_stable_offset_lag_records", [((name,), lag) for name, lag in most]),
