@@ -45,13 +45,17 @@ def alter(
     return int(response.error_code)
 
 
-def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Synonyms:
-    """Return name, value and source of all that apply to a config."""
+def described(
+    broker: Broker, resource_type: int, resource: str, *names: str
+) -> list[DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult]:
+    """Return what the broker tells of configs: of these names, or of all."""
     request = DescribeConfigsRequest(
         version=4,
         resources=[
             DescribeConfigsRequest.DescribeConfigsResource(
-                resource_type=resource_type, resource_name=resource, configuration_keys=[name]
+                resource_type=resource_type,
+                resource_name=resource,
+                configuration_keys=list(names) or None,
             )
         ],
         include_synonyms=True,
@@ -59,9 +63,14 @@ def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Sy
     )
     with Connection(broker.bootstrap) as connection:
         (result,) = connection.call(request, DescribeConfigsResponse).results
+    return list(result.configs)
+
+
+def synonyms(broker: Broker, resource_type: int, resource: str, name: str) -> Synonyms:
+    """Return name, value and source of all that apply to a config."""
     return [
         (each.name, each.value, each.source)
-        for config in result.configs
+        for config in described(broker, resource_type, resource, name)
         for each in config.synonyms
     ]
 

@@ -13,8 +13,10 @@ from compat_tests.config_frames import (
     DELETE,
     SET,
     TOPIC,
+    Synonyms,
     alter,
     await_synonyms,
+    described,
     synonyms,
 )
 from compat_tests.confluent_client import producer, send
@@ -102,6 +104,26 @@ def test_what_is_stored_for_the_listeners_of_one_broker_alone(
     await_synonyms(broker, BROKER, OWN, name, [(name, value, 2), (name, default, 5)])
     assert alter(broker, OWN, (name, DELETE, None)) == 0
     await_synonyms(broker, BROKER, OWN, name, [(name, default, 5)])
+
+
+def test_a_setting_of_one_listener_is_shown_under_its_whole_name(broker: Broker) -> None:
+    base, default = "max.connections", ("max.connections", "2147483647", 5)
+    name = f"listener.name.plaintext.{base}"
+    assert alter(broker, EVERY, (name, SET, "9000"), (base, SET, "9500")) == 0
+    assert alter(broker, OWN, (name, SET, "8000")) == 0
+    shared: Synonyms = [(name, "9000", 3), (base, "9500", 3)]
+    await_synonyms(broker, BROKER, OWN, name, [(name, "8000", 2), *shared, default])
+    await_synonyms(broker, BROKER, EVERY, name, shared)
+    shown = [
+        (config.name, config.value, config.config_source, config.read_only)
+        for config in described(broker, BROKER, OWN)
+        if config.name.endswith(base)
+    ]
+    assert sorted(shown) == [(name, "8000", 2, True), (base, "9500", 3, False)]
+    assert alter(broker, OWN, (name, DELETE, None)) == 0
+    assert alter(broker, EVERY, (name, DELETE, None), (base, DELETE, None)) == 0
+    await_synonyms(broker, BROKER, OWN, base, [default])
+    assert described(broker, BROKER, OWN, name) == []
 
 
 def test_other_brokers_are_not_this_one(broker: Broker) -> None:

@@ -30,7 +30,7 @@ from magnetar.config.described import (
     describe_shared_settings,
     is_sensitive,
 )
-from magnetar.config.dynamic import find_setting, is_dynamic, setting_names
+from magnetar.config.dynamic import find_setting, is_read_only, setting_names
 from magnetar.config.group import GroupConfig
 from magnetar.config.setting import Setting
 from magnetar.config.topic import TopicConfig, listed_settings
@@ -140,7 +140,7 @@ def _describe_topic(
     for each in _wanted(listed_settings(own), asked):
         entry = None if each in own else inherited.get(each)
         if entry is None:
-            entry = _entry(TopicConfig.settings[each], settings.describe(each, own))
+            entry = _entry(each, TopicConfig.settings[each], settings.describe(each, own))
             if each not in own:
                 inherited[each] = entry
         yield entry
@@ -160,8 +160,8 @@ def _describe_broker(services: Services, name: str, asked: Asked) -> Entries:
         found = described[each]
         setting = find_setting(each)
         assert setting is not None, "a setting that does not exist cannot be set"
-        # Read-only to clients: a setting that takes effect at the next start alone.
-        yield _entry(setting, found, read_only=not is_dynamic(each))
+        # Its own name: the setting of a listener is declared without the listener.
+        yield _entry(each, setting, found, read_only=is_read_only(each))
 
 
 def _describe_loggers(services: Services, name: str, asked: Asked) -> Entries:
@@ -193,7 +193,7 @@ def _describe_client_metrics(services: Services, name: str, asked: Asked) -> Ent
         if each in own:
             text, source = own[each], ConfigSource.CLIENT_METRICS_CONFIG
             synonyms.append(Synonym(each, text, source))
-        yield _entry(setting, Described(text, source, synonyms))
+        yield _entry(each, setting, Described(text, source, synonyms))
 
 
 def _describe_group(inherited: Inherited, services: Services, name: str, asked: Asked) -> Entries:
@@ -204,7 +204,7 @@ def _describe_group(inherited: Inherited, services: Services, name: str, asked: 
         entry = None if each in own else inherited.get(each)
         if entry is None:
             described = describe_group_setting(each, own, services.config)
-            entry = _entry(GroupConfig.settings[each], described)
+            entry = _entry(each, GroupConfig.settings[each], described)
             if each not in own:
                 inherited[each] = entry
         yield entry
@@ -219,10 +219,10 @@ _DESCRIBE: dict[int, Describe] = {
 
 
 def _entry(
-    setting: Setting[object], described: Described, *, read_only: bool = False
+    name: str, setting: Setting[object], described: Described, *, read_only: bool = False
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=setting.name,
+        name=name,
         value=described.text,
         read_only=read_only,
         is_sensitive=is_sensitive(setting),
@@ -230,8 +230,8 @@ def _entry(
         config_type=setting.type,
         documentation=setting.doc,
         synonyms=[
-            DescribeConfigsSynonym(name=name, value=text, source=source)
-            for name, text, source in described.synonyms
+            DescribeConfigsSynonym(name=synonym, value=text, source=source)
+            for synonym, text, source in described.synonyms
         ],
     )
 

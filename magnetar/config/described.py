@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.dynamic import find_setting
+from magnetar.config.dynamic import base_name, find_setting
 from magnetar.config.group import GroupConfig
 from magnetar.config.setting import ConfigType, InvalidValue, Setting
 from magnetar.config.topic import TopicConfig, broker_default
@@ -117,15 +117,17 @@ def describe_broker_setting(name: str, broker: BrokerConfig) -> Described:
 def describe_shared_settings(broker: BrokerConfig) -> dict[str, Described]:
     """Return what was set for every broker at run time, by name."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    return {
-        name: Described(_shown(name, text), source, [Synonym(name, _shown(name, text), source)])
-        for name, text in sorted(broker.shared_texts.items())
-    }
+    described = {}
+    for name, text in sorted(broker.shared_texts.items()):
+        synonyms = [each for each in _synonyms(name, broker) if each.source == source]
+        described[name] = Described(_shown(name, text), source, synonyms)
+    return described
 
 
 def _synonyms(name: str, broker: BrokerConfig) -> list[Synonym]:
     """Return all synonyms of `name`; none where another name's value applies, as in Kafka."""
-    names = (name, *_FALLBACKS.get(name, ()))
+    base = base_name(name)
+    names = (name, *_FALLBACKS.get(name, ()), *([] if base is None else [base]))
     found = [
         Synonym(each, _shown(each, text), source)
         for source, texts in _layers(names, broker)
@@ -154,7 +156,8 @@ def _layers(
     defaults = {
         name: setting.render(setting.default)
         for name, setting in settings.items()
-        if setting.default != []  # Kafka shows an empty list as unset.
+        # Kafka shows an empty list as unset. A listener's setting has the default of the broker's.
+        if setting.default != [] and setting.name == name
     }
     yield ConfigSource.DEFAULT_CONFIG, defaults
 

@@ -99,10 +99,15 @@ def find_setting(name: str) -> Setting[object] | None:
 
 def setting_names(config: BrokerConfig) -> list[str]:
     """Return the names of all settings that a broker has, and shows."""
-    # Names that were set are shown too, also those that Kafka hides until then.
+    # Names that were set are shown too: those that Kafka hides until then, and those of a listener.
     inert = {name for name, setting in inert_settings().items() if setting.is_listed}
-    names = BrokerConfig.settings.keys() | inert | config.own_texts.keys()
+    names = BrokerConfig.settings.keys() | inert | config.explicit
     return sorted(names - (_HIDDEN - config.explicit))
+
+
+def is_read_only(name: str) -> bool:
+    """Return what Kafka says of a setting: of one listener's even where it can be changed."""
+    return not is_dynamic(name) or base_name(name) is not None
 
 
 def is_dynamic(name: str) -> bool:
@@ -110,10 +115,10 @@ def is_dynamic(name: str) -> bool:
     inert = inert_settings().get(name)
     if inert is not None:
         return inert.is_dynamic
-    return name in DYNAMIC or name in _CHANGED_BY_LISTENER or _base_name(name) is not None
+    return name in DYNAMIC or name in _CHANGED_BY_LISTENER or base_name(name) is not None
 
 
-def _base_name(name: str) -> str | None:
+def base_name(name: str) -> str | None:
     """Return what a name with a listener's prefix gives that listener; None for other names."""
     if listener_setting(name) is None:
         return None
@@ -132,7 +137,7 @@ def refusal_of_names(names: Collection[str], *, for_every_broker: bool) -> str |
             "These security configs can be dynamically updated only per-listener using the listener"
             f" prefix: {_listed(secured)}"
         )
-    of_listeners = {name: base for name in names if (base := _base_name(name)) is not None}
+    of_listeners = {name: base for name in names if (base := base_name(name)) is not None}
     started = [name for name, base in of_listeners.items() if base not in _OF_SERVING_LISTENERS]
     if started:
         return f"These configs of a listener need a restart of the broker: {_listed(started)}"

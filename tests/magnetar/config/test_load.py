@@ -14,6 +14,7 @@ import magnetar
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.described import TopicSettings, describe_broker_setting
 from magnetar.config.document import document
+from magnetar.config.dynamic import setting_names
 from magnetar.config.group import GroupConfig, parse_group_configs
 from magnetar.config.inert import OBSOLETE, inert_settings
 from magnetar.config.listeners import (
@@ -228,6 +229,15 @@ def test_a_setting_tells_where_it_comes_from() -> None:
     assert settings.describe("max.message.bytes", {})[:2] == ("5000", 4)
     assert settings.describe("segment.ms", {}) == ("604800000", 5, [])
     assert describe_broker_setting("message.max.bytes", broker)[:2] == ("5000", 4)
+
+
+def test_the_settings_of_a_listener_are_shown_with_those_of_the_broker_behind_them() -> None:
+    jaas, limit = "listener.name.tls.plain.sasl.jaas.config", "listener.name.tls.max.connections"
+    broker = load([Given(jaas, "secret", "a file"), Given(limit, "77", "a file")]).config
+    assert {jaas, limit} <= set(setting_names(broker))
+    assert describe_broker_setting(jaas, broker) == (None, 4, [(jaas, None, 4)])
+    default = ("max.connections", "2147483647", 5)
+    assert describe_broker_setting(limit, broker) == ("77", 4, [(limit, "77", 4), default])
 
 
 @pytest.mark.parametrize(
