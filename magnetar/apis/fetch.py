@@ -172,7 +172,7 @@ async def _answer(
                 services,
                 context,
                 read.error,
-                topic=str(key[0]),
+                topic=key[0],
                 partition=key[1],
                 fetch_offset=None if asked is None else asked.fetch_offset,
             )

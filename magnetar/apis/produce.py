@@ -431,7 +431,7 @@ class _Appending:
             self._context,
             refusal,
             transactional_id=self._request.transactional_id,
-            topic=asked.name or str(asked.topic_id),
+            topic=asked.name or asked.topic_id,
             partition=data.index,
         )
         answer = PartitionProduceResponse(

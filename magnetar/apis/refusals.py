@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
+from uuid import UUID
 
 from magnetar.logging import get_logger, shown
 from magnetar.runtime.request_context import RequestContext
@@ -68,6 +69,7 @@ def log_refusal(
 ) -> None:
     """Count one refusal; log its client, transactional id, TxnId and `fields`.
 
+    A `topic` that the client names by its id is shown by its name.
     Retriable refusals are the ordinary course of things and shown at debug only.
     """
     services.refusals.add(context.api_key, refusal.code)
@@ -89,6 +91,9 @@ def log_refusal(
             txn = services.transactions.find(transactional_id)
         fields["transactional_id"] = transactional_id
         fields["txn_id"] = None if txn is None or txn.txn_id is None else str(txn.txn_id)
+    if isinstance(topic := fields.get("topic"), UUID):
+        found = services.topics.by_id(topic)
+        fields["topic"] = str(topic) if found is None else found.name
     for name in _CLIENTS_IDS:
         if isinstance(value := fields.get(name), str):
             fields[name] = shown(value)

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from logging import DEBUG
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from magnetar.apis import refusals
 from magnetar.broker import Broker
-from magnetar.logging import SHOWN_CHARACTERS_MAX
+from magnetar.logging import SHOWN_CHARACTERS_MAX, get_logger
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
 
@@ -70,6 +78,37 @@ async def test_a_fetch_from_beyond_the_log_is_named(
     (line,) = lines(capsys, "refused")
     expected = {"api": "Fetch", "topic": "a", "partition": 0, "fetch_offset": 77}
     assert expected.items() <= line.items()
+
+
+async def test_a_topic_that_a_client_names_by_its_id_is_named(
+    broker: Broker, client: RawClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = broker.topics.create("a", 1)
+    partition = FetchPartition(fetch_offset=77, partition_max_bytes=1000)
+    fetch = FetchRequest(topics=[FetchTopic(topic_id=topic.id, partitions=[partition])])
+    fetched = await client.ask(fetch, 13, FetchResponse)
+    assert fetched.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    data = TopicProduceData(topic_id=topic.id, partition_data=[PartitionProduceData(records=b"no")])
+    produce = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data])
+    produced = await client.ask(produce, 13, ProduceResponse)
+    assert produced.responses[0].partition_responses[0].error_code != ErrorCode.NONE
+    written = lines(capsys, "refused")
+    assert [(line["api"], line["topic"]) for line in written] == [("Fetch", "a"), ("Produce", "a")]
+
+
+async def test_a_topic_that_is_gone_is_told_by_its_id(
+    broker: Broker,
+    client: RawClient,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(get_logger("server"), "level", DEBUG)
+    topic_id = UUID(int=7)
+    fetch = FetchRequest(topics=[FetchTopic(topic_id=topic_id, partitions=[FetchPartition()])])
+    fetched = await client.ask(fetch, 13, FetchResponse)
+    assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    (line,) = lines(capsys, "refused")
+    assert line["topic"] == str(topic_id)
 
 
 async def test_a_line_shows_the_beginning_of_an_id_that_a_client_made_long(
