@@ -16,6 +16,7 @@ from __future__ import annotations
 from magnetar.apis.authorization import allowed_operations, cluster_operations, may, require
 from magnetar.apis.leaders import tell_replicas
 from magnetar.apis.mirror import mirror
+from magnetar.apis.refusals import log_refusal
 from magnetar.apis.registry import handles
 from magnetar.runtime.auto_creation import AutoCreation
 from magnetar.runtime.request_context import RequestContext
@@ -143,7 +144,12 @@ async def _find(
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, asked.name)
     if not may(services, context, Operation.CREATE, Resource.CLUSTER):
         require(services, context, Operation.CREATE, Resource.TOPIC, asked.name)
-    topic = await creation.ensure(asked.name)
+    try:
+        topic = await creation.ensure(asked.name)
+    except KafkaError as refusal:
+        # The answer has a code alone: why no topic comes into being is for the log to tell.
+        log_refusal(services, context, refusal, topic=asked.name)
+        raise
     await services.nodes.tell_changes()
     return topic
 

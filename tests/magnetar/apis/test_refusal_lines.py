@@ -18,6 +18,7 @@ from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
 from wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from wire.messages.produce import (
     PartitionProduceData,
@@ -94,6 +95,18 @@ async def test_a_topic_that_a_client_names_by_its_id_is_named(
     assert produced.responses[0].partition_responses[0].error_code != ErrorCode.NONE
     written = lines(capsys, "refused")
     assert [(line["api"], line["topic"]) for line in written] == [("Fetch", "a"), ("Produce", "a")]
+
+
+async def test_a_topic_that_cannot_be_created_for_who_asks_of_it_is_named(
+    start_broker: StartBroker, connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = await connect(await start_broker({"default.replication.factor": "3"}))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="a")])
+    answer = await client.ask(request, 4, MetadataResponse)
+    assert answer.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    (line,) = lines(capsys, "refused")
+    assert (line["api"], line["topic"]) == ("Metadata", "a")
+    assert "INVALID_REPLICATION_FACTOR" in line["error"]
 
 
 async def test_a_topic_that_is_gone_is_told_by_its_id(
