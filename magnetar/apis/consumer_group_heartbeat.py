@@ -48,7 +48,7 @@ async def consumer_group_heartbeat(
     may_describe = partial(may, services, context, Operation.DESCRIBE, Resource.TOPIC)
     owned = await _owned(services, request.topic_partitions)
     answer = await services.groups.consumer.heartbeat(
-        _heartbeat(request, owned, context), context.version, may_describe
+        _heartbeat(services, request, owned, context), context.version, may_describe
     )
     return ConsumerGroupHeartbeatResponse(
         error_message=None,
@@ -69,7 +69,10 @@ def check_enabled(services: Services) -> None:
 
 
 def _heartbeat(
-    request: ConsumerGroupHeartbeatRequest, owned: Owned | None, context: RequestContext
+    services: Services,
+    request: ConsumerGroupHeartbeatRequest,
+    owned: Owned | None,
+    context: RequestContext,
 ) -> HeartbeatRequest:
     names = request.subscribed_topic_names
     return HeartbeatRequest(
@@ -87,6 +90,7 @@ def _heartbeat(
         owned=owned,
         client_id=context.client_id or "",
         client_host=context.client_host,
+        rights_version=0 if services.acls is None else services.acls.version,
     )
 
 

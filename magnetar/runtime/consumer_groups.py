@@ -155,7 +155,7 @@ class ConsumerGroups:
         self.check_growth(step, draft.group, ErrorCode.GROUP_MAX_SIZE_REACHED)
         group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)
         answer = soft.on_heartbeat(group, request, decision, now_ms)
-        if soft.begin_matching(group, self._topics.version, now_ms):
+        if soft.begin_matching(group, self._topics.version, request.rights_version, now_ms):
             # Not awaited: a slow pattern must delay no heartbeat. Later ones bring what it matches.
             self._tasks.spawn(self._match_again(step.shard, group.group_id, soft, may_describe))
         return answer, step.shard, soft.rests_on

@@ -30,7 +30,8 @@ class HeartbeatRequest:
     """A ConsumerGroupHeartbeat. A field that is None, or a timeout of -1, is as said before.
 
     `new_member_id` is the id to give to a member without one (v0). `resolved` is what `topic_regex`
-    matches, where the group does not know it yet.
+    matches, where the group does not know it yet. `rights_version` changes when what clients may
+    know of has changed.
     """
 
     group_id: str
@@ -47,6 +48,7 @@ class HeartbeatRequest:
     client_id: str = ""
     client_host: str = ""
     resolved: ResolvedRegex | None = None
+    rights_version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

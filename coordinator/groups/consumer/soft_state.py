@@ -20,7 +20,7 @@ from coordinator.groups.consumer.timers import Timers
 
 #: A client reads the answer of one heartbeat, and says what it owns with the next.
 HEARTBEATS_UNTIL_AGAIN = 3
-#: However often topics come and go, a group's patterns are matched again this often at most.
+#: However often topics or rights change, a group's patterns are matched again this often at most.
 _REGEX_REFRESH_INTERVAL_MS = 1_000
 
 
@@ -48,8 +48,8 @@ class SoftState:
         self._at_rest: dict[str, int] = {}
         #: member id -> when it was told of partitions that it has not said it owns
         self._unacknowledged: dict[str, int] = {}
-        #: The version of the topics that the group's patterns were last matched against.
-        self._regexes_seen: int | None = None
+        #: The versions of topics and rights that the group's patterns were last matched against.
+        self._regexes_seen: tuple[int, int] | None = None
         self._regexes_next_ms = 0
         self._is_matching = False
 
@@ -101,7 +101,7 @@ class SoftState:
         found = request.resolved
         if found is not None and group.regexes == {request.topic_regex: found}:
             # The group's only pattern was matched for this request.
-            self._regexes_seen = found.version
+            self._regexes_seen = (found.version, request.rights_version)
         return self._until_acknowledged(request, decision.answer, member, now_ms)
 
     def _until_acknowledged(
@@ -130,14 +130,17 @@ class SoftState:
 
     # --- patterns
 
-    def begin_matching(self, group: ConsumerGroup, topics_version: int, now_ms: int) -> bool:
-        """Return whether the group's patterns are to be matched again now: topics have changed.
+    def begin_matching(
+        self, group: ConsumerGroup, topics_version: int, rights_version: int, now_ms: int
+    ) -> bool:
+        """Return whether to match the group's patterns again now: topics or rights have changed.
 
         Where True, the caller matches them, and calls `end_matching` in any case.
         """
+        versions = (topics_version, rights_version)
         if (
             not group.regex_members
-            or self._regexes_seen == topics_version
+            or self._regexes_seen == versions
             or now_ms < self._regexes_next_ms
             # Slow, or behind slow ones: later changes are looked at with a later heartbeat.
             or self._is_matching
@@ -145,7 +148,7 @@ class SoftState:
             return False
         self._is_matching = True
         self._regexes_next_ms = now_ms + _REGEX_REFRESH_INTERVAL_MS
-        self._regexes_seen = topics_version
+        self._regexes_seen = versions
         return True
 
     def end_matching(self) -> None:

@@ -215,7 +215,7 @@ def test_a_pattern_that_no_record_resolves_is_matched_with_the_next_heartbeat(
     assert regex[1] is not None
     world.shard = world.replayed()
     assert world.group.regexes == {}
-    assert world.soft.begin_matching(world.group, world.topics.version, world.now_ms)
+    assert world.soft.begin_matching(world.group, world.topics.version, 0, world.now_ms)
     world.refresh_regexes()
     world.heartbeat("a", 1)
     assert world.assigned("a") == ALL

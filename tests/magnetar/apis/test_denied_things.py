@@ -158,6 +158,36 @@ async def test_a_group_is_shown_unless_a_denied_topic_is_assigned(
     assert [each.subscribed_topic_names for each in group.members] == names
 
 
+async def test_a_pattern_is_matched_again_when_rights_have_changed(
+    broker: Broker, connect: Connect
+) -> None:
+    assert broker.acls is not None
+    client = await connect(broker)
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="group",
+        member_id="one",
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_regex="secr.*",
+        topic_partitions=[],
+    )
+    answer = await client.ask(joining, 1, ConsumerGroupHeartbeatResponse)
+    anyone = ("User:*", "*", Operation.ALL, Permission.ALLOW)
+    rights = [Acl(Resource.TOPIC, "secret", Pattern.LITERAL, *anyone)]
+    for change, partitions in ((broker.acls.add, 2), (broker.acls.remove, 0)):
+        change(rights)
+        assigned = None
+        async with asyncio.timeout(10):
+            # Matched beside the heartbeats, once a second at most.
+            while assigned is None or sum(len(each.partitions) for each in assigned) != partitions:
+                beat = ConsumerGroupHeartbeatRequest(
+                    group_id="group", member_id="one", member_epoch=answer.member_epoch
+                )
+                answer = await client.ask(beat, 1, ConsumerGroupHeartbeatResponse)
+                assert answer.error_code == ErrorCode.NONE
+                assigned = None if answer.assignment is None else answer.assignment.topic_partitions
+                await asyncio.sleep(0.01)
+
+
 async def test_what_has_no_configs_is_refused_before_rights_are_looked_at(
     broker: Broker, connect: Connect
 ) -> None:
