@@ -18,6 +18,7 @@ from magnetar.security.scram import HASHES, ITERATIONS_MIN, ScramCredential, cre
 from magnetar.security.scram import salted_password as salted
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.types import INT64_MAX
 
 #: Those who may renew one token.
 RENEWERS_MAX = 100
@@ -82,7 +83,9 @@ def issue(
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"the token's names have more than {NAMES_MAX} characters"
         )
-    ends_ms = now_ms + (min(lifetime_ms, lifetimes.max_ms) if lifetime_ms > 0 else lifetimes.max_ms)
+    longest_ms = min(lifetime_ms, lifetimes.max_ms) if lifetime_ms > 0 else lifetimes.max_ms
+    # Kafka's bound: a configured lifetime of 2^63 - 1 means that tokens do not end.
+    ends_ms = min(now_ms + longest_ms, INT64_MAX)
     expires_ms = min(ends_ms, now_ms + lifetimes.renewed_ms)
     return Token(token_id, owner, requester, renewers, now_ms, expires_ms, ends_ms)
 

@@ -20,6 +20,7 @@ from magnetar.security.tokens import (
 )
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.types import INT64_MAX
 
 ADA, BOB, EVE = map(user, ("ada", "bob", "eve"))
 LIFETIMES = Lifetimes(max_ms=1_000, renewed_ms=100)
@@ -38,6 +39,13 @@ def test_a_token_lives_no_longer_than_was_asked_and_configured(
 ) -> None:
     made = token(lifetime_ms, now_ms=50)
     assert (made.expires_ms, made.ends_ms) == (expires_ms, ends_ms)
+
+
+def test_a_token_without_an_end_lives_as_long_as_a_timestamp_can_say() -> None:
+    forever = Lifetimes(max_ms=INT64_MAX, renewed_ms=INT64_MAX)
+    made = issue("id", ADA, ADA, (BOB,), INT64_MAX, 50, forever)
+    assert made.expires_ms == made.ends_ms == INT64_MAX
+    assert renew(made, BOB, -1, 80, forever).expires_ms == INT64_MAX
 
 
 def test_owner_and_renewers_renew_it_until_its_end() -> None:
