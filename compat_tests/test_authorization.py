@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
 from kafka.protocol.metadata import (
@@ -260,6 +265,46 @@ def test_acls_are_not_removed_by_codes_that_do_not_exist(pair: tuple[Broker, Bro
             found = connection.call(DeleteAclsRequest[3](filters=filters), DeleteAclsResponse)
         codes = [each.error_code for each in found.filter_results]
         assert codes == [42, 42, 42, 42, 0], broker.kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "operation"),
+    [
+        (ResourceType.GROUP, "a-group", AclOperation.WRITE),
+        (ResourceType.BROKER, "kafka-cluster", AclOperation.DELETE),
+        (ResourceType.TRANSACTIONAL_ID, "an-id", AclOperation.READ),
+    ],
+    ids=["write on a group", "delete on the cluster", "read on a transactional id"],
+)
+def test_an_acl_may_have_an_operation_that_its_resource_does_not_have(
+    pair: tuple[Broker, Broker], kind: ResourceType, name: str, operation: AclOperation
+) -> None:
+    rule = AclBinding(
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        "User:odd",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    asked = AclBindingFilter(
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        "User:odd",
+        "*",
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    for broker in pair:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_acls([rule])[rule].result(TIMEOUT_S)
+        eventually(partial(_stores, admin, asked, rule))
+
+
+def _stores(admin: AdminClient, asked: AclBindingFilter, rule: AclBinding) -> bool:
+    return bool(admin.describe_acls(asked).result(TIMEOUT_S) == [rule])
 
 
 @pytest.fixture(scope="module")

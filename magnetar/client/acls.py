@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.client.cluster import Client
-from magnetar.client.errors import check
+from magnetar.client.errors import ClientError, check
 from magnetar.security.acls import (
+    OPERATIONS_OF,
     Acl,
     AclFilter,
     Operation,
@@ -49,7 +50,16 @@ def describe_acls(client: Client, wanted: AclFilter) -> list[Acl]:
 
 
 def create_acls(client: Client, acls: Sequence[Acl]) -> None:
-    """Create rules; those that exist already stay. Refused for the first that cannot be."""
+    """Create rules; those that exist already stay.
+
+    Refused for the first that cannot be. ClientError for an operation that its resource does not
+    have: brokers store such a rule, which says nothing, and as kafka-acls this takes it for a slip.
+    """
+    for acl in acls:
+        has = OPERATIONS_OF[acl.resource]
+        if acl.operation is not Operation.ALL and acl.operation not in has:
+            names = ", ".join(sorted(each.name for each in has))
+            raise ClientError(f"{acl.resource.name} has no operation {acl.operation.name}: {names}")
     request = CreateAclsRequest(
         creations=[
             AclCreation(

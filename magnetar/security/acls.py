@@ -170,8 +170,6 @@ def check_acl(acl: Acl) -> None:
         raise ValueError("ANY and MATCH are for filters, an ACL names one kind of resource")
     if acl.operation is Operation.ANY or acl.permission is Permission.ANY:
         raise ValueError("ANY is for filters, an ACL names one operation and one permission")
-    if acl.operation is not Operation.ALL and acl.operation not in OPERATIONS_OF[acl.resource]:
-        raise ValueError(f"{acl.resource.name} has no operation {acl.operation.name}")
     if not acl.name:
         raise ValueError("Resource name should not be empty")
     if not acl.host:

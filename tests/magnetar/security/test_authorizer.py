@@ -292,9 +292,7 @@ def test_what_is_remembered_is_bounded() -> None:
         (2, "orders", 3, "ada", "*", 3, 3),
         (2, "orders", 3, "User:ada", "", 3, 3),
         (2, "orders", 3, "User:ada", "*", 1, 3),
-        (2, "orders", 3, "User:ada", "*", 9, 3),
         (2, "orders", 3, "User:ada", "*", 3, 1),
-        (4, "orders", 3, "User:ada", "*", 5, 3),
     ],
 )
 def test_a_rule_that_cannot_be_is_refused(
