@@ -55,7 +55,8 @@ class BulkStore:
         self._rows = rows
         self._objects = objects
         self._on_unread = on_unread
-        #: The logs of which the last read of a client has failed. They may have left since.
+        #: The logs of which an object is missing, as the last read of a client has found out. They
+        #: may have left since.
         self._unread: set[LogKey] = set()
         #: Whether `on_unread` was told that the store is away, which has answered no read since.
         self._is_away_told = False
@@ -166,10 +167,13 @@ class BulkStore:
     def _note_unread(self, key: LogKey, reason: str, *, is_alone: bool) -> None:
         if is_alone:
             self._is_away_told = False
-        if key not in self._unread and not self._is_away_told:
-            self._on_unread(key, reason)
-            self._is_away_told = not is_alone
-        self._unread.add(key)
+        if key in self._unread or self._is_away_told:
+            return
+        self._on_unread(key, reason)
+        if is_alone:
+            self._unread.add(key)
+        else:
+            self._is_away_told = True
 
     async def delete(self, keys: Sequence[LogKey]) -> None:
         """As `CommitStore.delete`. A later sweep deletes the objects."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -179,6 +180,24 @@ async def test_a_log_that_has_left_hides_no_later_fault() -> None:
     with pytest.raises(StoreUnavailable):
         await store.read(left, 0, 1, 1)
     assert told == [left, other, left]
+
+
+async def test_a_bucket_that_was_away_hides_no_object_that_is_missing() -> None:
+    database, objects = SimulatedDatabase(), SimulatedObjects()
+    database.start_node(1, 0)
+    _, references = whole_and_references(1)
+    keys = [KEY, KEY._replace(partition=1)]
+    chunks = [chunk._replace(key=key) for key in keys for chunk in references]
+    assert database.commit(1, 0, Commit(1, 0, Changes(chunks)))
+    told: list[LogKey] = []
+    store = BulkStore(SimulatedStore(database, 1, 0), objects, lambda key, why: told.append(key))
+    await store.connect()
+    for is_away in (True, False):
+        objects.loses_request = partial(bool, is_away)
+        for key in keys:
+            with pytest.raises(StoreUnavailable):
+                await store.read(key, 0, 1, 1)
+    assert told == [keys[0], *keys]
 
 
 WHOLE = batch(3) + batch(4, 2) + batch(9, 2)
