@@ -10,6 +10,7 @@ What nodes are sure of, and how they remember it: `magnetar.runtime.known_histor
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from hashlib import blake2b
@@ -41,7 +42,7 @@ class History(NamedTuple):
     """How far a cluster has come, by its database."""
 
     cluster_id: str
-    #: How often a loss was accepted. Numbers before and after cannot be compared.
+    #: Grows when a loss is accepted. Numbers before and after cannot be compared.
     repairs: int
     #: The last number of the starts of nodes and the moves of partitions.
     starts: int
@@ -133,12 +134,15 @@ def accept_loss(database: Database) -> str:
     too, and producer ids go on far above those that may have been lost.
     """
     with database.transaction("accept the loss") as statements:
-        (loss,) = statements.execute("SELECT loss FROM cluster").fetchone()
+        loss, repairs = statements.execute("SELECT loss, repairs FROM cluster").fetchone()
         if loss:
+            # In minutes since 1970, not one by one: in two backups, put back one after the other,
+            # the next number is the same, and nodes would compare the one with the other.
+            repairs = max(repairs + 1, int(time.time() / 60))
             statements.execute(
-                "UPDATE cluster SET loss = '', repairs = repairs + 1,"
+                "UPDATE cluster SET loss = '', repairs = ?,"
                 " broker_epoch = broker_epoch + ?, next_producer_id = next_producer_id + ?",
-                (_STARTS_SKIPPED, _PRODUCER_IDS_SKIPPED),
+                (repairs, _STARTS_SKIPPED, _PRODUCER_IDS_SKIPPED),
             )
             statements.execute(
                 "UPDATE nodes SET lease_until = lease_now(),"
