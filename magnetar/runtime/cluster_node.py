@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -29,7 +29,7 @@ from magnetar.storage.catalog import Catalog, NameTaken
 from magnetar.storage.catalog_rows import NodeRow, Presence, TopicRow, topic_names
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.hand_over import LEADERSHIP, HandOver
-from magnetar.storage.history import halt, read_history
+from magnetar.storage.history import History, halt, read_history
 from magnetar.storage.leaders import Placement
 from magnetar.storage.leaders_catalog import LeadersCatalog
 from magnetar.storage.logs import Logs
@@ -184,8 +184,9 @@ class ClusterNode:
 
             bulk = logs.bulk
             self._at_work.append(Offloading(topics, bulk, clock, fail))
+            where = (bulk.objects, bulk.prefix, self._incarnation)
             read = partial(LEADERSHIP.run, partial(read_history, self._catalog.database))
-            kept = KeptHistory(bulk.objects, bulk.prefix, self._incarnation, self._known, read)
+            kept = KeptHistory(*where, self._known, read, self._proven_history)
             self._at_work.append(Sweeping(bulk.sweep, kept, bulk.pace, clock, is_controller, fail))
         if logs.bulk_store is not None:
             from magnetar.runtime.late_openings import LateOpenings
@@ -194,6 +195,18 @@ class ClusterNode:
         for part in self._at_work:
             part.start()
         # The other nodes see this one at their next look, and give it its share.
+
+    async def _proven_history(self) -> History:
+        """Return the numbers of the database to which commits of this node go."""
+
+        def read() -> History:
+            # After a fail-over an old connection may still lead to the old server.
+            with closing(self._joining.open_catalog()) as catalog:
+                return read_history(catalog.database)
+
+        assert self._logs is not None
+        await self._logs.proven()
+        return await LEADERSHIP.run(read)
 
     async def drain(self) -> None:
         """Hand over all partitions of this node.

@@ -67,15 +67,15 @@ class Sweeping:
             self._swept_ms = self._clock.steady_ms()
 
     async def _sweep_periodically(self) -> None:
-        # Not only at the first sweep: all that is acknowledged until then would be lost too. If the
-        # bucket or the database does not answer, that sweep looks again.
-        with suppress(ObjectsUnavailable, CatalogUnavailable):
-            await self._kept.compare()
-        while True:
-            await asyncio.sleep(self._pace.interval_s)
-            try:
+        try:
+            # Not only at the first sweep: all that is acknowledged until then would be lost too. If
+            # the bucket or the database does not answer, that sweep looks again.
+            with suppress(ObjectsUnavailable, CatalogUnavailable):
+                await self._kept.compare()
+            while True:
+                await asyncio.sleep(self._pace.interval_s)
                 await self.sweep_if_due()
-            except CommitsLost:
-                raise
-            except StorageFailure:
-                return  # The node ends because of it.
+        except CommitsLost:
+            raise
+        except StorageFailure:
+            return  # The node ends because of it.

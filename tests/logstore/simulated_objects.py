@@ -43,6 +43,8 @@ class SimulatedObjects:
 
     async def read(self, key: str, position: int, size: int) -> bytes:
         await self._asked(f"read {key}")
+        if not size:
+            raise ObjectsUnavailable(f"read {key}", "a server refuses an empty range")
         data = self.objects.get(key, b"")[position : position + size]
         await self._answered(f"read {key}")
         if len(data) < size:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from logstore.remote.commit_store import CommitsLost
+from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import SWEEP_INTERVAL_MS, Pace, Sweep
 from magnetar.runtime.kept_history import KeptHistory
 from magnetar.runtime.known_history import KnownHistory
@@ -38,13 +40,20 @@ class World:
         #: What the database says of itself.
         self.history = LATER
         self.known = KnownHistory(None)
-        kept = KeptHistory(self.objects, "logs", 3, self.known, self.read_history)
+        #: Whether a commit shows that the database is the one that all nodes use.
+        self.is_proven = asyncio.Event()
+        self.is_proven.set()
+        kept = KeptHistory(self.objects, "logs", 3, self.known, self.read_history, self.read_proven)
         self.sweeping = Sweeping(
             sweep, kept, pace, self.clock, lambda: self.is_controller, self.failures.append
         )
         self.objects.objects["logs/left-behind"] = b"x"
 
     async def read_history(self) -> History:
+        return self.history
+
+    async def read_proven(self) -> History:
+        await self.is_proven.wait()
         return self.history
 
     async def later(self, count: int = 1) -> bool:
@@ -145,5 +154,60 @@ async def test_the_bucket_keeps_the_numbers_of_the_last_sweep_alone(world: World
         for _ in range(2):
             world.known.see(history, lambda: True)
         await world.later()
-        kept.append({key for key in world.objects.objects if key.startswith("histories/logs/")})
+        kept.append({key for key in world.objects.objects if key.startswith("logs-history/")})
     assert [len(keys) for keys in kept] == [1, 1] and kept[0] != kept[1]
+
+
+async def test_a_node_that_a_fail_over_has_cut_off_halts_no_cluster(world: World) -> None:
+    """It reads the old server, and another node has kept what only the new one has."""
+    for _ in range(2):
+        world.known.see(LATER, lambda: True)
+    assert await world.later()
+    world.history = DUMPED
+    world.is_proven.clear()
+    sweep = asyncio.create_task(world.later())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not sweep.done()
+    # It finds the new server, before its lease ends.
+    world.history = LATER
+    world.is_proven.set()
+    assert not await sweep
+
+
+async def test_other_things_below_its_prefix_are_no_history(world: World) -> None:
+    """A tool that copies a bucket may leave a directory as an object without bytes."""
+    for _ in range(2):
+        world.known.see(LATER, lambda: True)
+    world.objects.objects |= {"logs-history/directory": b"", "logs-history/other": b"x"}
+    assert await world.later()
+    assert not await world.later()
+
+
+async def test_in_a_bucket_that_deletes_nothing_no_more_than_two_are_kept(world: World) -> None:
+    delete = world.objects.delete
+
+    async def refuse(keys: Sequence[str]) -> None:
+        if keys:
+            raise ObjectsUnavailable("delete objects", "403")
+        await delete(keys)
+
+    world.objects.delete = refuse  # type: ignore[method-assign]  # a bucket of no such right
+    for _ in range(2):
+        world.known.see(LATER, lambda: True)
+    await world.later(5)
+    assert sum(key.startswith("logs-history/") for key in world.objects.objects) == 2
+
+
+async def test_a_key_that_was_given_out_before_a_restore_is_kept(world: World) -> None:
+    """The numbers of starts go on from those of the backup."""
+    for _ in range(2):
+        world.known.see(LATER, lambda: True)
+    await world.later()
+    kept = {key for key in world.objects.objects if key.startswith("logs-history/")}
+    again = World()
+    again.objects.objects |= world.objects.objects
+    for _ in range(2):
+        again.known.see(LATER, lambda: True)
+    await again.later()
+    assert kept <= again.objects.objects.keys()
