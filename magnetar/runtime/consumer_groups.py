@@ -317,6 +317,7 @@ class ConsumerGroups:
     ) -> None:
         group = shard.state.consumer_groups.get(group_id)
         regexes = () if group is None else tuple(group.regex_members)
+        is_left = False
         try:
             found = {regex: await self._resolve(regex, may_describe) for regex in regexes}
             # Once more: the group may have gone while its patterns were matched.
@@ -325,7 +326,10 @@ class ConsumerGroups:
                 records = decide_regexes(group, found, self._topics)
                 self._append(Step(shard, group_id, self._clock.now_ms()), records)
         except KafkaError as refusal:
-            # A pattern that another broker has accepted, or too many topics for one record.
-            _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))
+            # Too many patterns wait: after a change of ACLs, those of all groups are matched.
+            is_left = refusal.code.retriable
+            if not is_left:
+                # A pattern that another broker has accepted, or too many topics for one record.
+                _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))
         finally:
-            soft.end_matching()
+            soft.end_matching(is_left=is_left)

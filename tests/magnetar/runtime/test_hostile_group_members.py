@@ -110,3 +110,20 @@ async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
     assert begun == 2, "what came meanwhile is not forgotten"
     found = broker.groups.find_consumer_group(GROUP).regexes["o.*"]
     assert {"other-0", "other-4"} <= found.topics
+
+
+async def test_a_pattern_that_had_no_place_is_matched_with_a_later_heartbeat(
+    broker: Broker, client: Any, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of ACLs has all groups match again: of a thousand, some find no place at once."""
+    regex = {"subscribed_topic_names": None, "subscribed_topic_regex": "o.*"}
+    await beat(client, "a", 0, **regex)
+    joined = await beat(client, "a", 1)
+    broker.topics.create("other", 1)
+    for places in (0, 1):
+        monkeypatch.setattr(patterns.PATTERNS, "_jobs_max", places)
+        clock.passed_ms += 1_500
+        await beat(client, "a", joined.member_epoch)
+        while broker.groups.tasks.any_running():
+            await asyncio.sleep(0)
+    assert "other" in broker.groups.find_consumer_group(GROUP).regexes["o.*"].topics
