@@ -94,7 +94,7 @@ def log_refusal(
     if isinstance(topic := fields.get("topic"), UUID):
         found = services.topics.by_id(topic)
         fields["topic"] = str(topic) if found is None else found.name
-    for name in _CLIENTS_IDS:
+    for name in (*_CLIENTS_IDS, "topic"):
         if isinstance(value := fields.get(name), str):
             fields[name] = shown(value)
     write(

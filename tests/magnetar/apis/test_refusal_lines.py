@@ -13,6 +13,7 @@ import pytest
 from magnetar.apis import refusals
 from magnetar.broker import Broker
 from magnetar.logging import SHOWN_CHARACTERS_MAX, get_logger
+from magnetar.storage.acls import STANDARD_AUTHORIZER
 from tests.magnetar.conftest import RawClient, StartBroker
 from tests.magnetar.raw_producer import RawProducer
 from wire.error_code import ErrorCode
@@ -132,6 +133,19 @@ async def test_a_line_shows_the_beginning_of_an_id_that_a_client_made_long(
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     (line,) = lines(capsys, "refused")
     assert line["group_id"] == "g" * 200
+
+
+async def test_a_line_shows_the_beginning_of_a_topic_that_a_client_made_long(
+    start_broker: StartBroker, connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a line of a client without rights had 30 KB, each second."""
+    client = await connect(await start_broker({"authorizer.class.name": STANDARD_AUTHORIZER}))
+    topic = FetchTopic(topic="t" * 30_000, partitions=[FetchPartition()])
+    fetched = await client.ask(FetchRequest(topics=[topic]), 11, FetchResponse)
+    refused = fetched.responses[0].partitions[0].error_code
+    assert refused == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    (line,) = lines(capsys, "refused")
+    assert line["topic"] == "t" * 200
 
 
 async def test_a_client_that_repeats_its_mistake_writes_one_line_a_second(
