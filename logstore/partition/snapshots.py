@@ -204,8 +204,10 @@ class Snapshots:
     async def until_synced(self, end_offset: int) -> None:
         """Return when what was taken at `end_offset`, to be synced, is on the disk.
 
-        All below `end_offset` is durable. Raises LedgerClosed.
+        All below `end_offset` is durable. Raises LedgerClosed and StorageFailure.
         """
+        # Closed since it was taken: nothing is written that would wake the caller.
+        self._ledger.check_open()
         self.on_durable(max(end_offset, self._durable_end_offset))
         while self._synced_at < end_offset:
             written = asyncio.get_running_loop().create_future()

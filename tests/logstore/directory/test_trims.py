@@ -75,6 +75,24 @@ async def test_who_waits_for_a_snapshot_hears_that_the_partition_is_gone(tmp_pat
     await opened.stop()
 
 
+async def test_a_partition_that_goes_before_the_wait_for_its_snapshot_is_gone_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened(tmp_path)
+    log = opened.directory.open("topic", 0, TOPIC_ID)
+    await write(log)
+
+    async def durable(self: PartitionLog, _end_offset: int) -> None:
+        # A step between the end of the sync and its waiter's turn.
+        await opened.directory.delete([self])
+
+    monkeypatch.setattr(PartitionLog, "durable", durable)
+    with pytest.raises(PartitionGone):
+        async with asyncio.timeout(5):
+            await log.secure_state()
+    await opened.stop()
+
+
 async def test_the_event_loop_unlinks_nothing_of_what_a_trim_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
