@@ -50,13 +50,14 @@ TIMEOUT_S = 60.0
 #: Codes of ACLs: a kind of resource, a kind of pattern, any operation or permission.
 TOPIC_RESOURCE, LITERAL, ANY = 2, 3, 1
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+#: Some are no operations of their resources, and allow to describe these all the same.
 _OPERATIONS = {
     ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS"
     " ALL",
-    ResourceType.GROUP: "READ DELETE DESCRIBE ALL",
-    ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE ALL",
+    ResourceType.GROUP: "READ DELETE DESCRIBE WRITE ALL",
+    ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE READ ALL",
     ResourceType.BROKER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS"
-    " IDEMPOTENT_WRITE ALL",
+    " IDEMPOTENT_WRITE DELETE ALL",
 }
 
 

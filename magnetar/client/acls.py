@@ -53,13 +53,15 @@ def create_acls(client: Client, acls: Sequence[Acl]) -> None:
     """Create rules; those that exist already stay.
 
     Refused for the first that cannot be. ClientError for an operation that its resource does not
-    have: brokers store such a rule, which says nothing, and as kafka-acls this takes it for a slip.
+    have: brokers store such a rule, but it is taken for a slip here, as by kafka-acls. (It is not
+    without effect: WRITE allows DESCRIBE on a group too.)
     """
     for acl in acls:
         has = OPERATIONS_OF[acl.resource]
         if acl.operation is not Operation.ALL and acl.operation not in has:
             names = ", ".join(sorted(each.name for each in has))
-            raise ClientError(f"{acl.resource.name} has no operation {acl.operation.name}: {names}")
+            slip = f"{acl.resource.name} has no operation {acl.operation.name}"
+            raise ClientError(f"{slip}. It has ALL, {names}.")
     request = CreateAclsRequest(
         creations=[
             AclCreation(
