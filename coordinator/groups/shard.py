@@ -66,7 +66,7 @@ class GroupShard:
     def group_ids(self) -> Iterator[str]:
         """Yield the ids of all groups of which the shard knows anything, each once.
 
-        Those of the moment at which the caller asks for the first one: the shard may change then.
+        They are those of the moment when the first one is asked for: the shard may change later.
         """
         # Only copied in one step, neither sorted nor made a set: there may be a hundred thousand.
         with_offsets = [*self.offsets.groups(), *self.offsets.pending.groups]

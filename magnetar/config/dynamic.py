@@ -119,10 +119,12 @@ def is_dynamic(name: str) -> bool:
 
 
 def base_name(name: str) -> str | None:
-    """Return what a name with a listener's prefix gives that listener; None for other names."""
+    """Return what a name with a listener's prefix gives that listener, or a mechanism of it; None
+    for other names."""
     if listener_setting(name) is None:
         return None
-    return name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    base = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+    return base if find_setting(base) is not None else base.partition(".")[2]
 
 
 def refusal_of_names(names: Collection[str], *, for_every_broker: bool) -> str | None:

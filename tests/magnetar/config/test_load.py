@@ -240,6 +240,13 @@ def test_the_settings_of_a_listener_are_shown_with_those_of_the_broker_behind_th
     assert describe_broker_setting(limit, broker) == ("77", 4, [(limit, "77", 4), default])
 
 
+def test_the_settings_of_a_mechanism_are_shown_with_those_of_the_broker_behind_them() -> None:
+    name, base = "listener.name.tls.plain.connections.max.reauth.ms", "connections.max.reauth.ms"
+    broker = load([Given(name, "50000", "a file"), Given(base, "60000", "a file")]).config
+    behind = [(base, "60000", 4), (base, "0", 5)]
+    assert describe_broker_setting(name, broker) == ("50000", 4, [(name, "50000", 4), *behind])
+
+
 @pytest.mark.parametrize(
     ("configs", "reason"),
     [
