@@ -326,7 +326,7 @@ class ConsumerGroups:
                 records = decide_regexes(group, found, self._topics)
                 self._append(Step(shard, group_id, self._clock.now_ms()), records)
         except KafkaError as refusal:
-            # Too many patterns wait: after a change of ACLs, those of all groups are matched.
+            # Too many patterns wait: a change of ACLs has those of all groups matched at once.
             is_left = refusal.code.retriable
             if not is_left:
                 # A pattern that another broker has accepted, or too many topics for one record.

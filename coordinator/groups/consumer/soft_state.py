@@ -152,7 +152,7 @@ class SoftState:
         return True
 
     def end_matching(self, *, is_left: bool = False) -> None:
-        """The patterns are matched, or could not be. `is_left`: to a later heartbeat."""
+        """The patterns are matched, or could not be: `is_left` to a later heartbeat."""
         self._is_matching = False
         if is_left:
             self._regexes_seen = None
