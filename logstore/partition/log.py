@@ -443,7 +443,7 @@ class PartitionLog:
         end_offset = self.state.end_offset
         self._snapshots.take(self.state, for_kafka=False, synced=True)
         await self.durable(end_offset)
-        await self._wait(self._snapshots.until_synced, end_offset)
+        await self._wait(self._snapshots.until_written, end_offset)
         await self.ledger.segments.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:

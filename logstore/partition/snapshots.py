@@ -51,6 +51,8 @@ class _Pending(NamedTuple):
     own: StateView
     kafkas: list[StateView]
     is_synced: bool
+    #: The lowest end at which a state was taken that this one replaces; its own, if there is none.
+    first_offset: int
 
     def files(self) -> Iterator[_File]:
         """Yield the files, ours first: a crash must not leave Kafka's alone, which knows less."""
@@ -61,8 +63,8 @@ class _Pending(NamedTuple):
             yield _File(name, kafka_snapshot_pieces(view), is_synced=False)
 
 
-def _end_offset(pending: _Pending) -> int:
-    return pending.own.end_offset
+def _first_offset(pending: _Pending) -> int:
+    return pending.first_offset
 
 
 def snapshot_name(end_offset: int, suffix: str = SUFFIX) -> str:
@@ -145,7 +147,7 @@ class Snapshots:
         self._begin_interval(size_least(state))
         view = state.view()
         kafkas = [view] if for_kafka and self._ledger.is_read_by_kafka else []
-        return _Pending(view, kafkas, is_synced)
+        return _Pending(view, kafkas, is_synced, view.end_offset)
 
     def _begin_interval(self, state_bytes: int) -> None:
         if state_bytes > _LARGE_BYTES:
@@ -182,39 +184,51 @@ class Snapshots:
                 file.name, file.pieces, sync=file.is_synced
             )
 
-    def _on_written(self, pending: _Pending) -> None:
+    def _on_written(self, pending: _Pending, failure: Exception | None) -> None:
         self._writing = None
+        if failure is not None:
+            # It waits still: what it alone tells of must not be deleted.
+            self.pending.insert(0, pending)
+            self._wake(failure)
+            return
         self._complete(pending)
         self.on_durable(self._durable_end_offset)
 
     def _take_until(self, end_offset: int) -> _Pending | None:
         """Take all that wait at or below `end_offset`, as one."""
-        count = bisect_right(self.pending, end_offset, key=_end_offset)
+        count = bisect_right(self.pending, end_offset, key=_first_offset)
         if count == 0:
             return None
         taken, self.pending = self.pending[:count], self.pending[count:]
         return taken[-1]._replace(
             kafkas=[view for one in taken for view in one.kafkas],
             is_synced=any(one.is_synced for one in taken),
+            first_offset=taken[0].first_offset,
         )
 
     def _is_writing(self, pending: _Pending) -> bool:
         return self._writing is pending
 
-    async def until_synced(self, end_offset: int) -> None:
-        """Return when what was taken at `end_offset`, to be synced, is on the disk.
+    async def until_written(self, end_offset: int) -> None:
+        """Return when all that was taken at or below `end_offset` is written, or newer states are.
 
-        All below `end_offset` is durable. Raises LedgerClosed and StorageFailure.
+        All below `end_offset` is durable. Raises StorageFailure and LedgerClosed.
         """
-        # Closed since it was taken: nothing is written that would wake the caller.
+        while (oldest := self._oldest()) is not None and oldest.first_offset <= end_offset:
+            await self._next_written(end_offset)
+        # Closed since it was taken: what waited then is not written.
         self._ledger.check_open()
-        self.on_durable(max(end_offset, self._durable_end_offset))
-        while self._synced_at < end_offset:
-            written = asyncio.get_running_loop().create_future()
-            self._waiting.append(written)
-            await written
 
-    def _wake(self, failure: LedgerClosed | None = None) -> None:
+    def _oldest(self) -> _Pending | None:
+        return self._writing or next(iter(self.pending), None)
+
+    def _next_written(self, end_offset: int) -> asyncio.Future[None]:
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append(written)
+        self.on_durable(max(end_offset, self._durable_end_offset))
+        return written
+
+    def _wake(self, failure: Exception | None = None) -> None:
         waiting, self._waiting = self._waiting, []
         for written in waiting:
             if written.done():
@@ -225,10 +239,12 @@ class Snapshots:
                 written.set_exception(failure)
 
     def finish(self, end_offset: int) -> None:
-        """Do as `on_durable`, with all that it has begun, at once. Blocks for the syncs.
+        """Write at once what `until_written` would wait for. Blocks for the syncs.
 
         For callers that are about to delete what only these snapshots would tell of.
         """
+        if self._writing is not None and self._writing.first_offset > end_offset:
+            return  # And all that waits is newer.
         waiting = (self._writing, self._take_until(end_offset))
         self._writing = None
         for pending in waiting:
@@ -237,6 +253,7 @@ class Snapshots:
                     data = whole(file.pieces)
                     self._ledger.attachments.write(file.name, data, sync=file.is_synced)
                 self._complete(pending)
+        self.on_durable(self._durable_end_offset)
 
     def abandon(self) -> None:
         """Write nothing more: the ledger is being closed, and its name may become another's."""

@@ -13,9 +13,10 @@ from logstore.disk.barriers import Procedure
 from logstore.disk.files import Buffer
 from logstore.disk.pieces import Piece, gathering
 from logstore.remote.commit_store import AttachmentChange, LogKey
+from logstore.sync.committed_ledger import Waiter
 
 #: Does a procedure while its result is wanted, then calls back: as `GroupCommit.carry_out`.
-CarryOut: TypeAlias = Callable[[Procedure[None], Callable[[], bool], Callable[[], None]], None]
+CarryOut: TypeAlias = Callable[[Procedure[None], Callable[[], bool], Waiter], None]
 
 
 class RemoteAttachments:

@@ -13,7 +13,7 @@ from logstore.disk.files import Buffer, File, FileSystem
 from logstore.disk.pieces import Piece
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
 from logstore.segments.unsynced import UnsyncedBytes, UnsyncedNames
-from logstore.sync.group_commit import CommittedLedger, GroupCommit, LedgerClosed
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, LedgerClosed, Waiter
 
 _NOT_ATTACHMENTS = (*SEGMENT_SUFFIXES, *LEFTOVER_SUFFIXES)
 
@@ -210,7 +210,7 @@ class FileAttachments:
             yield Barrier((), self._unsynced_names.both)
 
     def carry_out(
-        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Waiter
     ) -> None:
         self._group_commit.carry_out(procedure, is_wanted, done)
 

@@ -276,13 +276,14 @@ class Attachments(Protocol):
         """
 
     def carry_out(
-        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Waiter
     ) -> None:
         """Do a procedure of `replacing`, with the syncs beside the event loop, which does other
         work at each turn.
 
-        Calls `done` afterwards, on the event loop. Gives up, without `done`, where `is_wanted` is
-        false after a sync or a turn; it must be false once the ledger is closed.
+        Calls `done` afterwards, on the event loop; with the failure, if the storage failed. Gives
+        up, without `done`, where `is_wanted` is false after a sync or a turn; it must be false once
+        the ledger is closed.
         """
 
     def append(self, name: str, data: Buffer) -> None:

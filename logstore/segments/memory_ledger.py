@@ -24,7 +24,7 @@ from logstore.segments.ledger import (
 from logstore.segments.names import aborted_name
 from logstore.segments.searching import pool_for
 from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
-from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync
+from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync, Waiter
 from wire.records import BatchHeader
 from wire.records.header import NO_TIMESTAMP
 
@@ -311,10 +311,10 @@ class MemoryAttachments:
         yield from ()
 
     def carry_out(
-        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Waiter
     ) -> None:
         at_once(procedure)
-        done()
+        done(None)
 
     def append(self, name: str, data: Buffer) -> None:
         self._data[name] = self._data.get(name, b"") + bytes(data)

@@ -233,26 +233,28 @@ class GroupCommit:
         return failure
 
     def carry_out(
-        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Callable[[], None]
+        self, procedure: Procedure[None], is_wanted: Callable[[], bool], done: Waiter
     ) -> None:
         """Do a procedure on the event loop, but its syncs beside it; then call `done`.
 
-        After each barrier the rest is given up unless `is_wanted`. Raises StorageFailure.
+        After each barrier the rest is given up, without `done`, unless `is_wanted`.
         """
-        with self.storing("a small file"):
-            barrier = next(procedure, None)
-        if barrier is None:
-            done()
+        barrier = None
+        if self.failure is None:
+            with suppress(StorageFailure), self.storing("a small file"):
+                barrier = next(procedure, None)
+        if barrier is None or self.failure is not None:
+            procedure.close()
+            done(self.failure)
             return
 
         def synced(error: OSError | None) -> None:
             if error is not None:
                 self.failed("sync failed", error)
-            if self.failure is not None or not is_wanted():
-                procedure.close()
-                return
-            with suppress(StorageFailure):  # Told already: every waiter fails, the process stops.
+            if is_wanted():
                 self.carry_out(procedure, is_wanted, done)
+            else:
+                procedure.close()
 
         if barrier.is_turn:
             self._executor.call_soon(partial(synced, None))

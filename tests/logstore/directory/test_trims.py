@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logstore.disk.descriptors import DiskFile
-from logstore.disk.files import DiskFiles
+from logstore.disk.files import DiskFiles, StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import PartitionGone
@@ -33,13 +35,9 @@ def snapshots(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.glob("*.snapshot*"))
 
 
-async def test_the_event_loop_waits_for_no_sync_of_the_state_that_the_cleaner_secures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A state of 100,000 producers was encoded, written and synced in one step, of 200 ms."""
-    opened = Opened(tmp_path)
-    log = opened.directory.open("topic", 0, TOPIC_ID)
-    await write(log)
+@pytest.fixture
+def syncs_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The syncs that the event loop's thread has waited for."""
     on_loop: list[str] = []
 
     def watch(kind: type, name: str) -> None:
@@ -55,11 +53,53 @@ async def test_the_event_loop_waits_for_no_sync_of_the_state_that_the_cleaner_se
     watch(DiskFile, "sync")
     watch(DiskFiles, "sync_directory")
     watch(DiskFiles, "sync_all")
+    return on_loop
+
+
+async def test_the_event_loop_waits_for_no_sync_of_the_state_that_the_cleaner_secures(
+    tmp_path: Path, syncs_on_loop: list[str]
+) -> None:
+    """A state of 100,000 producers was encoded, written and synced in one step, of 200 ms."""
+    opened = Opened(tmp_path)
+    log = opened.directory.open("topic", 0, TOPIC_ID)
+    await write(log)
+    syncs_on_loop.clear()
     end_offset = log.log_end_offset
     await log.secure_state()
-    assert on_loop == []
+    assert syncs_on_loop == []
     assert (tmp_path / "topic-0" / snapshot_name(end_offset)).exists()
     await opened.stop()
+
+
+@pytest.mark.parametrize("failing", range(3))
+async def test_who_waits_for_a_snapshot_hears_that_the_storage_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The cleaner waited for ever, and a stop with it."""
+    opened = Opened(tmp_path)
+    log = opened.directory.open("topic", 0, TOPIC_ID)
+    await write(log)
+    count = itertools.count()
+
+    def fail(kind: type, name: str) -> None:
+        work = getattr(kind, name)
+
+        def failed(self: object, *rest: str) -> None:
+            if next(count) == failing:
+                raise OSError(errno.EIO, "a bad disk")
+            work(self, *rest)
+
+        monkeypatch.setattr(kind, name, failed)
+
+    fail(DiskFile, "sync")
+    fail(DiskFiles, "rename")
+    fail(DiskFiles, "sync_directory")
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            with pytest.raises(StorageFailure):
+                await log.secure_state()
+    assert len(opened.failures) == 1
+    opened.end()
 
 
 async def test_who_waits_for_a_snapshot_hears_that_the_partition_is_gone(tmp_path: Path) -> None:
