@@ -30,15 +30,15 @@ from logstore.partition.leader_epochs import EpochFiles
 from logstore.partition.log_config import LogConfig
 from logstore.partition.producer_state import Producers
 from logstore.partition.reader import LogReader
-from logstore.partition.retention import Due, deletable_before, delete_before, due
 from logstore.partition.snapshot import encode_snapshot, size_least
 from logstore.partition.snapshots import Snapshots
 from logstore.partition.state import PartitionState
 from logstore.partition.state_recovery import STATE_BYTES_MAX, ClosedLog, recovering
 from logstore.partition.transaction_buffer import TransactionBuffer, TransactionMarker
+from logstore.partition.trims import deletable_before, delete_before
 from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.closed_segments import ClosedSegments
-from logstore.segments.ledger import Ledger, SegmentFacts
+from logstore.segments.ledger import Ledger
 from logstore.segments.names import aborted_name
 from logstore.sync.group_commit import LedgerClosed
 from wire.error_code import ErrorCode
@@ -405,34 +405,27 @@ class PartitionLog:
         wanted = deletable_before(offset, self.reader.high_watermark)
         return max(wanted, self.ledger.start_offset)
 
+    def roll_at(self, start_offset: int) -> None:
+        """Begin a new segment if the log ends at `start_offset`, so that `advance_start` deletes
+        all of it: a trim takes whole segments, never the active one."""
+        if start_offset == self.state.end_offset and not self.reader.is_gone:
+            self.ledger.roll()
+
+    async def until_told(self, start_offset: int) -> None:
+        """Return once snapshots tell what the segments below `start_offset` do, and the segment is
+        durable that `roll_at` has begun. Raises as `durable`."""
+        await self._wait(self._snapshots.until_written, start_offset)
+
     def advance_start(self, start_offset: int) -> None:
-        """Begin at `start_offset`, already durable as the start; delete what lies below."""
+        """Begin at `start_offset`, already durable as the start; delete what lies below.
+
+        Blocks for the snapshots for which `until_told` was not awaited.
+        """
         if start_offset <= self.ledger.start_offset:
             return
         if delete_before(self.ledger, self.state, self._snapshots, start_offset):
             self._write_epochs()
         self.reader.on_new_start()
-
-    def due(self, segments: Iterable[SegmentFacts], now_ms: int) -> Due:
-        """Return where retention wants the log to start, by its oldest `segments`: as `due`."""
-        if self.reader.is_gone:
-            return Due(self.ledger.start_offset)
-        return due(
-            segments,
-            self.config,
-            size_bytes=self.ledger.segments.size_bytes,
-            start_offset=self.ledger.start_offset,
-            stable_offset=self.reader.last_stable_offset,
-            now_ms=now_ms,
-        )
-
-    def expire(self, start_offset: int) -> None:
-        """Do as `advance_start`, for retention. A log that is all due gets an empty segment, whose
-        making blocks for a few syncs."""
-        # A trim deletes whole segments, never the active one: that one must be empty first.
-        if start_offset == self.state.end_offset:
-            self.ledger.roll()
-        self.advance_start(start_offset)
 
     # Being cleaned.
 

@@ -349,8 +349,6 @@ class FileLedger(CommittedLedger):
             assert self.durable_end_offset == self.end_offset, "a roll is for a durable log"
             self._group_commit.touch(self)
             self._begin_segment()
-            with self._group_commit.storing(self._directory):
-                self._names.sync()
 
     def trim(self, start_offset: int) -> None:
         if start_offset > self.start_offset:

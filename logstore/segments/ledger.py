@@ -438,7 +438,8 @@ class Ledger(Appends, Lifetime, Protocol):
     def roll(self) -> None:
         """End the active segment, unless it is empty, so that a trim can delete it whole.
 
-        The new segment is durable on return. Expects that everything else is. Blocks for syncs.
+        Expects that everything is durable. The new segment is, once a file beside it that was
+        written later has a durable name: a snapshot that `on_roll` has taken.
         """
 
     def trim(self, start_offset: int) -> None:

@@ -93,7 +93,7 @@ async def _delete(services: Services, starts: Sequence[_Start]) -> None:
         # above what it recorded.
         await services.logs.persist_start_offsets(higher)
     for log, start_offset in higher:
-        await advance(services.logs, log, start_offset, PartitionLog.advance_start)
+        await advance(services.logs, log, start_offset)
 
 
 def _start_of(services: Services, name: str, index: int, offset: int) -> tuple[PartitionLog, int]:

@@ -15,11 +15,14 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from logstore.partition.log import PartitionLog
-from logstore.partition.retention import first_base
+from logstore.partition.reader import PartitionGone
+from logstore.partition.retention import due_in
+from logstore.partition.trims import first_base
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -115,16 +118,15 @@ class Retention:
             # Facts come one by one, oldest first: a log of many segments costs no more than a round
             # takes.
             segments = islice(log.ledger.segments.facts(), _SEGMENTS)
-            start_offset, unread = log.due(segments, self._clock.now_ms())
+            start_offset, unread = due_in(log, segments, self._clock.now_ms())
             if unread is None:
                 return start_offset
             await log.ledger.segments.read_max_timestamp(unread)
 
     async def _expire(self, expiring: _Expiring) -> None:
         log = expiring.log
-        segments, size_bytes = await advance(
-            self._logs, log, expiring.start_offset, PartitionLog.expire
-        )
+        log.roll_at(expiring.start_offset)
+        segments, size_bytes = await advance(self._logs, log, expiring.start_offset)
         self.deleted_segments += segments
         self.deleted_bytes += size_bytes
         if not log.is_gone:
@@ -138,12 +140,7 @@ class Retention:
             await asyncio.sleep(interval_ms / 1000)
 
 
-async def advance(
-    logs: Logs,
-    log: PartitionLog,
-    start_offset: int,
-    step_to: Callable[[PartitionLog, int], None],
-) -> tuple[int, int]:
+async def advance(logs: Logs, log: PartitionLog, start_offset: int) -> tuple[int, int]:
     """Advance a log to `start_offset`, which is durable, some segments in each turn of the loop.
 
     Returns the number of segments and of bytes that went. Stops where the partition is deleted.
@@ -153,12 +150,14 @@ async def advance(
     # Once: a log may have ten thousand, and a step takes eight.
     bases = log.ledger.segments.base_offsets
     for next_start in (*bases[step : bisect_left(bases, start_offset) : step], start_offset):
+        with suppress(PartitionGone):
+            await log.until_told(next_start)
         if log.is_gone:
             break
         if next_start <= log.log_start_offset:
             continue
         size_bytes += log.size_bytes
-        step_to(log, next_start)
+        log.advance_start(next_start)
         size_bytes -= log.size_bytes
         await logs.after_trim()
     return bisect_left(bases, first_base(log.ledger.segments, start_offset)), size_bytes

@@ -164,7 +164,7 @@ def perform(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise AssertionError("it waits")
 
 
-def _perform_beside(settle: Callable[[], None], coroutine: Coroutine[Any, Any, _T]) -> _T:
+def perform_beside(settle: Callable[[], object], coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run what waits for nothing but the disk; `settle` makes all durable."""
 
     async def run() -> _T:
@@ -198,7 +198,7 @@ def clean(
     cleaning = Cleaning(
         log, found, now_ms, run=run_here, pause=pause, limits=limits, elsewhere=elsewhere
     )
-    return _perform_beside(settle, cleaning.perform())
+    return perform_beside(settle, cleaning.perform())
 
 
 def committed_records(log: PartitionLog) -> dict[int, tuple[bytes | None, bytes | None]]:

@@ -48,6 +48,12 @@ def delete_records(log: PartitionLog, before_offset: int) -> int:
     return log.log_start_offset
 
 
+def expire(log: PartitionLog, start_offset: int) -> None:
+    """Give up what lies below `start_offset`, as retention does, waiting for the disk."""
+    log.roll_at(start_offset)
+    log.advance_start(start_offset)
+
+
 class SteppedPartition:
     """A `PartitionLog` whose syncs happen when told, over bytes that outlive it."""
 

@@ -282,7 +282,7 @@ FAULTS = (
     ),
     Fault(
         "retention-too-early",
-        "logstore.partition.log:due",
+        "logstore.partition.retention:due",
         "Retention deletes from topics that keep everything.",
         faulty.with_short_retention,
     ),

@@ -22,6 +22,7 @@ from logstore.partition.reader import PartitionDeleted
 from logstore.segments.segment_reads import scan
 from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay, clean, perform
 from tests.logstore.log_process import LogProcess
+from tests.logstore.partitions import expire
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.soak import SOAK
 from wire.errors import WireError
@@ -104,7 +105,7 @@ class World(LogProcess):
         if len(ends) > 1 and log.log_start_offset < ends[0] <= log.last_stable_offset:
             self.persist_start(log, ends[0])
             self.deleted_before = ends[0]
-            log.expire(ends[0])
+            expire(log, ends[0])
 
     def check(self) -> None:
         log = self.log

@@ -10,6 +10,7 @@ import pytest
 
 from logstore.disk.descriptors import DiskFile
 from tests.logstore.directory.test_log_directory import TOPIC_ID, Opened, write
+from tests.logstore.partitions import expire
 
 
 async def test_a_sync_that_ends_closes_no_file_that_the_stop_is_syncing(
@@ -33,7 +34,7 @@ async def test_a_sync_that_ends_closes_no_file_that_the_stop_is_syncing(
         sync(file)
 
     # Retention ends a segment, whose indexes the next sync covers and closes.
-    log.expire(log.log_end_offset)
+    expire(log, log.log_end_offset)
     monkeypatch.setattr(DiskFile, "sync", paused)
     await asyncio.to_thread(is_syncing.wait, 10)
     stopping = asyncio.ensure_future(opened.stop())

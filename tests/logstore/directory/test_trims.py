@@ -71,6 +71,25 @@ async def test_the_event_loop_waits_for_no_sync_of_the_state_that_the_cleaner_se
     await opened.stop()
 
 
+async def test_the_event_loop_waits_for_no_sync_of_a_log_that_is_all_due(
+    tmp_path: Path, syncs_on_loop: list[str]
+) -> None:
+    """Each such log took a step of four syncs: 5 to 37 ms on a busy disk."""
+    opened = Opened(tmp_path)
+    log = opened.directory.open("topic", 0, TOPIC_ID)
+    await write(log)
+    end_offset = log.log_end_offset
+    await opened.directory.persist_start_offsets([(log, end_offset)])
+    syncs_on_loop.clear()
+    log.roll_at(end_offset)
+    await log.until_told(end_offset)
+    log.advance_start(end_offset)
+    assert syncs_on_loop == []
+    assert (log.log_start_offset, log.size_bytes) == (end_offset, 0)
+    assert (tmp_path / "topic-0" / snapshot_name(end_offset)).exists()
+    await opened.stop()
+
+
 @pytest.mark.parametrize("failing", range(3))
 async def test_who_waits_for_a_snapshot_hears_that_the_storage_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int

@@ -17,8 +17,9 @@ from logstore.partition.reader import Isolation
 from logstore.partition.snapshot import SUFFIX
 from logstore.partition.snapshots import snapshot_offsets
 from logstore.partition.state import PartitionState
+from tests.logstore.compaction import perform_beside
 from tests.logstore.log_process import LogProcess
-from tests.logstore.partitions import delete_records
+from tests.logstore.partitions import delete_records, expire
 from tests.logstore.simulated_disk import PowerLost, SimulatedDisk
 from tests.logstore.traffic import OPERATIONS, Expected, Traffic
 from tests.soak import SOAK
@@ -34,7 +35,8 @@ STEP = st.tuples(
     st.sampled_from(
         (
             *OPERATIONS,
-            *("sync step", "sync step", "settle", "checkpoint", "promise", "delete", "expire"),
+            *("sync step", "sync step", "settle", "checkpoint", "promise", "delete"),
+            *("expire", "expire beside"),
         )
     ),
     st.integers(0, 2),
@@ -72,14 +74,17 @@ class World(LogProcess):
             if operation == "delete":
                 delete_records(self.log, before)
                 self.deleted_before = before
-        elif operation == "expire":
-            self.expire(count)
+        elif operation.startswith("expire"):
+            self.expire(count, is_beside=operation == "expire beside")
         else:
             self.traffic.perform(operation, producer, count)
         self.highest_seen = max(self.highest_seen, self.log.high_watermark)
 
-    def expire(self, count: int) -> None:
-        """Retention's way: whole segments, the active one at last, below the stable offset."""
+    def expire(self, count: int, *, is_beside: bool) -> None:
+        """Retention's way: whole segments, the active one at last, below the stable offset.
+
+        `is_beside`: the event loop goes on while the disk works.
+        """
         log = self.log
         ends = [facts.end_offset for facts in log.ledger.segments.facts()]
         due = [end for end in ends if end <= log.last_stable_offset][:count]
@@ -87,7 +92,16 @@ class World(LogProcess):
             self.persist_start(log, due[-1])
             self.deleted_before = due[-1]
             for end in due:
-                log.expire(end)
+                if is_beside:
+                    perform_beside(self.executor.step, _expire_beside(log, end))
+                else:
+                    expire(log, end)
+
+
+async def _expire_beside(log: PartitionLog, start_offset: int) -> None:
+    log.roll_at(start_offset)
+    await log.until_told(start_offset)
+    log.advance_start(start_offset)
 
 
 def check_recovered(world: World, traffic: Traffic) -> None:
@@ -274,9 +288,10 @@ def rolled_at_start(world: World) -> None:
     assert start_offset not in snapshot_offsets(world.log.ledger, SUFFIX)
 
 
+@pytest.mark.parametrize("is_beside", [False, True])
 @pytest.mark.parametrize("is_whole", [False, True])
 @pytest.mark.parametrize("point", range(0, 60, 2))
-def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
+def test_power_loss_while_retention_deletes(point: int, is_whole: bool, is_beside: bool) -> None:
     """At every step on the disk: what was given up stays gone, nothing above it is lost."""
     random = Random(point)
     for seed in range(4):
@@ -289,7 +304,7 @@ def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
         assert len(bases) > 4
         world.disk.lose_power_after(point)
         with contextlib.suppress(PowerLost):
-            world.expire(len(bases) if is_whole else 3)
+            world.expire(len(bases) if is_whole else 3, is_beside=is_beside)
             world.perform("plain", 0, 1)
             world.perform("settle", 0, 0)
         world.disk = world.disk.crash(random)
@@ -299,6 +314,27 @@ def test_power_loss_while_retention_deletes(point: int, is_whole: bool) -> None:
         assert world.log.log_start_offset in (0, bases[3], world.highest_seen)
         if is_whole and world.log.log_start_offset:
             assert len(world.log.ledger.segments.base_offsets) <= 2
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+@pytest.mark.parametrize("point", range(40))
+def test_power_loss_while_retention_empties_a_log(point: int, is_beside: bool) -> None:
+    """What is on the disk always tells what producers have sent, and where the log ends."""
+    for seed in range(8):
+        random = Random(seed)
+        world = World(SimulatedDisk(seed=seed))
+        traffic = world.traffic = Traffic(world.start())
+        world.perform("idempotent", 0, 2)
+        world.perform("settle", 0, 0)
+        world.disk.lose_power_after(point)
+        with contextlib.suppress(PowerLost):
+            world.expire(1, is_beside=is_beside)
+        world.disk.keep_power()
+        world.disk = world.disk.crash(random)
+        assert [name for name in world.disk.list("/data/topic-0") if name.endswith(".log")]
+        traffic.log = world.start()
+        check_recovered(world, traffic)
+        assert set(world.log.producers) == {0}
 
 
 def test_power_loss_in_a_stop_forgets_none_of_the_batches_that_may_be_sent_again() -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import Isolation
-from logstore.partition.retention import Due, due
+from logstore.partition.retention import Due, due, due_in
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshots import snapshot_name
 from logstore.segments.ledger import SegmentFacts
 from logstore.segments.names import aborted_name
-from tests.logstore.partitions import SteppedPartition
+from tests.logstore.partitions import SteppedPartition, expire
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -154,8 +154,8 @@ def fill(partition: SteppedPartition, count: int) -> None:
 
 def give_up(partition: SteppedPartition) -> int:
     log = partition.log
-    found = log.due(log.ledger.segments.facts(), partition.now_ms).start_offset
-    log.expire(found)
+    found = due_in(log, log.ledger.segments.facts(), partition.now_ms).start_offset
+    expire(log, found)
     return found
 
 

@@ -65,7 +65,8 @@ def rolled(process: Process, *, segments: int = 2) -> PartitionLog:
     return log
 
 
-def test_the_event_loop_waits_for_no_sync_of_a_roll(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> WatchedDisk:
     disk = WatchedDisk()
 
     def aside(work: Callable[[], None]) -> OSError | None:
@@ -77,6 +78,10 @@ def test_the_event_loop_waits_for_no_sync_of_a_roll(monkeypatch: pytest.MonkeyPa
         return None
 
     monkeypatch.setattr(simulated_executors, "failure_of", aside)
+    return disk
+
+
+def test_the_event_loop_waits_for_no_sync_of_a_roll(disk: WatchedDisk) -> None:
     process = Process(disk)
     log = rolled(process)
     disk.waited_for.clear()
@@ -85,8 +90,30 @@ def test_the_event_loop_waits_for_no_sync_of_a_roll(monkeypatch: pytest.MonkeyPa
     assert f"{log.ledger.segments.base_offsets[1]:020d}.state" in disk.list("/data/t-0")
 
 
-def test_a_start_that_moves_waits_for_one_snapshot_however_many_segments_ended() -> None:
-    process = Process(disk := WatchedDisk())
+def test_a_start_that_moves_waits_for_no_sync_of_what_ended_since(disk: WatchedDisk) -> None:
+    """The next snapshot is always under way in a log that gets a segment a second."""
+    process = Process(disk)
+    log = rolled(process)
+    while log.high_watermark < log.log_end_offset:
+        process.executor.step()
+    while len(log.ledger.segments.base_offsets) < 3:
+        process.append(0, b"x" * 100)
+    while not log._snapshots.written[0]:
+        process.executor.step()
+    bases = log.ledger.segments.base_offsets
+    process.persist_start(log, bases[1])
+    assert bases[2] not in log._snapshots.written[0]
+    disk.waited_for.clear()
+    log.advance_start(bases[1])
+    assert disk.waited_for == []
+    process.executor.run()
+    assert bases[2] in log._snapshots.written[0]
+
+
+def test_a_start_that_moves_waits_for_one_snapshot_however_many_segments_ended(
+    disk: WatchedDisk,
+) -> None:
+    process = Process(disk)
     log = rolled(process, segments=30)
     while log.high_watermark < log.log_end_offset:
         process.executor.step()
@@ -96,6 +123,7 @@ def test_a_start_that_moves_waits_for_one_snapshot_however_many_segments_ended()
     log.advance_start(bases[3])
     # The file and its name: of the snapshot that was being written, and of one for all others.
     assert len(disk.waited_for) <= 4
+    process.executor.run()
     kafkas = [name for name in disk.list("/data/t-0") if name.endswith(".snapshot")]
     assert kafkas == [f"{base:020d}.snapshot" for base in bases[3:]]
 

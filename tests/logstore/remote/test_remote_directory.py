@@ -32,7 +32,7 @@ from logstore.remote.store_commits import StoreCommits
 from logstore.segments.ledger import TimestampOffset
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.compaction import KeyedTraffic, check_compacted, check_replay
-from tests.logstore.partitions import batch_of
+from tests.logstore.partitions import batch_of, expire
 from tests.logstore.reading import records_from
 from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
 from tests.logstore.simulated_objects import SimulatedObjects
@@ -292,7 +292,7 @@ async def test_a_log_that_has_expired_keeps_its_offsets(start: StartNode) -> Non
     log = await node.open()
     await fill(log, 20)
     await node.directory.persist_start_offsets([(log, 20)])
-    log.expire(20)
+    expire(log, 20)
     await node.group_commit.settle()
     assert not node.database.load(Wanted(LogKey(TOPIC_ID, 0), 0)).chunks
     other = await start().open(epoch=2)

@@ -176,9 +176,9 @@ async def test_only_the_starts_that_move_are_advanced(
     await write(broker, 1, 2)
     advanced: list[tuple[int, int]] = []
 
-    async def noted(logs: Any, log: Any, start_offset: int, step_to: Any) -> None:
+    async def noted(logs: Any, log: Any, start_offset: int) -> None:
         advanced.append((log.partition, start_offset))
-        await advance(logs, log, start_offset, step_to)
+        await advance(logs, log, start_offset)
 
     monkeypatch.setattr("magnetar.apis.delete_records.advance", noted)
     request = DeleteRecordsRequest(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from logstore.disk.descriptors import DiskFile
+from logstore.disk.files import DiskFiles
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime import retention
@@ -136,6 +139,34 @@ async def test_many_segments_go_in_slices_and_by_one_sync_for_all_partitions(
     assert max(drops) <= 8, "so many in a turn of the event loop"
 
 
+async def test_the_event_loop_waits_for_no_sync_of_a_log_that_is_all_due(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each such log took a step of four syncs: 5 to 37 ms on a busy disk."""
+    broker = await start_broker({"durability": "fsync"}, clock=clock)
+    log = broker.topics.create("a", configs={"retention.ms": "500"}).local[0]
+    await fill(log, clock, 3)
+    on_loop: list[str] = []
+
+    def watch(kind: type, name: str) -> None:
+        sync = getattr(kind, name)
+
+        def watched(self: object, *rest: str) -> None:
+            if threading.current_thread() is threading.main_thread():
+                on_loop.append(name)
+            sync(self, *rest)
+
+        monkeypatch.setattr(kind, name, watched)
+
+    watch(DiskFile, "sync")
+    watch(DiskFiles, "sync_directory")
+    watch(DiskFiles, "sync_all")
+    clock.ms += 3600 * SECOND_MS
+    await broker.retention.check()
+    assert on_loop == []
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
+
+
 async def test_segments_that_stay_cost_a_trim_no_step(
     start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,7 +181,7 @@ async def test_segments_that_stay_cost_a_trim_no_step(
 
     monkeypatch.setattr(broker.logs, "after_trim", counted)
     for start_offset in (3, 20, 20, 5, 24):
-        await retention.advance(broker.logs, log, start_offset, PartitionLog.advance_start)
+        await retention.advance(broker.logs, log, start_offset)
     assert steps == [3, 11, 19, 20, 24]
 
 
@@ -173,6 +204,28 @@ async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
             start for start in broker.logs._found_on_disk._offsets.start_offsets.values()
         )
         await broker.topics.delete([again])
+
+
+async def test_a_topic_deleted_while_its_snapshot_is_written_ends_its_trim(
+    start_broker: StartBroker, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker({"durability": "fsync"}, clock=clock)
+    topic = broker.topics.create("a")
+    log = topic.local[0]
+    await fill(log, clock, 3)
+    is_deleted, sync = threading.Event(), DiskFile.sync
+
+    def sync_later(file: DiskFile) -> None:
+        assert is_deleted.wait(10)
+        sync(file)
+
+    monkeypatch.setattr(DiskFile, "sync", sync_later)
+    log.roll_at(3)
+    trimming = asyncio.create_task(retention.advance(broker.logs, log, 3))
+    await broker.topics.delete([topic])
+    is_deleted.set()
+    await trimming
+    assert log.log_start_offset == 0
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -20,12 +20,15 @@ from magnetar.storage.logs import Opening
 from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from magnetar.storage.topics import CATALOG
+from tests.logstore.partitions import expire
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.records import SimpleRecord, build_batch
 
 StartBroker = Callable[..., Awaitable[Broker]]
+
+ON_DISK = {"durability": "page-cache"}
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "__own", "..."])
@@ -111,8 +114,7 @@ async def test_coordinators_segments_are_short_for_a_start_replays_what_is_not_c
 async def test_coordinators_may_write_batches_of_a_mebibyte_whatever_is_set(
     start_broker: StartBroker,
 ) -> None:
-    settings = {"durability": "page-cache"}
-    broker = await start_broker(settings)
+    broker = await start_broker(ON_DISK)
     for name in (CONSUMER_OFFSETS, "a"):
         topic = broker.topics.ensure(name)
         broker.topics.reconfigure(topic, {**topic.configs, "max.message.bytes": "10"})
@@ -124,7 +126,7 @@ async def test_coordinators_may_write_batches_of_a_mebibyte_whatever_is_set(
         ]
         assert limits == [1_048_588, 10]
         await broker.stop()
-        broker = await start_broker(settings)
+        broker = await start_broker(ON_DISK)
 
 
 async def test_a_deleted_topic_is_gone_and_may_be_made_again(broker: Broker) -> None:
@@ -186,13 +188,12 @@ async def test_a_topic_made_again_just_before_a_kill_misses_nothing(
     capsys: pytest.CaptureFixture[str],
     in_turns: bool,
 ) -> None:
-    settings = {"durability": "page-cache"}
-    first = await start_broker(settings)
+    first = await start_broker(ON_DISK)
     batch = build_batch([SimpleRecord(None, b"v", 1)])
     log = first.topics.create("a").local[0]
     log.append(log.check(batch, 1))
     await first.stop()
-    second = await start_broker(settings)
+    second = await start_broker(ON_DISK)
     (former,) = second.topics.all()
     await second.topics.delete([former])
     add_topics = second.catalog.add_topics
@@ -206,20 +207,19 @@ async def test_a_topic_made_again_just_before_a_kill_misses_nothing(
     with pytest.raises(InterruptedError):
         await second.topics.create_in_turns(row) if in_turns else second.topics.create("a", 1)
     await crash(second)
-    third = await start_broker(settings)
+    third = await start_broker(ON_DISK)
     log = third.topics.partition("a", 0)
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
     assert '"error"' not in capsys.readouterr().err
 
 
 async def test_topics_and_their_settings_survive_a_restart(start_broker: StartBroker) -> None:
-    settings = {"durability": "page-cache"}
-    first = await start_broker(settings)
+    first = await start_broker(ON_DISK)
     topic = first.topics.create("a", 2, 1, {"retention.ms": "5"})
     deleted = first.topics.create("b")
     await first.topics.delete([deleted])
     await first.stop()
-    second = await start_broker(settings)
+    second = await start_broker(ON_DISK)
     again = second.topics.by_name("a")
     assert again is not None
     assert (again.id, len(again.partitions), again.replication_factor) == (topic.id, 2, 1)
@@ -236,7 +236,7 @@ async def test_a_topic_directory_without_catalog_is_adopted(
     directory.mkdir(parents=True)
     topic_id = UUID("00112233-4455-6677-8899-aabbccddeeff")
     (directory / "partition.metadata").write_text("version: 0\ntopic_id: ABEiM0RVZneImaq7zN3u_w\n")
-    broker = await start_broker({"durability": "page-cache"})
+    broker = await start_broker(ON_DISK)
     topic = broker.topics.by_name("found")
     assert topic is not None
     assert topic.id == topic_id
@@ -246,8 +246,7 @@ async def test_a_topic_directory_without_catalog_is_adopted(
 async def test_what_only_has_a_name_like_a_partitions_is_left_alone(
     start_broker: StartBroker,
 ) -> None:
-    settings = {"durability": "page-cache"}
-    first = await start_broker(settings)
+    first = await start_broker(ON_DISK)
     first.topics.create("a")
     await first.stop()
     names = ("backup-20261121", "notes-1", "a-00", "a-\N{SUPERSCRIPT TWO}")
@@ -258,7 +257,7 @@ async def test_what_only_has_a_name_like_a_partitions_is_left_alone(
     huge.mkdir()
     (huge / f"{0:020d}.log").touch()
     (first.data_dir / "core-12").touch()
-    second = await start_broker(settings)
+    second = await start_broker(ON_DISK)
     assert [topic.name for topic in second.topics.all()] == ["a"]
     await second.stop()
     left = {path.name for path in first.data_dir.iterdir()}
@@ -268,9 +267,8 @@ async def test_what_only_has_a_name_like_a_partitions_is_left_alone(
 async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    settings = {"durability": "page-cache"}
     for epoch in range(3):
-        first = await start_broker(settings)
+        first = await start_broker(ON_DISK)
         assert first.epoch == epoch
         if epoch < 2:
             await first.stop()
@@ -283,7 +281,7 @@ async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
     await first.stop()
     for file in (tmp_path / "data").glob("catalog.sqlite*"):
         file.unlink()
-    second = await start_broker(settings)
+    second = await start_broker(ON_DISK)
     assert second.catalog.allocate_producer_ids(1000) == 4712
     adopted = second.topics.partition("a", 0)
     assert second.epoch == adopted.leader_epoch == 11
@@ -295,18 +293,17 @@ async def test_ids_and_epochs_of_an_adopted_log_are_not_given_again(
 async def test_epochs_that_only_a_snapshot_of_an_adopted_log_tells_of_are_not_given_again(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    settings = {"durability": "page-cache"}
-    first = await start_broker(settings)
+    first = await start_broker(ON_DISK)
     log = first.topics.create("a").local[0]
     log.append_marker(TransactionMarker(4711, 0, 10, commit=True), now_ms=5)
     await log.durable(log.log_end_offset)
-    log.expire(log.log_end_offset)
+    expire(log, log.log_end_offset)
     await first.stop()
     directory = tmp_path / "data"
     assert [file.stat().st_size for file in directory.glob("a-0/*.log")] == [0]
     for file in (*directory.glob("catalog.sqlite*"), directory / ".magnetar-closed-logs"):
         file.unlink()
-    second = await start_broker(settings)
+    second = await start_broker(ON_DISK)
     assert second.epoch == 11
     assert second.catalog.allocate_producer_ids(1000) == 4712
 
@@ -314,31 +311,28 @@ async def test_epochs_that_only_a_snapshot_of_an_adopted_log_tells_of_are_not_gi
 async def test_deleted_topics_are_remembered_until_their_files_are_gone(
     start_broker: StartBroker,
 ) -> None:
-    settings = {"durability": "page-cache"}
-    first = await start_broker(settings)
+    first = await start_broker(ON_DISK)
     for name in "abc":
         topic = first.topics.create(name)
         await first.topics.delete([topic])
         assert first.catalog.deleted_topics() == {topic.id}
     await first.stop()
-    second = await start_broker(settings)
+    second = await start_broker(ON_DISK)
     assert second.catalog.deleted_topics() == set()
 
 
 async def test_one_data_directory_serves_one_broker(start_broker: StartBroker) -> None:
     from magnetar.config.load import ConfigError
 
-    settings = {"durability": "page-cache"}
-    await start_broker(settings)
+    await start_broker(ON_DISK)
     with pytest.raises(ConfigError, match="in use"):
-        await start_broker(settings)
+        await start_broker(ON_DISK)
 
 
 async def test_a_stored_setting_that_is_not_understood_stops_no_start(
     start_broker: StartBroker,
 ) -> None:
-    settings = {"durability": "page-cache"}
-    first = await start_broker(settings)
+    first = await start_broker(ON_DISK)
     stored = {
         "retention.ms": "5",
         "segment.bytes": "14",
@@ -348,7 +342,7 @@ async def test_a_stored_setting_that_is_not_understood_stops_no_start(
     }
     first.catalog.set_topic_configs(first.topics.create("a").id, stored)
     await first.stop()
-    broker = await start_broker(settings)
+    broker = await start_broker(ON_DISK)
     topic = broker.topics.by_name("a")
     assert topic is not None and topic.configs == stored
     await broker.topics.inherit()
@@ -464,7 +458,7 @@ async def test_new_logs_are_not_told_again_what_they_were_opened_with(
 ) -> None:
     # Ten thousand of them hold the event loop for 0.1 s.
     told: list[PartitionLog] = []
-    broker = await start_broker({"durability": "page-cache"})
+    broker = await start_broker(ON_DISK)
     monkeypatch.setattr(PartitionLog, "reconfigure", lambda log, _: told.append(log))
     row = broker.topics.new_row("a", 3, 1, {"retention.ms": "5"})
     created = await broker.topics.create_in_turns(row)
@@ -473,7 +467,7 @@ async def test_new_logs_are_not_told_again_what_they_were_opened_with(
 
 
 async def test_a_client_that_goes_leaves_no_half_a_topic(start_broker: StartBroker) -> None:
-    broker = await start_broker({"durability": "page-cache"})
+    broker = await start_broker(ON_DISK)
     row = broker.topics.new_row("a", 50, 1, {})
     creation = asyncio.ensure_future(broker.topics.create_in_turns(row))
     await asyncio.sleep(0)
@@ -485,7 +479,7 @@ async def test_a_client_that_goes_leaves_no_half_a_topic(start_broker: StartBrok
     await asyncio.sleep(0)
     deletion.cancel()
     await broker.stop()
-    again = await start_broker({"durability": "page-cache"})
+    again = await start_broker(ON_DISK)
     assert again.topics.by_name("a") is None
     assert again.topics.create("a").id != topic.id
 
