@@ -3,7 +3,8 @@
 Versions 0-1.  0: client metrics only (KIP-714).  1: resources of the types asked for, or of all
 types where the request names none.
 
-A type that Kafka does not know is UNSUPPORTED_VERSION.
+Brokers are those that DescribeCluster names. A type that Kafka does not know is
+UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ async def list_config_resources(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown resource types {sorted(unknown)}")
     # Many such requests may come at once, and each lists all topics.
     await services.turns.begin()
+    reached = services.nodes.addresses(context.connection.listener)
+    brokers = [str(node_id) for node_id, *_ in reached]
     found = []
     if ResourceType.BROKER in types:
-        found.append((str(services.node.id), ResourceType.BROKER))
+        found += [(name, ResourceType.BROKER) for name in brokers]
     if ResourceType.TOPIC in types:
         found += [(topic.name, ResourceType.TOPIC) for topic in services.topics.all()]
     if ResourceType.BROKER_LOGGER in types:
-        found.append((str(services.node.id), ResourceType.BROKER_LOGGER))
+        found += [(name, ResourceType.BROKER_LOGGER) for name in brokers]
     for kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
         if kind in types:
             found += [(name, kind) for name in services.config_resources.stored.names(kind)]

@@ -63,6 +63,10 @@ from wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from wire.messages.produce import (
     PartitionProduceData,
@@ -124,6 +128,15 @@ async def test_each_node_names_all_nodes_and_the_leader_of_each_partition(
     epochs = {node_id: nodes.nodes[node_id].epoch for node_id in (0, 1)}
     assert all(epoch == epochs[leader] for leader, epoch, _ in partitions)
     assert all(replicas == [leader] for leader, _, replicas in partitions)
+
+
+async def test_each_node_lists_the_configs_of_all_nodes(nodes: NodesInOne) -> None:
+    for node_id in (0, 1):
+        client = await nodes.client(node_id)
+        asked = ListConfigResourcesRequest(resource_types=[4, 8])
+        listed = await client.ask(asked, 1, ListConfigResourcesResponse)
+        found = [(each.resource_name, each.resource_type) for each in listed.config_resources]
+        assert sorted(found) == [("0", 4), ("0", 8), ("1", 4), ("1", 8)]
 
 
 @pytest.mark.parametrize("key_type", [0, 1])
