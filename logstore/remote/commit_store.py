@@ -31,6 +31,8 @@ from logstore.disk.files import StorageFailure
 LEASE_MS = 6_000
 #: How many proofs may be under way.
 PROOFS_MAX = 4
+#: How many logs one request to the store loads. Most bring one segment at most.
+LOADED_TOGETHER = 16
 
 
 class Fenced(Exception):

@@ -19,6 +19,7 @@ from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.remote.commit_store import (
+    LOADED_TOGETHER,
     CommitStore,
     LogKey,
     NodeFenced,
@@ -34,8 +35,6 @@ from logstore.remote.store_reads import StoreReads
 from logstore.segments.ledger import LedgerFenced
 from logstore.sync.group_commit import GroupCommit
 
-#: How many logs one request to the store loads. Most bring one segment at most.
-_LOADED_TOGETHER = 16
 #: How many logs are deleted, or secured, in one turn of the event loop.
 _LOGS_A_TURN = 8
 #: The longest time between two commits, which may be empty: each renews the lease.
@@ -194,8 +193,8 @@ class RemoteDirectory:
         await self.begin()
         all_openings = [*openings]
         logs: list[PartitionLog | None] = []
-        for first in range(0, len(all_openings), _LOADED_TOGETHER):
-            together = all_openings[first : first + _LOADED_TOGETHER]
+        for first in range(0, len(all_openings), LOADED_TOGETHER):
+            together = all_openings[first : first + LOADED_TOGETHER]
             whole = [self._is_loaded_whole(each.topic) for each in together]
             wanted = [
                 Wanted(each.key, 0 if is_whole else None)

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from coordinator.transactions.metadata import TopicPartition
 from logstore.partition.log import PartitionLog
-from logstore.remote.commit_store import NodeFenced
+from logstore.remote.commit_store import LOADED_TOGETHER, NodeFenced
 from magnetar.logging import get_logger
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Elsewhere, Placement
@@ -32,10 +32,6 @@ from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import INTERNAL
 from magnetar.storage.waiters import Waiters
 from wire.error_code import ErrorCode
-
-#: How many partitions are opened before the first of them is led here: as many as one request to
-#: the store loads, so that none waits for the loads of others.
-_OPENED_TOGETHER = 16
 
 _log = get_logger("nodes")
 
@@ -121,8 +117,9 @@ class LedPartitions:
         names = [TopicPartition(topic.name, index) for topic, index, _ in gained]
         opened: Counter[str] = Counter()
         with self.moving.moving([one for one in names if one.topic in INTERNAL]) as settle:
-            for first in range(0, len(gained), _OPENED_TOGETHER):
-                opened += await self._open(gained[first : first + _OPENED_TOGETHER], settle)
+            # As many as one request to the store loads: none waits for the loads of others.
+            for first in range(0, len(gained), LOADED_TOGETHER):
+                opened += await self._open(gained[first : first + LOADED_TOGETHER], settle)
         if opened:
             # Not a line for each topic: a node that is taken over may have led thousands.
             of = {"topic": next(iter(opened))} if len(opened) == 1 else {"topics": len(opened)}

@@ -18,6 +18,7 @@ from logstore.partition.log_config import LogConfig
 from logstore.partition.reader import PartitionGone
 from logstore.partition.snapshots import snapshot_name
 from tests.logstore.directory.test_log_directory import TOPIC_ID, Opened, write
+from tests.logstore.loop_syncs import watch_syncs_on_loop
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100, file_delete_delay_ms=0)
 
@@ -38,22 +39,7 @@ def snapshots(directory: Path) -> list[str]:
 @pytest.fixture
 def syncs_on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The syncs that the event loop's thread has waited for."""
-    on_loop: list[str] = []
-
-    def watch(kind: type, name: str) -> None:
-        sync = getattr(kind, name)
-
-        def watched(self: object, *rest: str) -> None:
-            if threading.current_thread() is threading.main_thread():
-                on_loop.append(name)
-            sync(self, *rest)
-
-        monkeypatch.setattr(kind, name, watched)
-
-    watch(DiskFile, "sync")
-    watch(DiskFiles, "sync_directory")
-    watch(DiskFiles, "sync_all")
-    return on_loop
+    return watch_syncs_on_loop(monkeypatch)
 
 
 async def test_the_event_loop_waits_for_no_sync_of_the_state_that_the_cleaner_secures(

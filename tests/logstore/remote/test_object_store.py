@@ -44,6 +44,14 @@ def s3_endpoint() -> Iterator[str]:
     server.stop()
 
 
+def reach(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """Have buckets be those of a server of tests."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+
+
 @pytest.fixture(params=["simulated", "directory", "s3"])
 def objects(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -52,10 +60,7 @@ def objects(
         return SimulatedObjects()
     if request.param == "directory":
         return Bucket(f"file://{tmp_path}/objects")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", request.getfixturevalue("s3_endpoint"))
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    reach(monkeypatch, request.getfixturevalue("s3_endpoint"))
     return Bucket(f"s3://test/{tmp_path.name}")
 
 
@@ -102,10 +107,7 @@ async def test_an_object_that_is_not_there(objects: ObjectStore) -> None:
 async def test_a_bucket_that_is_not_there_is_away(
     s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    reach(monkeypatch, s3_endpoint)
     bucket = Bucket("s3://misspelled/some")
     with pytest.raises(ObjectsUnavailable, match="write wal/1: s3://misspelled/some is not"):
         await bucket.put("wal/1", b"x")
@@ -117,10 +119,7 @@ async def test_objects_that_were_swapped_are_none(
     s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their lengths and offsets may agree: the records of two partitions of one topic."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    reach(monkeypatch, s3_endpoint)
     bucket, copied = Bucket("s3://test/swapped"), Bucket("s3://test/copied")
     client = boto3.client("s3", endpoint_url=s3_endpoint)
     for key in ("logs/0/1", "logs/1/1"):
@@ -241,10 +240,7 @@ async def test_a_write_whose_answer_is_lost_is_there_once_and_whole(
     s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = TcpProxy(int(s3_endpoint.rpartition(":")[2]))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    reach(monkeypatch, f"http://127.0.0.1:{proxy.port}")
     monkeypatch.setattr(bucket_module, "_WRITE_ATTEMPT", timedelta(seconds=1))
     bucket = Bucket("s3://test/lost")
     proxy.lose_answers()

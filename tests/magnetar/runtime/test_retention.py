@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from logstore.disk.descriptors import DiskFile
-from logstore.disk.files import DiskFiles
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime import retention
 from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import CONSUMER_OFFSETS
+from tests.logstore.loop_syncs import watch_syncs_on_loop
 from tests.magnetar.clocks import HandClock
 from tests.magnetar.conftest import crash
 from wire.error_code import ErrorCode
@@ -146,21 +146,7 @@ async def test_the_event_loop_waits_for_no_sync_of_a_log_that_is_all_due(
     broker = await start_broker({"durability": "fsync"}, clock=clock)
     log = broker.topics.create("a", configs={"retention.ms": "500"}).local[0]
     await fill(log, clock, 3)
-    on_loop: list[str] = []
-
-    def watch(kind: type, name: str) -> None:
-        sync = getattr(kind, name)
-
-        def watched(self: object, *rest: str) -> None:
-            if threading.current_thread() is threading.main_thread():
-                on_loop.append(name)
-            sync(self, *rest)
-
-        monkeypatch.setattr(kind, name, watched)
-
-    watch(DiskFile, "sync")
-    watch(DiskFiles, "sync_directory")
-    watch(DiskFiles, "sync_all")
+    on_loop = watch_syncs_on_loop(monkeypatch)
     clock.ms += 3600 * SECOND_MS
     await broker.retention.check()
     assert on_loop == []
