@@ -78,7 +78,9 @@ def fetch(services: Services, request: FetchRequest, context: RequestContext) ->
     acls = services.acls
     # The client may have lost rights, also on partitions that a request of a session leaves out.
     rights = None if acls is None else (acls.version, context.principal, context.host)
-    session = services.fetch_sessions.open(request, context.version, context.now_ms, rights=rights)
+    session = services.fetch_sessions.open(
+        request, context.version, services.clock.steady_ms(), rights=rights
+    )
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
     ends_at_s = asyncio.get_running_loop().time() + wait_ms / 1000
     go_on = partial(_perform, services, request, context, session, isolation, ends_at_s)
@@ -205,7 +207,7 @@ def _finish(
     services: Services, session: FetchContext, responses: list[FetchableTopicResponse]
 ) -> FetchResponse:
     # Not the time of the request: a fetch may have waited for minutes, and its session is used now.
-    error_code, session_id = session.finish(services.clock.now_ms())
+    error_code, session_id = session.finish(services.clock.steady_ms())
     if error_code is not ErrorCode.NONE:
         responses = []
     return FetchResponse(error_code=error_code, session_id=session_id, responses=responses)

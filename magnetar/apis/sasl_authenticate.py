@@ -28,7 +28,9 @@ async def sasl_authenticate(
     connection = context.connection
     session = connection.session
     try:
-        answer, lifetime_ms = session.authenticate(request.auth_bytes, context.now_ms)
+        answer, lifetime_ms = session.authenticate(
+            request.auth_bytes, context.now_ms, services.clock.steady_ms()
+        )
     except KafkaError as refusal:
         if refusal.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
             raise

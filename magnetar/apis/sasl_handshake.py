@@ -25,7 +25,7 @@ def sasl_handshake(
     session = context.connection.session
     response = SaslHandshakeResponse(mechanisms=session.mechanism_names)
     try:
-        session.handshake(request.mechanism, context.version, context.now_ms)
+        session.handshake(request.mechanism, context.version, services.clock.steady_ms())
     except KafkaError as refusal:
         if refusal.code is not ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             raise

@@ -64,6 +64,7 @@ class Session:
         self._state = _State.OPEN if mechanisms is None else _State.INITIAL
         self._login: SaslExchange | None = None
         self._chosen: Mechanism | None = None
+        #: By the steady clock, as in Kafka: one that is set ends no session, and prolongs none.
         self._expires_at_ms: int | None = None
         #: When the open connection has last begun another login.
         self._began_again_at_ms: int | None = None
@@ -82,10 +83,10 @@ class Session:
         """Whether the next frame is a bare token and no request (SaslHandshake version 0)."""
         return self._state is _State.TOKENS
 
-    def admit(self, api_key: int, now_ms: int) -> None:
+    def admit(self, api_key: int, steady_ms: int) -> None:
         """Let a request pass. Raises WireError for one that closes the connection."""
         if self.mechanism is not None:
-            is_late = self._expires_at_ms is not None and now_ms >= self._expires_at_ms
+            is_late = self._expires_at_ms is not None and steady_ms >= self._expires_at_ms
             if is_late and api_key not in (_SASL_HANDSHAKE, _SASL_AUTHENTICATE):
                 raise WireError("the session has ended: the client did not authenticate again")
             return
@@ -99,7 +100,7 @@ class Session:
         if self._state is _State.HANDSHAKE:
             self._state = _State.INITIAL
 
-    def handshake(self, mechanism: str, version: int, now_ms: int) -> None:
+    def handshake(self, mechanism: str, version: int, steady_ms: int) -> None:
         """Begin a login.
 
         Raises UNSUPPORTED_SASL_MECHANISM, and ILLEGAL_SASL_STATE where none may begin.
@@ -109,12 +110,11 @@ class Session:
         if self.mechanism is not None:
             if self._expires_at_ms is None:
                 raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "this session has no end")
-            # As in Kafka, the first may begin at once: a token may have less than a second left. A
-            # clock that was set back must not refuse logins for as long.
+            # As in Kafka, the first may begin at once: a token may have less than a second left.
             before_ms = self._began_again_at_ms
-            if before_ms is not None and 0 <= now_ms - before_ms < REAUTHENTICATION_INTERVAL_MS:
+            if before_ms is not None and steady_ms - before_ms < REAUTHENTICATION_INTERVAL_MS:
                 raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "began a login less than 1 s ago")
-            self._began_again_at_ms = now_ms
+            self._began_again_at_ms = steady_ms
             if mechanism != self.mechanism:
                 again = mechanism[:64]
                 raise WireError(f"a new login by {again}, not by {self.mechanism} as before")
@@ -127,8 +127,10 @@ class Session:
         self._login = chosen.begin()
         self._state = _State.TOKENS if version == 0 else _State.AUTHENTICATE
 
-    def authenticate(self, token: bytes, now_ms: int) -> tuple[bytes, int]:
+    def authenticate(self, token: bytes, now_ms: int, steady_ms: int) -> tuple[bytes, int]:
         """Return the answer to a token, and how many ms the session will last; 0: without an end.
+
+        `now_ms` is the wall clock's time, which tokens go by.
 
         Raises SASL_AUTHENTICATION_FAILED, after which the connection must be closed, and
         ILLEGAL_SASL_STATE where no login was begun.
@@ -166,7 +168,7 @@ class Session:
         self.principal, self.mechanism = identity.principal, self._chosen.name
         self.is_token = identity.is_token
         self._chosen.logins.succeeded += 1
-        self._expires_at_ms = now_ms + lifetime_ms if lifetime_ms else None
+        self._expires_at_ms = steady_ms + lifetime_ms if lifetime_ms else None
         # A session that has an end is looked at before each request.
         self.is_guarded = self._expires_at_ms is not None
         self._login, self._state = None, _State.OPEN

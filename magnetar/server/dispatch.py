@@ -108,6 +108,7 @@ class Dispatcher:
         self._large_answers = LargeAnswers(response_memory)
         self._on_fatal = on_fatal
         self._now_ms = clock.now_ms
+        self._steady_ms = clock.steady_ms
         self._loop = asyncio.get_running_loop()
         self._collector = Collector(self._loop)
         #: By API key and version as the first four bytes of a request say them.
@@ -296,16 +297,16 @@ class Dispatcher:
     def begin_guarded(self, frame: Frame, connection: Connection, client_address: str) -> Exchange:
         """Begin a request that the connection's session must admit. Raises WireError."""
         session = connection.session
-        now_ms = self._now_ms()
         if session.takes_tokens:
-            return self._token_exchange(frame, connection, now_ms)
-        session.admit(int.from_bytes(frame[:2], "big"), now_ms)
+            return self._token_exchange(frame, connection)
+        session.admit(int.from_bytes(frame[:2], "big"), self._steady_ms())
         return self.begin(frame, connection, client_address)
 
-    def _token_exchange(self, frame: Frame, connection: Connection, now_ms: int) -> Exchange:
+    def _token_exchange(self, frame: Frame, connection: Connection) -> Exchange:
         """Return a bare token of a login as a request, with its answer: a bare token too."""
+        now_ms, steady_ms = self._now_ms(), self._steady_ms()
         try:
-            token, _ = connection.session.authenticate(bytes(frame), now_ms)
+            token, _ = connection.session.authenticate(bytes(frame), now_ms, steady_ms)
         except KafkaError as refusal:
             # Before KIP-152 the protocol has no answer that says no.
             self.services.refusals.add(SaslAuthenticateRequest.api_key, refusal.code)

@@ -170,7 +170,7 @@ class _Client:
     def _send(self, token: bytes, now_ms: int) -> None:
         was = self.session.principal
         is_true = self._is_true(token)
-        answer, _ = self.session.authenticate(token, now_ms)
+        answer, _ = self.session.authenticate(token, now_ms, now_ms)
         if self._mechanism != "PLAIN" and not self._first:
             self._first, self._server_first = token.decode(), answer.decode()
         if self.session.principal != was:

@@ -16,6 +16,7 @@ from magnetar.security.acls import Acl, Operation, Pattern, Permission, Resource
 from magnetar.server import listening
 from magnetar.storage.acls import STANDARD_AUTHORIZER
 from tests.magnetar.apis.test_produce_and_fetch import TOPIC, batch, fetch_request, produce
+from tests.magnetar.clocks import MovedClock
 from tests.magnetar.conftest import RawClient, StartBroker
 from wire.error_code import ErrorCode
 from wire.messages.consumer_group_heartbeat import (
@@ -87,6 +88,18 @@ async def test_an_idle_session_is_answered_by_what_moves(
     # Data that the client did not ask to go on from is given out again.
     again = await client.ask(following(session_id, 2), 12, FetchResponse)
     assert [len(each.records or b"") > 0 for each in again.responses[0].partitions] == [True]
+
+
+async def test_a_wall_clock_that_is_set_back_keeps_no_session_for_longer(
+    start_broker: StartBroker, connect: Connect, clock: MovedClock
+) -> None:
+    slots = {"max.incremental.fetch.session.cache.slots": "1"}
+    broker = await start_broker(slots, clock=clock)
+    broker.topics.create(TOPIC, PARTITIONS)
+    assert await opened(await connect(broker))
+    clock.set_by_ms -= 86_400_000
+    clock.passed_ms += 121_000
+    assert await opened(await connect(broker))
 
 
 @pytest.mark.usefixtures("topic")

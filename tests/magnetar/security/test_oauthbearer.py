@@ -42,7 +42,7 @@ def session(session_ms: int = 0) -> tuple[Session, Mechanism]:
 
 def test_a_good_token_lets_in_until_it_expires() -> None:
     one, mechanism = session()
-    assert one.authenticate(first(), 10_000) == (b"", 50_000)
+    assert one.authenticate(first(), 10_000, 10_000) == (b"", 50_000)
     assert one.principal == user("ada")
     one.admit(3, 59_999)
     with pytest.raises(WireError):
@@ -51,19 +51,19 @@ def test_a_good_token_lets_in_until_it_expires() -> None:
 
 
 def test_the_session_is_the_shorter_of_the_token_and_the_limit() -> None:
-    assert session(5_000)[0].authenticate(first(), 0) == (b"", 5_000)
-    assert session(90_000)[0].authenticate(first(), 0) == (b"", 60_000)
+    assert session(5_000)[0].authenticate(first(), 0, 0) == (b"", 5_000)
+    assert session(90_000)[0].authenticate(first(), 0, 0) == (b"", 60_000)
 
 
 def test_a_refused_token_is_answered_with_its_status_and_fails_when_that_is_acknowledged() -> None:
     one, mechanism = session()
-    assert one.authenticate(first("forged.a.b"), 0) == (REFUSAL.encode(), 0)
+    assert one.authenticate(first("forged.a.b"), 0, 0) == (REFUSAL.encode(), 0)
     assert one.failure == "forged.a.b is not it"
     assert mechanism.logins.failed == 1
     with pytest.raises(WireError):
         one.admit(3, 0)
     with pytest.raises(KafkaError) as refusal:
-        one.authenticate(b"\x01", 0)
+        one.authenticate(b"\x01", 0, 0)
     assert refusal.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
     assert refusal.value.detail == REFUSAL
     assert one.principal == ANONYMOUS
@@ -72,27 +72,27 @@ def test_a_refused_token_is_answered_with_its_status_and_fails_when_that_is_ackn
 
 def test_after_a_refused_token_not_even_a_good_one_counts() -> None:
     one, _ = session()
-    one.authenticate(first("forged.a.b"), 0)
+    one.authenticate(first("forged.a.b"), 0, 0)
     with pytest.raises(KafkaError):
-        one.authenticate(first(), 0)
+        one.authenticate(first(), 0, 0)
     assert one.principal == ANONYMOUS
 
 
 def test_a_new_login_must_be_of_the_same_user() -> None:
     one, mechanism = session()
-    one.authenticate(first(), 0)
+    one.authenticate(first(), 0, 0)
     one.principal = user("bob")
     one.handshake(OAUTHBEARER, 1, 2_000)
     with pytest.raises(KafkaError, match="Cannot change principals"):
-        one.authenticate(first(), 2_000)
+        one.authenticate(first(), 2_000, 2_000)
     assert mechanism.logins.failed == 1
 
 
 def test_the_client_may_name_itself_and_no_one_else() -> None:
-    assert session()[0].authenticate(first(header="n,a=ada,"), 0)[0] == b""
+    assert session()[0].authenticate(first(header="n,a=ada,"), 0, 0)[0] == b""
     one, _ = session()
     with pytest.raises(KafkaError, match="different from the token's principal name"):
-        one.authenticate(first(header="n,a=bob,"), 0)
+        one.authenticate(first(header="n,a=bob,"), 0, 0)
     assert one.principal == ANONYMOUS
 
 

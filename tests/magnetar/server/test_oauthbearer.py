@@ -85,6 +85,27 @@ async def test_a_token_lets_in_until_it_expires_unless_a_new_one_comes(
     assert await client.is_closed()
 
 
+async def test_a_wall_clock_that_is_set_neither_ends_a_session_nor_prolongs_it(
+    start_broker: StartBroker, connect: Connect, issuer: TokenIssuer, clock: MovedClock
+) -> None:
+    """As in Kafka, whose sessions end by `nanoTime`."""
+    broker = await start_broker({**LISTENING, **issuer.broker_settings()}, clock=clock)
+    client = await connect(broker)
+    await begin(client)
+    await log_in(client, first(issuer.token("ada", exp=int(time.time()) + 100)))
+    clock.set_by_ms += 86_400_000
+    assert (await client.ask(MetadataRequest(), 1, MetadataResponse)).brokers
+    await begin(client)
+    clock.set_by_ms -= 2 * 86_400_000
+    clock.passed_ms += 1_000
+    await begin(client)
+    await log_in(client, first(issuer.token("ada", exp=int(time.time()) - 86_400 + 101)))
+    assert (await client.ask(MetadataRequest(), 1, MetadataResponse)).brokers
+    clock.passed_ms += 101_000
+    client.send(MetadataRequest(), 1)
+    assert await client.is_closed()
+
+
 async def test_a_bad_token_is_told_its_status_then_refused_and_logged_once_with_the_reason(
     start_broker: StartBroker,
     connect: Connect,
