@@ -18,7 +18,7 @@ import asyncpg
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.postgres_endings import PostgresEndings
-from logstore.remote.postgres_url import STANDBY_WAIT
+from logstore.remote.postgres_url import STANDBY_WAIT, UNLIMITED
 
 #: What a lost connection, a refusal of the server, and a timeout raise. InternalClientError comes
 #: where a connection is lost in the middle of asyncpg's own work.
@@ -44,12 +44,6 @@ BY_KEY = {
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-#: Switches off the limits that the database or the role may set, since each call has its own limit.
-#: Not all versions of PostgreSQL know all of these.
-_UNLIMITED = """
-SELECT set_config(name, '0', false) FROM unnest(
-    ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout']
-) name WHERE current_setting(name, true) IS NOT NULL"""
 
 
 def set_statements(settings: Mapping[str, str]) -> str:
@@ -57,7 +51,7 @@ def set_statements(settings: Mapping[str, str]) -> str:
 
     A pooler of sessions (PgBouncer) refuses connections that name such settings when they are made.
     """
-    return "; ".join([*(f"SET {name} = '{value}'" for name, value in settings.items()), _UNLIMITED])
+    return "; ".join([*(f"SET {name} = '{value}'" for name, value in settings.items()), UNLIMITED])
 
 
 def reason_of(error: Exception) -> str:

@@ -50,6 +50,13 @@ KEPT_ALIVE = {
     "tcp_keepalives_count": "3",
 }
 
+#: Switches off the limits that the database or the role may set, since each call has its own limit.
+#: Not all versions of PostgreSQL know all of these.
+UNLIMITED = """
+SELECT set_config(name, '0', false) FROM unnest(
+    ARRAY['statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout']
+) name WHERE current_setting(name, true) IS NOT NULL"""
+
 #: This function of the server waits for a standby. If the wait is cancelled, the statement
 #: succeeds, and the function sends a warning in the server's language.
 STANDBY_WAIT = "SyncRepWaitForLSN"

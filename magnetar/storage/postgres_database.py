@@ -25,7 +25,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from logstore.remote.postgres_url import KEPT_ALIVE, STANDBY_WAIT
+from logstore.remote.postgres_url import KEPT_ALIVE, STANDBY_WAIT, UNLIMITED
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
 from magnetar.storage.postgres_schema import MIGRATIONS, SCHEMA
 from wire.error_code import ErrorCode
@@ -36,13 +36,21 @@ _CALL_S = 2.0
 _RETRY_S = 1.0
 _T = TypeVar("_T")
 _SESSION = (
-    f"SET search_path = {SCHEMA}; SET statement_timeout = 2000; SET lock_timeout = 2000;"
+    f"{UNLIMITED}; SET search_path = {SCHEMA};"
+    " SET statement_timeout = 2000; SET lock_timeout = 2000;"
     " SET idle_in_transaction_session_timeout = 10000; SET synchronous_commit = on;"
     # Else it may hide that a wait for a standby was cancelled.
     " SET client_min_messages = warning;"
     # What waited for another change sees it.
     " SET default_transaction_isolation = 'read committed'; "
     + "; ".join(f"SET {name} = {value}" for name, value in KEPT_ALIVE.items())
+)
+#: Raised by a call that its connection or the server has ended. Two limits of the server, which end
+#: the session of a node that stood still, have codes of another class.
+_ENDED = (
+    psycopg.OperationalError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
 )
 _PRIMARY = (
     "If the server is a standby, name the primary, or several hosts with"
@@ -257,7 +265,7 @@ class PostgresDatabase:
             except psycopg.errors.ReadOnlySqlTransaction as error:
                 self._give_up()
                 raise CatalogUnavailable(f"{self._said(doing, error)}. {_PRIMARY}") from error
-            except psycopg.OperationalError as error:
+            except _ENDED as error:
                 # The server may have ended a statement that took too long. What held it up is not
                 # known, so the next call begins anew.
                 self._give_up()

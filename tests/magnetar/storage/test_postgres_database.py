@@ -87,6 +87,33 @@ def test_changes_follow_one_another_whatever_the_database_has_by_default(postgre
         second.close()
 
 
+def test_changes_take_as_long_as_they_need_whatever_the_database_has_by_default(
+    postgres_url: str,
+) -> None:
+    name = postgres_url.rpartition("/")[2]
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(f"ALTER DATABASE {name} SET transaction_timeout = 200".encode())
+    with (
+        closing(open_catalog(postgres_url)) as catalog,
+        catalog.database.transaction("change") as statements,
+    ):
+        statements.execute("SELECT pg_sleep(0.3)")
+
+
+@pytest.mark.parametrize("limit", ["idle_in_transaction_session_timeout", "transaction_timeout"])
+def test_a_session_that_the_server_has_ended_is_unavailable(postgres_url: str, limit: str) -> None:
+    """A node that stood still for so long goes on."""
+    with closing(open_catalog(postgres_url)) as catalog:
+        with (
+            pytest.raises(CatalogUnavailable, match="timeout"),
+            catalog.database.transaction("change") as statements,
+        ):
+            statements.execute(f"SET {limit} = 1")
+            time.sleep(0.1)
+            statements.execute("SELECT 1")
+        assert catalog.allocate_producer_ids(10) == 0
+
+
 def test_a_connection_that_ended_while_it_idled_is_not_noticed(postgres_url: str) -> None:
     catalog = open_catalog(postgres_url)
     for _ in range(2):
