@@ -89,6 +89,8 @@ class ClusterNode:
         #: Whether the log has said these things already.
         self._is_left_over_logged = False
         self._is_bucket_away_logged = False
+        #: Why leaders could not be changed at the last attempt; empty: they could.
+        self._unchanged_reason = ""
         #: The nodes that lived at the last look, and those of them that may lack a part of their
         #: share.
         self._seen: set[int] = set()
@@ -329,12 +331,15 @@ class ClusterNode:
 
     async def _change_leaders(self, work: Callable[[], Awaitable[object]]) -> None:
         """Do `work`, which changes leaders. If the catalog does not answer, the next look tries
-        again."""
+        again. A catalog that takes no change for long is told once."""
         async with self._leading:
+            before, self._unchanged_reason = self._unchanged_reason, ""
             try:
                 await work()
             except CatalogUnavailable as away:
-                _log.warning("the leaders stay as they are", reason=str(away))
+                self._unchanged_reason = str(away)
+                if self._unchanged_reason != before:
+                    _log.warning("the leaders stay as they are", reason=self._unchanged_reason)
 
     def _make_internal(self, catalog: Catalog) -> None:
         """Create the coordinators' topics: nodes must agree on them from the first request."""

@@ -116,6 +116,27 @@ async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later(
     assert not failures
 
 
+async def test_a_catalog_that_takes_no_changes_for_long_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leadership, failures = Leadership(), list[BaseException]()
+    node = node_beside_another(leadership, failures)
+
+    async def told_in_three_looks() -> int:
+        for _ in range(3):
+            await node._on_seen(Watch.version)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        return capsys.readouterr().err.count("the leaders stay as they are")
+
+    assert await told_in_three_looks() == 1
+    leadership.is_away, leadership.excess = False, [1, 1, 1]
+    assert await told_in_three_looks() == 0
+    leadership.is_away = True
+    assert await told_in_three_looks() == 1
+    assert not failures
+
+
 async def test_shares_are_looked_at_until_nothing_is_left_to_give() -> None:
     leadership, failures = Leadership(), list[BaseException]()
     leadership.is_away = False
