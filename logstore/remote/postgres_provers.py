@@ -62,5 +62,5 @@ class PostgresProvers:
             ask = await connection.prepare(sql.PROVE, timeout=CONNECT_S)
             return _Prover(connection, ask, cancelled_waits(connection))
         except BaseException:  # whatever ends it, a cancellation too
-            connection.terminate()
+            self._endings.end(connection)
             raise

@@ -79,16 +79,12 @@ def cancelled_waits(connection: Any) -> list[str]:
 async def snapshot(reader: Any) -> AsyncIterator[None]:
     """Let all reads of a lent connection see one moment.
 
-    An error terminates the connection, and the transaction with it. A rollback would wait for a
-    server that has vanished, and a node's stop would wait for the rollback.
+    After an error nothing rolls back: that would wait for a server that has vanished. `lend` ends
+    the connection, and the transaction with it.
     """
     transaction = reader.transaction(isolation="repeatable_read", readonly=True)
     await transaction.start()
-    try:
-        yield
-    except BaseException:
-        reader.terminate()
-        raise
+    yield
     await transaction.commit()
 
 

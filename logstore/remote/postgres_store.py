@@ -136,7 +136,7 @@ class PostgresStore:
             raise StoreUnavailable(reason_of(error)) from error
         finally:
             if connection is not None:
-                connection.terminate()
+                self._endings.end(connection)
 
     async def _connect_to_commit(self) -> asyncpg.Connection[Any]:
         connection = await asyncpg.connect(self._url, timeout=CONNECT_S)

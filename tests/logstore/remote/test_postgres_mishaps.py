@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
 from uuid import UUID
@@ -14,7 +15,7 @@ from logstore.disk.durability import Durability
 from logstore.disk.files import StorageFailure
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
-from logstore.remote import postgres_readers, postgres_store
+from logstore.remote import postgres_provers, postgres_readers, postgres_store
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import (
     Changes,
@@ -24,6 +25,7 @@ from logstore.remote.commit_store import (
     Move,
     OutcomeUnknown,
     Span,
+    StoreUnavailable,
     Wanted,
 )
 from logstore.remote.postgres_store import PostgresStore
@@ -329,6 +331,33 @@ async def test_what_reads_ends_at_once_with_its_node_though_the_server_has_vanis
     assert done and reading.cancelled()
     await admin.execute("ROLLBACK")
     assert [some async for some in store.references([Span(key, 0, 9)])] == []
+    await admin.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("does", ["connects", "proves", "loads"])
+async def test_a_call_that_a_lock_holds_up_keeps_no_process_of_the_server(
+    does: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt would keep one more, until the server has no connection left for any client."""
+    for module, limit in ((postgres_store, "CONNECT_S"), (postgres_provers, "CONNECT_S")):
+        monkeypatch.setattr(module, limit, 0.5)
+    monkeypatch.setattr(postgres_readers, "_READ_S", 0.5)
+    store = await store_over(postgres_url)
+    assert await store.last_commit() == 0
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "connects": store.connect,
+        "proves": lambda: store.prove(1),
+        "loads": lambda: store.load([Wanted(LogKey(UUID(int=1), 0))]),
+    }
+    admin = await asyncpg.connect(postgres_url)
+    await admin.execute("BEGIN; LOCK TABLE magnetar.chunks, magnetar.nodes")
+    with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+        await calls[does]()
+    async with asyncio.timeout(10):
+        while await admin.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)
+    await admin.execute("ROLLBACK")
     await admin.close()
     await store.close()
 
