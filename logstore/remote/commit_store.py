@@ -59,6 +59,10 @@ class OutcomeUnknown(Exception):
     """Whether a commit has taken effect is not known."""
 
 
+class NoRoom(OutcomeUnknown):
+    """A commit was refused because the store has no room."""
+
+
 class StoreUnavailable(Exception):
     """The store does not answer. Nothing has changed; try again."""
 

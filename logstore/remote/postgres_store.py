@@ -29,6 +29,7 @@ from logstore.remote.commit_store import (
     Forgotten,
     LogKey,
     Move,
+    NoRoom,
     OutcomeUnknown,
     Span,
     StoredLog,
@@ -170,16 +171,14 @@ class PostgresStore:
                 done = await self._commit_plain(connection, fence, changes.chunks, limit_s)
         except TROUBLE as error:
             self._end(connection)
-            raise OutcomeUnknown(f"commit {number}: {reason_of(error)}") from error
+            unknown = NoRoom if isinstance(error, asyncpg.DiskFullError) else OutcomeUnknown
+            raise unknown(f"commit {number}: {reason_of(error)}") from error
         if done is None:
-            raise self._fenced(number)
+            raise Fenced(f"commit {number} of {self._own}")
         if self._cancelled_waits:
             raise OutcomeUnknown(f"commit {number}: {self._cancelled_waits[-1]}")
         if not self._has_standby:
             self.proven = max(self.proven, number)
-
-    def _fenced(self, number: int) -> Fenced:
-        return Fenced(f"commit {number} of {self._own}")
 
     @property
     def _own(self) -> str:
@@ -237,14 +236,14 @@ class PostgresStore:
         try:
             held = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
             if held is None:
-                raise self._fenced(number)
+                raise Fenced(f"commit {number} of {self._own}")
             for swap in changes.swaps:
                 await self._swap(connection, swap)
             for move in changes.moves:
                 await self._replace(connection, move)
             columns = _all_columns(changes, rests_on)
             if await self._commit_all.fetchval(*fence, *columns) is None:
-                raise self._fenced(number)
+                raise Fenced(f"commit {number} of {self._own}")
         except Fenced:
             await transaction.rollback()
             raise

@@ -38,6 +38,7 @@ from logstore.remote.commit_store import (
     Fenced,
     Forgotten,
     NodeFenced,
+    NoRoom,
     OutcomeUnknown,
     StoreUnavailable,
 )
@@ -249,10 +250,13 @@ class StoreCommits:
         that fail together need one recovery. Raises NodeFenced, CommitsLost.
         """
         async with self._recovering:
-            wait_s, told = _RETRY_FIRST_S, ""
+            wait_s, told, has_room = _RETRY_FIRST_S, "", True
             while recoveries == self._recoveries:
                 last = await self._until_last_known()
                 try:
+                    if not has_room:
+                        # No other node would have room either: none should take over.
+                        await self._store.renew()
                     for one in [*self._unproven]:
                         if one.commit.number > last:
                             if not await self._may_send(one.commit):
@@ -263,6 +267,7 @@ class StoreCommits:
                         await self._store.renew()
                         self._recoveries += 1
                 except (OutcomeUnknown, StoreUnavailable, Fenced) as trouble:
+                    has_room = has_room and not isinstance(trouble, NoRoom)
                     # A store that answers may refuse for long: read only, or with a full disk.
                     if str(trouble) != told:
                         told = str(trouble)

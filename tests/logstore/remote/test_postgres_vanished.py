@@ -17,6 +17,7 @@ from logstore.remote.commit_store import (
     Chunk,
     Commit,
     LogKey,
+    NoRoom,
     OutcomeUnknown,
     StoreUnavailable,
     Wanted,
@@ -111,6 +112,21 @@ async def test_reads_go_to_the_server_that_commits_go_to(
             with pytest.raises(StoreUnavailable):
                 await reading
             assert await store.read(KEY, 0, 100, 1) == CHUNKS
+
+
+async def test_a_full_disk_is_told_apart_from_other_refusals(postgres_url: str) -> None:
+    way = Way(postgres_url)
+    async with store_on(way, postgres_url) as store:
+        admin = await asyncpg.connect(postgres_url)
+        await admin.execute(
+            "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE 'no space left' USING ERRCODE = 'disk_full'; END $$;"
+            " CREATE TRIGGER full_disk BEFORE INSERT ON magnetar.chunks"
+            " EXECUTE FUNCTION full_disk()"
+        )
+        await admin.close()
+        with pytest.raises(NoRoom, match="no space left"):
+            await store.commit(Commit(2, 1, Changes([CHUNKS[0]._replace(base_offset=1)])))
 
 
 async def test_reads_go_on_while_commits_are_refused(postgres_url: str) -> None:

@@ -20,6 +20,7 @@ from logstore.remote.commit_store import (
     LogKey,
     Move,
     NodeFenced,
+    NoRoom,
     OutcomeUnknown,
     Wanted,
 )
@@ -385,6 +386,29 @@ async def test_the_lease_in_the_store_is_renewed_while_a_standby_is_away(world: 
     assert proofs == [True] * 10
     # But what is not proven renews nothing by the node's own clock.
     assert not world.commits.is_leased and world.number == 1
+
+
+@pytest.mark.parametrize("refusal", [NoRoom, OutcomeUnknown])
+async def test_the_lease_in_the_store_is_renewed_while_its_disk_is_full(
+    refusal: type[OutcomeUnknown], world: World
+) -> None:
+    """The next leader would have no room either. What is refused for another reason may be refused
+    to this node alone."""
+    committing = world.store.commit
+    live: list[bool] = []
+
+    async def commit(commit: Commit) -> None:
+        if len(live) < 5:
+            world.now_ms += 4_000
+            live.append(world.database.is_live(1))
+            raise refusal("refused")
+        await committing(commit)
+
+    world.store.commit = commit  # type: ignore[method-assign]  # a server that refuses
+    await world.commit()
+    # The first attempt of the recovery comes before any renewal.
+    assert live[2:] == [refusal is NoRoom] * 3
+    assert world.number == 1
 
 
 async def test_a_commit_is_ordered_before_it_is_proven_and_told_so_once(world: World) -> None:
