@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -44,6 +45,8 @@ _KEY = "key"
 _KEYS_AT_ONCE = 1_000
 #: What the library's error says of a range that does not exist: in a directory, and on a server.
 _NO_RANGE = ("Requested range was invalid", "status code: 416 ")
+#: What a server says of a refusal, in a document that begins in the first line of the error.
+_REFUSAL = re.compile(r"<Code>([^<]+)</Code>\s*<Message>([^<\n]*)")
 
 
 class UnusableUrl(Exception):
@@ -65,7 +68,7 @@ class Bucket:
             self._store = from_url(url, **_options(scheme, _ATTEMPT, _ALL_ATTEMPTS))
             self._writes = from_url(url, **_options(scheme, _WRITE_ATTEMPT, _ALL_WRITE_ATTEMPTS))
         except (BaseError, OSError, ValueError) as error:
-            raise UnusableUrl(f"{url}: {_first_line(error)}") from error
+            raise UnusableUrl(f"{url}: {_reason_of(error)}") from error
 
     async def put(self, key: str, data: Buffer) -> None:
         """Write a whole object; as `ObjectStore.put`."""
@@ -136,7 +139,7 @@ class Bucket:
                 raise ObjectsUnavailable(doing, f"{self.url} is not there") from missing
             raise NoSuchObject(f"cannot {doing}: it is not there") from missing
         except (BaseError, OSError) as error:
-            reason = _first_line(error)
+            reason = _reason_of(error)
             if any(sign in str(error) for sign in _NO_RANGE):
                 raise NoSuchObject(f"cannot {doing}: {reason}") from error
             raise ObjectsUnavailable(doing, reason) from error
@@ -180,7 +183,9 @@ def _options(scheme: str, attempt: timedelta, all_attempts: timedelta) -> dict[s
     return {"client_options": client, "retry_config": retry}
 
 
-def _first_line(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     """Return why, without the structures that the library prints behind it."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    line = lines[0] if lines else type(error).__name__
+    refusal = _REFUSAL.search(str(error))
+    return line if refusal is None else ": ".join((line.partition(": <")[0], *refusal.groups()))

@@ -182,13 +182,16 @@ def test_a_url_that_names_no_store_is_refused(url: str) -> None:
         Bucket(url)
 
 
-async def _answering(status: bytes, requests: list[bytes], after_s: float = 0) -> asyncio.Server:
+async def _answering(
+    status: bytes, requests: list[bytes], after_s: float = 0, body: bytes = b""
+) -> asyncio.Server:
     """Return a server that answers every request with this status."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
         await asyncio.sleep(after_s)
-        writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        end = b"\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+        writer.write(b"HTTP/1.1 " + status + end + body)
         writer.close()
 
     return await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -206,6 +209,24 @@ async def test_a_refusal_is_told(status: bytes, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(ObjectsUnavailable, match="cannot read wal/1"):
             await bucket.read("wal/1", 0, 1)
     assert requests[0].startswith(b"GET /test/some/wal/1 ")
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b""])
+async def test_a_refusal_says_why(line_end: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that is wrong is no lack of rights."""
+    body = line_end.join(
+        (
+            b'<?xml version="1.0" encoding="UTF-8"?>',
+            b"<Error><Code>RequestTimeTooSkewed</Code><Message>Too large a difference.</Message>",
+            b"<RequestId>7</RequestId></Error>",
+        )
+    )
+    async with await _answering(b"403 Forbidden", [], body=body) as server:
+        reach(monkeypatch, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(ObjectsUnavailable) as refused:
+            await Bucket("s3://test/some").read("wal/1", 0, 1)
+    said = str(refused.value)
+    assert said.endswith("403 Forbidden: RequestTimeTooSkewed: Too large a difference.")
 
 
 async def test_a_server_that_fails_is_asked_again_and_then_told(
