@@ -90,7 +90,7 @@ def _heartbeat(
         owned=owned,
         client_id=context.client_id or "",
         client_host=context.client_host,
-        rights_version=0 if services.acls is None else services.acls.version,
+        rights_version=0 if services.acls is None else services.acls.topics_version,
     )
 
 

@@ -77,7 +77,7 @@ def fetch(services: Services, request: FetchRequest, context: RequestContext) ->
     isolation = isolation_of(request)
     acls = services.acls
     # The client may have lost rights, also on partitions that a request of a session leaves out.
-    rights = None if acls is None else (acls.version, context.principal, context.host)
+    rights = None if acls is None else (acls.topics_version, context.principal, context.host)
     session = services.fetch_sessions.open(
         request, context.version, services.clock.steady_ms(), rights=rights
     )
@@ -105,7 +105,7 @@ async def _perform(
 ) -> FetchResponse:
     if session.is_overtaken:
         return _finish(services, session, [])
-    acls_version = None if services.acls is None else services.acls.version
+    acls_version = None if services.acls is None else services.acls.topics_version
     bytes_max = min(request.max_bytes, services.config.fetch_max_bytes)
     quota_bytes_max = services.quotas.fetch_bytes_max(context)
     if quota_bytes_max is not None:
@@ -129,7 +129,7 @@ async def _perform(
         performing.give_way()
     try:
         await performing.perform()
-        if services.acls is not None and services.acls.version != acls_version:
+        if services.acls is not None and services.acls.topics_version != acls_version:
             _refuse_denied(services, context, performing)
         if services.quotas.limits_clients and services.quotas.holds_back(
             context, sum(read.size_bytes for read in performing.reads.values())

@@ -332,4 +332,4 @@ class ConsumerGroups:
                 # A pattern that another broker has accepted, or too many topics for one record.
                 _log.warning("patterns not resolved", group_id=group_id, reason=str(refusal))
         finally:
-            soft.end_matching(is_left=is_left)
+            soft.end_matching(self._clock.steady_ms(), is_left=is_left)

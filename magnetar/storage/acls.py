@@ -8,7 +8,7 @@ from itertools import starmap
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.config.security import AuthorizationConfig
-from magnetar.security.acls import Acl, acl_of
+from magnetar.security.acls import Acl, Resource, acl_of
 from magnetar.security.authorizer import Authorizer
 from magnetar.security.principal import parse_principal
 from magnetar.storage.catalog import Catalog
@@ -28,8 +28,8 @@ class Acls:
     def __init__(self, config: BrokerConfig, catalog: Catalog) -> None:
         """Raises ConfigError for `super.users` that are none."""
         settings = config.view(AuthorizationConfig)
-        #: Rises with every change.
-        self.version = 0
+        #: Rises with every change of rules about topics.
+        self.topics_version = 0
         self._catalog = catalog
         # A dict in place of a set: rules are described in the order in which they were made.
         self._acls = dict.fromkeys(starmap(acl_of, catalog.acls()))
@@ -59,47 +59,41 @@ class Acls:
         new = [acl for acl in dict.fromkeys(acls) if acl not in self._acls]
         # The catalog first: memory never says what the disk might not have.
         self._catalog.add_acls(new)
-        self._acls.update(dict.fromkeys(new))
-        self.authorizer.add(new)
-        self.version += 1
+        self._change(new, ())
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Remove rules, durably and all at once."""
+        gone = [acl for acl in dict.fromkeys(acls) if acl in self._acls]
+        self._catalog.remove_acls(gone)
+        self._change((), gone)
 
     def take_over(self, rows: Iterable[AclRow]) -> None:
         """Make these the rules, as the catalog has them: another node may have changed them."""
-        stored = dict.fromkeys(starmap(acl_of, rows))
-        new = [acl for acl in stored if acl not in self._acls]
-        gone = [acl for acl in self._acls if acl not in stored]
-        self._acls = stored
-        self.authorizer.remove(gone)
-        self.authorizer.add(new)
-        self.version += 1
+        # A rule is equal to its row. Only rows that are new are made rules: there may be many.
+        stored = dict.fromkeys(rows)
+        new = [acl_of(*row) for row in stored if row not in self._acls]
+        self._change(new, [acl for acl in self._acls if acl not in stored])
 
     def look(self, *rows: AclRow) -> None:
         """Look in the catalog for these rules, which another node has added or removed."""
-        stored = set(starmap(acl_of, self._catalog.acls(*rows)))
+        stored = set(self._catalog.acls(*rows))
         asked = dict.fromkeys(starmap(acl_of, rows))
         new = [acl for acl in asked if acl in stored and acl not in self._acls]
-        gone = [acl for acl in asked if acl not in stored and acl in self._acls]
-        if not (new or gone):
-            return
-        for acl in gone:
-            del self._acls[acl]
-        self._acls.update(dict.fromkeys(new))
-        self.authorizer.remove(gone)
-        self.authorizer.add(new)
-        self.version += 1
+        self._change(new, [acl for acl in asked if acl not in stored and acl in self._acls])
 
     def all(self) -> tuple[Acl, ...]:
         """Return every rule, in the order in which they were made."""
         return tuple(self._acls)
 
-    def remove(self, acls: Iterable[Acl]) -> None:
-        """Remove rules, durably and all at once."""
-        removed = [acl for acl in dict.fromkeys(acls) if acl in self._acls]
-        self._catalog.remove_acls(removed)
-        for acl in removed:
+    def _change(self, new: Collection[Acl], gone: Collection[Acl]) -> None:
+        """Follow the catalog, which has these new rules, and these no more."""
+        for acl in gone:
             del self._acls[acl]
-        self.authorizer.remove(removed)
-        self.version += 1
+        self._acls.update(dict.fromkeys(new))
+        self.authorizer.remove(gone)
+        self.authorizer.add(new)
+        if any(acl.resource is Resource.TOPIC for acl in (*new, *gone)):
+            self.topics_version += 1
 
 
 def load_acls(config: BrokerConfig, catalog: Catalog) -> Acls | None:

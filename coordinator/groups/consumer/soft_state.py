@@ -20,8 +20,11 @@ from coordinator.groups.consumer.timers import Timers
 
 #: A client reads the answer of one heartbeat, and says what it owns with the next.
 HEARTBEATS_UNTIL_AGAIN = 3
-#: However often topics or rights change, a group's patterns are matched again this often at most.
-_REGEX_REFRESH_INTERVAL_MS = 1_000
+#: However often topics or rights change, a group's patterns rest between two matchings: for some
+#: times as long as the last one took with its waits, within these bounds. A change concerns all
+#: groups, and 300 groups with 10,000 topics take nine seconds of CPU. Kafka rests ten seconds.
+_REGEX_REST_FACTOR = 4
+_REGEX_REST_MS_MIN, _REGEX_REST_MS_MAX = 1_000, 10_000
 
 
 class SoftState:
@@ -29,7 +32,7 @@ class SoftState:
 
     __slots__ = (
         "_at_rest",
-        "_is_matching",
+        "_matching_since_ms",
         "_regexes_next_ms",
         "_regexes_seen",
         "_unacknowledged",
@@ -51,7 +54,8 @@ class SoftState:
         #: The versions of topics and rights that the group's patterns were last matched against.
         self._regexes_seen: tuple[int, int] | None = None
         self._regexes_next_ms = 0
-        self._is_matching = False
+        #: None: they are not being matched.
+        self._matching_since_ms: int | None = None
 
     def forget(self, member_id: str) -> None:
         """The member is gone."""
@@ -143,16 +147,18 @@ class SoftState:
             or self._regexes_seen == versions
             or now_ms < self._regexes_next_ms
             # Slow, or behind slow ones: later changes are looked at with a later heartbeat.
-            or self._is_matching
+            or self._matching_since_ms is not None
         ):
             return False
-        self._is_matching = True
-        self._regexes_next_ms = now_ms + _REGEX_REFRESH_INTERVAL_MS
+        self._matching_since_ms = now_ms
         self._regexes_seen = versions
         return True
 
-    def end_matching(self, *, is_left: bool = False) -> None:
+    def end_matching(self, now_ms: int, *, is_left: bool = False) -> None:
         """The patterns are matched, or could not be: `is_left` to a later heartbeat."""
-        self._is_matching = False
+        assert self._matching_since_ms is not None, "they were not being matched"
+        rest_ms = _REGEX_REST_FACTOR * (now_ms - self._matching_since_ms)
+        self._regexes_next_ms = now_ms + min(max(rest_ms, _REGEX_REST_MS_MIN), _REGEX_REST_MS_MAX)
+        self._matching_since_ms = None
         if is_left:
             self._regexes_seen = None

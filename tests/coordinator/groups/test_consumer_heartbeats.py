@@ -221,6 +221,27 @@ def test_a_pattern_that_no_record_resolves_is_matched_with_the_next_heartbeat(
     assert world.assigned("a") == ALL
 
 
+def test_patterns_that_take_long_to_match_rest_for_longer(world: World) -> None:
+    world.join("a", topic_regex="ord.*")
+    soft, rights = world.soft, 0
+
+    def asks_again_at(now_ms: int) -> bool:
+        return soft.begin_matching(world.group, world.topics.version, rights, now_ms)
+
+    for took_ms, rest_ms in ((0, 1_000), (30, 1_000), (2_000, 8_000), (60_000, 10_000)):
+        rights += 1
+        world.now_ms += 10_000
+        assert asks_again_at(world.now_ms)
+        ended_ms = world.now_ms = world.now_ms + took_ms
+        soft.end_matching(ended_ms)
+        assert not asks_again_at(ended_ms + rest_ms)
+        # Rights change during the rest, and are looked at after it.
+        rights += 1
+        assert not asks_again_at(ended_ms + rest_ms - 1)
+        assert asks_again_at(ended_ms + rest_ms)
+        soft.end_matching(ended_ms + rest_ms)
+
+
 def test_a_new_topic_is_shared_between_who_names_it_and_who_matches_it(world: World) -> None:
     world.join("a", "fresh")
     world.join("b", topic_regex="fr.*")
