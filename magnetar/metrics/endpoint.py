@@ -24,7 +24,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 from logstore.disk.pools import HOUSEKEEPING
 from magnetar.config.load import ConfigError
 from magnetar.logging import get_logger
-from magnetar.metrics.of_nodes import Gather, NodesCollector
+from magnetar.metrics.of_nodes import Gather, NodesCollector, let_go
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -187,7 +187,7 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         asked = asyncio.run_coroutine_threadsafe(self._gather(), self._loop)
         try:
-            yield from asked.result(GATHERING_SECONDS)
+            yield from let_go(asked.result(GATHERING_SECONDS))
         except (TimeoutError, CancelledError):
             # The event loop is late already: it need not gather for a scrape that has failed.
             asked.cancel()

@@ -28,6 +28,7 @@ from magnetar.metrics.positions import Position, Positions
 from tests.logstore.partitions import batch_of
 from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient, StartBroker
+from tests.magnetar.metrics.watched_families import Watch
 from tests.magnetar.raw_producer import RawProducer
 
 Connect = Callable[[Broker], Awaitable[RawClient]]
@@ -278,6 +279,22 @@ async def test_all_lag_is_summed_and_the_worst_topics_are_named(
     assert named == [("lags-4", 4), ("lags-3", 3)]
     assert metrics["magnetar_stable_offset_lag_all_records"][0].value == 10
     assert metrics["magnetar_partitions"][0].value == 10
+
+
+async def test_what_is_told_is_let_go_of_bit_by_bit() -> None:
+    watch = Watch()
+
+    async def gather() -> list[Metric]:
+        return watch.families(9)
+
+    served = MetricsEndpoint(bind("127.0.0.1", 0))
+    served.start(gather)
+    try:
+        assert ("lag_8", (("topic", "a"),)) in await scrape(served)
+    finally:
+        await served.stop()
+    # All of them at once would hold all threads.
+    assert watch.reads[-1].alive_count <= 2
 
 
 async def test_a_scrape_of_a_large_broker_leaves_the_loop_to_others(broker: Broker) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from urllib.request import urlopen
 
 import pytest
@@ -18,6 +19,7 @@ from magnetar.metrics import of_nodes
 from magnetar.metrics.of_nodes import NodesCollector
 from magnetar.peers.addresses import bind_local, connect_local
 from magnetar.testing import start_broker
+from tests.magnetar.metrics.watched_families import Watch
 
 NAME = "metrics.sock"
 
@@ -68,6 +70,34 @@ async def test_each_sample_names_its_node(tmp_path: Path) -> None:
     assert [each for each in found["served"] if each[1] == 7.0] == [({"node": "2"}, 7.0)]
     # The process of the other node too.
     assert [labels for labels, _ in found["process_open_fds"]] == [{"node": "2"}]
+
+
+async def test_a_node_makes_its_text_beside_the_event_loop(tmp_path: Path) -> None:
+    watch = Watch()
+
+    async def gather() -> list[Metric]:
+        return watch.families(9)
+
+    server = await of_nodes.serve(bind_local(tmp_path, NAME), gather)
+    found = await collected(Fixed(), {2: partial(connect_local, tmp_path, NAME)})
+    server.close()
+    assert {f"lag_{number}" for number in range(9)} <= found.keys()
+    assert get_ident() not in {each.thread for each in watch.reads}
+    # Bit by bit: all of them at once would hold all threads.
+    assert watch.reads[-1].alive_count <= 2
+
+
+def test_what_is_merged_is_let_go_of_bit_by_bit() -> None:
+    watch = Watch()
+    left = watch.families(9)
+
+    class Own:
+        def collect(self) -> Iterator[Metric]:
+            while left:
+                yield left.pop()
+
+    counts = [watch.alive_count for _ in NodesCollector(1, [Own()], {}).collect()]
+    assert counts == [*range(9, 0, -1)]
 
 
 async def test_a_node_that_is_away_is_left_out(
