@@ -1,17 +1,20 @@
 """The metrics of several nodes at one endpoint: each sample gets the label `node`.
 
 The first node has the endpoint. Each other node has a socket in its directory, which its owner
-alone may use, and writes its metrics there, in Prometheus' text format, to each connection. A last
-line says that they are whole: a node that is killed while it writes must not show part of a number.
-A node that is away, or does not answer in time, is left out of the scrape.
+alone may use, and writes its metrics there to each connection. A line has some samples of a family,
+in JSON, since Prometheus' text takes five times as long to be written and read. A last line says
+that they are whole: a node that is killed while it writes must not lose some of them. A node that
+is away, or does not answer in time, is left out of the scrape.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from logstore.disk.pools import HOUSEKEEPING
@@ -27,8 +30,11 @@ Gather = Callable[[], Coroutine[Any, Any, "list[Metric]"]]
 ANSWER_SECONDS = 2.0
 _LABEL = "node"
 _CHUNK_BYTES = 1 << 16
-#: The last line of a node's answer; a comment to the parser.
-_END = b"# EOF\n"
+#: So many samples are encoded in one step of the interpreter: a millisecond, in which no other
+#: thread goes on.
+_SAMPLES_IN_LINE = 500
+#: The last line of a node's answer.
+_END = b"end\n"
 
 _log = get_logger("metrics")
 
@@ -49,8 +55,8 @@ async def serve(listening: socket.socket, gather: Gather) -> asyncio.AbstractSer
 async def _answer(gather: Gather, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     families = await gather()
     try:
-        # In a thread: the text of ten thousand partitions takes 0.3 s.
-        writer.write(await HOUSEKEEPING.run(partial(_text, families)))
+        # In a thread: ten thousand partitions take 0.1 s.
+        writer.write(await HOUSEKEEPING.run(partial(_encode, families)))
         await writer.drain()
     except ConnectionError:
         _log.debug("metrics not taken", reason="the endpoint's node has gone")
@@ -58,14 +64,29 @@ async def _answer(gather: Gather, _: asyncio.StreamReader, writer: asyncio.Strea
         writer.close()
 
 
-def _text(families: list[Metric]) -> bytes:
+def _encode(families: list[Metric]) -> bytes:
+    """Return the families, and those of this process."""
     # Imported at the first scrape, as the gathering itself.
-    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+    from prometheus_client import ProcessCollector
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Fixed(families))
-    ProcessCollector(registry=registry)
-    return generate_latest(registry) + _END
+    lines = []
+    for family in chain(let_go(families), ProcessCollector(registry=None).collect()):
+        for first in range(0, len(family.samples), _SAMPLES_IN_LINE):
+            samples = [each[:3] for each in family.samples[first : first + _SAMPLES_IN_LINE]]
+            line = (family.name, family.documentation, family.type, samples)
+            lines.append(json.dumps(line).encode() + b"\n")
+    return b"".join(lines) + _END
+
+
+def _decode(lines: Iterable[bytes]) -> Iterator[Metric]:
+    from prometheus_client.core import Metric
+    from prometheus_client.samples import Sample
+
+    for line in lines:
+        name, documentation, kind, samples = json.loads(line)
+        family = Metric(name, documentation, kind)
+        family.samples = [Sample(*each) for each in samples]
+        yield family
 
 
 def let_go(families: list[Metric]) -> Iterator[Metric]:
@@ -77,16 +98,6 @@ def let_go(families: list[Metric]) -> Iterator[Metric]:
     families.reverse()
     while families:
         yield families.pop()
-
-
-class _Fixed:
-    """Metrics that were gathered before, to be collected once."""
-
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        return let_go(self._families)
 
 
 class NodesCollector:
@@ -118,15 +129,13 @@ class NodesCollector:
         yield from let_go(families)
 
 
-def _read(connect: Callable[[], socket.socket]) -> Iterable[Metric]:
-    from prometheus_client.parser import text_string_to_metric_families
-
+def _read(connect: Callable[[], socket.socket]) -> Iterator[Metric]:
     with connect() as connected:
         connected.settimeout(ANSWER_SECONDS)
-        text = b"".join(iter(lambda: connected.recv(_CHUNK_BYTES), b""))
-    if not text.endswith(_END):
+        lines = b"".join(iter(lambda: connected.recv(_CHUNK_BYTES), b"")).splitlines(keepends=True)
+    if lines[-1:] != [_END]:
         raise ConnectionError("the node ended while it answered")
-    return text_string_to_metric_families(text.decode())
+    return _decode(lines[:-1])
 
 
 def _merge(merged: dict[str, Metric], node_id: int, families: Iterable[Metric]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -72,7 +73,23 @@ async def test_each_sample_names_its_node(tmp_path: Path) -> None:
     assert [labels for labels, _ in found["process_open_fds"]] == [{"node": "2"}]
 
 
-async def test_a_node_makes_its_text_beside_the_event_loop(tmp_path: Path) -> None:
+async def test_a_family_of_many_samples_arrives_as_it_is(tmp_path: Path) -> None:
+    family = GaugeMetricFamily("lag", "How far behind.", labels=["topic"])
+    for number in range(1_203):
+        family.add_metric([f'"{number}"\n\u00e4'], number / 8)
+    family.add_metric(["none"], math.inf)
+    samples = [*family.samples]
+
+    async def gather() -> list[Metric]:
+        return [family]
+
+    server = await of_nodes.serve(bind_local(tmp_path, NAME), gather)
+    found = await collected(Fixed(), {2: partial(connect_local, tmp_path, NAME)})
+    server.close()
+    assert found["lag"] == [({**each.labels, "node": "2"}, each.value) for each in samples]
+
+
+async def test_a_node_tells_its_metrics_beside_the_event_loop(tmp_path: Path) -> None:
     watch = Watch()
 
     async def gather() -> list[Metric]:
@@ -129,7 +146,7 @@ async def test_a_node_that_does_not_accept_is_left_out(tmp_path: Path) -> None:
 async def test_a_node_that_is_killed_while_it_writes_shows_no_part_of_a_number(
     tmp_path: Path,
 ) -> None:
-    whole = b'# HELP lag How far behind.\n# TYPE lag gauge\nlag{topic="a"} 12345.0\n'
+    whole = b'["lag", "How far behind.", "gauge", [["lag", {"topic": "a"}, 12345.0]]]\n'
     with bind_local(tmp_path, NAME) as listening:
         listening.setblocking(True)
         for end in (0, whole.index(b"gauge"), whole.index(b"345"), len(whole)):

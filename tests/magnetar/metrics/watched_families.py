@@ -52,3 +52,7 @@ class _Samples(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         self.watch.on_read()
         return super().__iter__()
+
+    def __getitem__(self, which: Any) -> Any:
+        self.watch.on_read()
+        return super().__getitem__(which)
