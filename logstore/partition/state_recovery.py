@@ -224,7 +224,8 @@ def _state_at(
             )
         state = decode_kafka_snapshot(data, offset, steady_ms)
         state.leader_epochs = _read_leader_epochs(ledger, offset)
-        state.last_batch_crc = _crc_before(ledger, offset)
+        before = _batch_before(ledger, offset)
+        state.last_batch_crc = 0 if before is None else before.crc
     else:
         snapshot = yield from decoding_snapshot(data)
         state = snapshot.state
@@ -232,7 +233,9 @@ def _state_at(
             raise CorruptSnapshot(
                 f"its name says offset {offset}, its contents end at {state.end_offset}"
             )
-        if state.last_batch_crc != _crc_before(ledger, offset, default=state.last_batch_crc):
+        before = _batch_before(ledger, offset)
+        # A batch without records stands for others, which it says nothing about.
+        if before is not None and before.record_count and before.crc != state.last_batch_crc:
             raise CorruptSnapshot("it is not of this log")
         if snapshot.last_aborted_offset >= ledger.start_offset and (
             snapshot.last_aborted_offset != aborted.last_offset
@@ -243,16 +246,17 @@ def _state_at(
     return state
 
 
-def _crc_before(ledger: Ledger, offset: int, default: int = 0) -> int:
+def _batch_before(ledger: Ledger, offset: int) -> BatchHeader | None:
+    """Return the header of the batch that ends at an offset; None at the log's first batch."""
     if offset <= next(iter(ledger.segments.base_offsets), offset):
-        return default
+        return None
     batch = ledger.batches.batch_at(offset - 1)
     if batch is None:
         raise CorruptSnapshot(f"there is no batch before {offset}")
     header = BatchHeader.parse(batch)
     if header.next_offset != offset:
         raise CorruptSnapshot(f"no batch ends at {offset}")
-    return header.crc
+    return header
 
 
 def _read_aborted(ledger: Ledger, end_offset: int) -> tuple[AbortedIndex, bool]:

@@ -3,12 +3,29 @@
     0xFF | version int8, 1 | position int64 | size int32 | the object's key, UTF-8
 
 A batch begins with its base offset, which is never negative, so its first byte is below 0x80.
+
+Once an object is gone for good, batches without records take the place of each reference to it, as
+of what compaction has removed. They have the same offsets: none is given out twice, and consumers
+go on behind them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
 from struct import Struct
 from typing import NamedTuple
+
+from wire.records import BatchHeader
+from wire.records.header import (
+    BATCH_LENGTH_MIN,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    pack_batch,
+)
 
 #: The first byte of a reference.
 REFERENCE = 0xFF
@@ -44,3 +61,33 @@ def decode(data: bytes) -> Reference:
     if version != _VERSION:
         raise ValueError(f"a reference of version {version} was written by a later release")
     return Reference(data[_HEAD.size :].decode(), position, size_bytes)
+
+
+def without_object(base_offset: int, end_offset: int, cuts: Iterable[int] = ()) -> bytes:
+    """Return what a chunk of these offsets holds once its object is gone for good.
+
+    A batch ends at each of `cuts` between them: where a snapshot tells of a state, a batch ends.
+    None has a producer or a leader epoch, as it is not known any more which ones had written there.
+    """
+    within = {cut for cut in cuts if base_offset < cut < end_offset}
+    bounds = sorted({base_offset, end_offset} | within)
+    return b"".join(_empty_batch(*each) for each in pairwise(bounds))
+
+
+def _empty_batch(base_offset: int, end_offset: int) -> bytearray:
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_LENGTH_MIN,
+        partition_leader_epoch=-1,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=end_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )
+    return pack_batch(header, b"")

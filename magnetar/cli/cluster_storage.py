@@ -17,6 +17,7 @@ from magnetar.cli.commands import (
     print_table,
     reports_errors,
 )
+from magnetar.cli.readable import size
 from wire.address import address_text
 
 if TYPE_CHECKING:
@@ -151,34 +152,80 @@ def doctor(url: str, as_json: bool) -> None:
         raise SystemExit(EXIT_FAILURE)
 
 
-@click.command("repair", short_help="Let a cluster continue after its database has lost data.")
+@click.command("repair", short_help="Let a cluster continue after it has lost data for good.")
 @storage
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Continue without the lost data. It cannot be brought back afterwards.",
+    help="Continue without what the database has lost. It cannot be brought back afterwards.",
+)
+@click.option(
+    "--accept-lost-objects",
+    is_flag=True,
+    help="Give up the records of which the bucket has no object any more, once and for all.",
 )
 @reports_catalog
-def repair(url: str, accept_loss: bool) -> None:
-    """Show which acknowledged data the database of a cluster has lost, after a fail-over to a
-    standby that was behind. With --accept-loss, let the nodes serve again.
+def repair(url: str, accept_loss: bool, accept_lost_objects: bool) -> None:
+    """Show which acknowledged data a cluster has lost, and let it continue without that data.
+    Without an option nothing is changed.
 
-    A cluster that finds such a loss halts: its nodes end, and none starts. If you can bring back
-    the server that has the lost data, do that instead.
+    A database that has failed over to a standby that was behind has lost commits: the cluster
+    halts, its nodes end, and none starts. If you can bring back the server that has these commits,
+    do that. With --accept-loss the nodes serve again without them.
+
+    A bucket may have lost objects, to another program or a rule of the bucket. Their records cannot
+    be read. If an object was the newest one of a partition, no node can open that partition. If you
+    can bring the objects back, do that. With --accept-lost-objects consumers go on behind these
+    records, and the partitions are served again, within seconds. Nodes may run meanwhile.
     """
     from magnetar.storage.history import accept_loss as accept
     from magnetar.storage.history import read_history
 
     with closing(_open(url)) as catalog:
         loss = read_history(catalog.database).loss
-        if not loss:
-            print("the cluster has not halted: there is nothing to repair")
-            return
-        print(f"lost: {loss}")
-        if not accept_loss:
-            fail("Nothing was changed. With --accept-loss the cluster goes on without it.")
-        accept(catalog.database)
-    print("accepted: nodes serve again, within seconds where their supervisors still run")
+        if loss:
+            print(f"lost: {loss}")
+            if not accept_loss:
+                fail("Nothing was changed. With --accept-loss the cluster goes on without it.")
+            accept(catalog.database)
+            print("accepted: nodes serve again, within seconds where their supervisors still run")
+        if accept_lost_objects or not loss:
+            _repair_objects(catalog, url, accept=accept_lost_objects)
+
+
+def _repair_objects(catalog: Catalog, url: str, *, accept: bool) -> None:
+    """Show which records the bucket has lost. With `accept`, give them up."""
+    from magnetar.storage.cluster_objects import objects_url
+
+    bucket_url = objects_url(catalog)
+    if not bucket_url:
+        print("the cluster has not halted, and has no bucket: there is nothing to repair")
+        return
+
+    from magnetar.storage.lost_objects import find_lost, give_up, ranges
+
+    comparison, lost = find_lost(catalog, url, bucket_url)
+    if not lost:
+        print(
+            f"the cluster has not halted, and its bucket has all {comparison.named} objects that"
+            " rows name: there is nothing to repair"
+        )
+        return
+    print(
+        f"{len(comparison.missing)} of the {comparison.named} objects that rows name are missing in"
+        f" {bucket_url} or too short. Records at these offsets are lost:\n"
+    )
+    rows = [
+        (each.partition, str(each.first_offset), str(each.last_offset), size(each.size_bytes))
+        for each in ranges(catalog, lost)
+    ]
+    print_table(("partition", "first", "last", "size"), rows, "")
+    if not accept:
+        fail(
+            "Nothing was changed. Bring the objects back, from a version or a copy of the bucket."
+            " If they are gone for good, --accept-lost-objects gives these records up."
+        )
+    print(f"\naccepted: {give_up(catalog.database, lost)} rows name these objects no more")
 
 
 def _row(row: NodeRow, partitions: int) -> tuple[str, ...]:

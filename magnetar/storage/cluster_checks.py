@@ -5,30 +5,28 @@ Each check is one finding: what is, whether that is good, and how to mend it.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from logstore.remote.bucket import Bucket, UnusableUrl
-from logstore.remote.commit_store import LogKey, StoreUnavailable
-from logstore.remote.object_check import Comparison, compare
+from logstore.remote.commit_store import StoreUnavailable
+from logstore.remote.object_check import Comparison
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable
 from logstore.remote.offload import span_of
-from logstore.remote.postgres_store import PostgresStore
 from magnetar import __version__
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS_IN_TLS, NodeRow
-from magnetar.storage.cluster_objects import moved_logs, objects_prefix, objects_url
+from magnetar.storage.cluster_objects import objects_url
 from magnetar.storage.history import read_history
+from magnetar.storage.lost_objects import compared, run_to_end
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.postgres_schema import MIGRATIONS
 from magnetar.storage.replication import read_replication
 
-_T = TypeVar("_T")
 #: The oldest PostgreSQL that is supported by its makers.
 _VERSION_MIN = 140000
 #: The most connections of one node: for commits, the catalog, reads, and proofs of a standby.
@@ -36,10 +34,6 @@ _CONNECTIONS_OF_NODE = 1 + 3 + 4 + 4
 _CLOCK_S = 1.0
 _SLOW_MS = 5.0
 _ROUND_TRIPS = 20
-#: The threads of obstore need Python a moment longer than the call that they have answered, and it
-#: has no call that ends them. A process that ends before that is aborted: of 25 that ended at once
-#: 7 after writes, 10 after reads, 17 after a listing, and none with this wait.
-_THREADS_S = 0.1
 #: How many partitions a finding names.
 _SHOWN = 5
 
@@ -234,10 +228,9 @@ def _bucket(database: PostgresDatabase, database_url: str) -> Iterator[Finding]:
         return
     try:
         bucket = Bucket(url)
-        _run(_try_bucket(bucket))
+        run_to_end(_try_bucket(bucket))
         yield Finding(Verdict.GOOD, f"the bucket {url} can be written, read, listed, deleted")
-        logs = moved_logs(catalog)
-        found = _run(_compared(database_url, bucket, objects_prefix(catalog), logs))
+        found = run_to_end(compared(catalog, database_url, bucket))
     except (UnusableUrl, ObjectsUnavailable, NoSuchObject) as trouble:
         yield Finding(
             Verdict.BAD,
@@ -249,18 +242,6 @@ def _bucket(database: PostgresDatabase, database_url: str) -> Iterator[Finding]:
         yield Finding(Verdict.DOUBTFUL, f"the bucket {url} could not be compared: {away}")
     else:
         yield _of_objects(catalog, found)
-
-
-def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Return the result of some work with a bucket, once the process may end."""
-
-    async def finished() -> _T:
-        try:
-            return await work
-        finally:
-            await asyncio.sleep(_THREADS_S)
-
-    return asyncio.run(finished())
 
 
 async def _try_bucket(bucket: Bucket) -> None:
@@ -277,16 +258,6 @@ async def _try_bucket(bucket: Bucket) -> None:
     await bucket.delete([key])
     if key not in found:
         raise NoSuchObject(f"what was written is not listed: {key}")
-
-
-async def _compared(
-    database_url: str, bucket: Bucket, prefix: str, logs: Sequence[LogKey]
-) -> Comparison:
-    store = PostgresStore(database_url)
-    try:
-        return await compare(store, bucket, prefix, logs)
-    finally:
-        await store.close()
 
 
 def _of_objects(catalog: Catalog, found: Comparison) -> Finding:
@@ -306,7 +277,8 @@ def _of_objects(catalog: Catalog, found: Comparison) -> Finding:
         f" bucket or too short, {found.missing[0]} for one. They hold acknowledged records of"
         f" partitions {_list(shown[:_SHOWN])}{more}",
         "Bring these objects back, from a version or a copy of the bucket. Their records cannot be"
-        " read before. Is the bucket an older copy, or do other programs delete there?",
+        " read before. Is the bucket an older copy, or do other programs delete there? If they are"
+        " gone for good: `magnetar cluster repair`.",
     )
 
 

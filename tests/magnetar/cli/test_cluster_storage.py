@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from logstore.remote.object_store import ObjectsUnavailable
+from logstore.remote.references import Reference
+from logstore.remote.remote_ledger import MOVED_TO
 from magnetar.cli.main import main
+from magnetar.storage import lost_objects
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.cluster_objects import agreed_objects, objects_prefix
 from magnetar.storage.history import halt
 from magnetar.storage.postgres_database import PostgresDatabase
+from tests.magnetar.storage.test_shared_catalog import row as topic_row
 from tests.postgresql import postgres_server, postgres_url
+from wire.records.header import iterate_batches
 
 __all__ = ["postgres_server", "postgres_url"]
 
@@ -95,3 +103,66 @@ def test_what_is_about_a_database_needs_one(option: str, named: str, tmp_path: P
     assert named in told.stderr
     assert "--storage" in told.stderr
     assert not [*tmp_path.iterdir()]
+
+
+def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    topic = topic_row("metals", 1)
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        told = cluster("repair", "--storage", postgres_url)
+        assert told.exit_code == 0 and "nothing to repair" in told.stdout
+        agreed_objects(catalog, f"file://{tmp_path}", "place")
+        catalog.add_topic(topic)
+        prefix = f"{objects_prefix(catalog)}/{topic.id}/0"
+        keys = [f"{prefix}/{base:020}-{base + 10:020}-7-{base}" for base in (0, 10, 20)]
+        references = [
+            (topic.id, at, at + 5, Reference(key, 10 * half, 10).encode())
+            for number, key in enumerate(keys)
+            for half, at in enumerate((10 * number, 10 * number + 5))
+        ]
+        with catalog.database.transaction("move") as queries:
+            attached = "INSERT INTO attachments VALUES (?, 0, ?, ?)"
+            queries.execute(attached, (topic.id, MOVED_TO, b"1"))
+            queries.execute(attached, (topic.id, f"{27:020}.state", b""))
+            queries.executemany("INSERT INTO chunks VALUES (?, 0, ?, ?, ?)", references)
+    (tmp_path / prefix).mkdir(parents=True)
+    (tmp_path / keys[0]).write_bytes(bytes(20))
+    (tmp_path / keys[1]).write_bytes(bytes(15))  # The second half alone is lost.
+    told = cluster("repair", "--storage", postgres_url)
+    assert told.exit_code == 1 and "--accept-lost-objects" in told.stderr
+    assert "2 of the 3 objects" in told.stdout
+    assert told.stdout.splitlines()[-1].split() == ["metals-0", "15", "29", "30", "B"]
+    assert [chunk[3] for chunk in _chunks(postgres_url)] == [each[3] for each in references]
+
+    assert cluster("repair", "--storage", postgres_url, "--accept-lost-objects").exit_code == 0
+    chunks = _chunks(postgres_url)
+    assert [chunk[3] for chunk in chunks[:3]] == [each[3] for each in references[:3]]
+    given_up = [
+        (header.base_offset, header.next_offset, header.record_count)
+        for chunk in chunks[3:]
+        for header, _ in iterate_batches(chunk[3])
+    ]
+    assert given_up == [(15, 20, 0), (20, 25, 0), (25, 27, 0), (27, 30, 0)]
+    told = cluster("repair", "--storage", postgres_url)
+    assert told.exit_code == 0 and "all 2 objects" in told.stdout
+
+
+def test_a_bucket_that_does_not_answer_is_no_reason_to_give_anything_up(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        agreed_objects(catalog, f"file://{tmp_path}", "place")
+
+    async def away(*_: object) -> None:
+        raise ObjectsUnavailable("list logs", "503")
+
+    monkeypatch.setattr(lost_objects, "compare", away)
+    told = cluster("repair", "--storage", postgres_url, "--accept-lost-objects")
+    assert told.exit_code == 1 and "503" in told.stderr
+
+
+def _chunks(url: str) -> list[Any]:
+    select = "SELECT topic_id, base_offset, end_offset, data FROM magnetar.chunks"
+    with psycopg.connect(url) as connection:
+        return connection.execute(f"{select} ORDER BY base_offset").fetchall()
