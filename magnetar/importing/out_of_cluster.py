@@ -45,6 +45,7 @@ from magnetar.storage.cluster_objects import RESOURCE, objects_url
 from magnetar.storage.history import ClusterHalted, read_history
 from magnetar.storage.postgres_database import PostgresDatabase, Tables
 from magnetar.storage.sqlite_database import SqliteDatabase
+from wire.records import BatchHeader, crc_ok
 from wire.records.header import OFFSET_MAX
 
 _READ_BYTES = 8 << 20
@@ -154,7 +155,7 @@ async def _write_logs(
 
 
 async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory: Path) -> int:
-    """Write one partition; return the bytes of its batches."""
+    """Write one partition; return the bytes of its batches. Raises ImportRefused."""
     bases = _bases(stored)
     if not bases:
         return 0
@@ -171,6 +172,7 @@ async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory
             for header, batch in batches_of(chunk.data):
                 if header.next_offset <= offset:
                     continue
+                _check_whole(directory.name, header, batch)
                 # A chunk never reaches over the beginning of a segment, but segments may be empty.
                 while header.base_offset >= ends[0]:
                     del ends[0], bases[0]
@@ -179,6 +181,17 @@ async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory
                 size_bytes += len(batch)
         offset = chunks[-1].end_offset
     return size_bytes
+
+
+def _check_whole(partition: str, header: BatchHeader, batch: bytes) -> None:
+    """Raise ImportRefused for a damaged batch: the first start would take it for the log's end."""
+    if not crc_ok(batch):
+        raise ImportRefused(
+            f"{partition}: the batch at offset {header.base_offset} is damaged: its CRC does not"
+            " match. Bring its object back, from a version or a copy of the bucket: the names of"
+            " objects have their offsets. If there is none, delete the object, and see"
+            " `magnetar cluster repair`."
+        )
 
 
 def _bases(stored: StoredLog) -> list[int]:

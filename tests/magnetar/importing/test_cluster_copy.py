@@ -258,6 +258,23 @@ async def test_an_export_goes_into_another_cluster_as_it_is(
         await imported(again, postgres_url)
 
 
+async def test_a_damaged_batch_is_not_exported(
+    stopped: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    """The first start of the directory would cut the log off there, with all batches behind it."""
+    await imported(stopped, postgres_url)
+    with psycopg.connect(postgres_url) as connection:
+        flipped = connection.execute(
+            "UPDATE magnetar.chunks SET data = set_byte(data, 65, get_byte(data, 65) # 1)"
+            " WHERE octet_length(data) > 1000 RETURNING base_offset"
+        ).fetchall()
+    assert flipped
+    target = tmp_path / "target"
+    with pytest.raises(ImportRefused, match="at offset 0 is damaged: its CRC does not match"):
+        await asyncio.to_thread(export_from_cluster, postgres_url, target, Bucket, no_progress)
+    assert not target.exists()
+
+
 async def test_another_import_does_not_remove_what_the_first_one_brings(
     stopped: Path, postgres_url: str, tmp_path: Path
 ) -> None:
