@@ -195,7 +195,7 @@ def repair(url: str, accept_loss: bool, accept_lost_objects: bool) -> None:
 
 def _repair_objects(catalog: Catalog, url: str, *, accept: bool) -> None:
     """Show which records the bucket has lost. With `accept`, give them up."""
-    from magnetar.storage.cluster_objects import objects_url
+    from magnetar.storage.cluster_objects import objects_prefix, objects_url
 
     bucket_url = objects_url(catalog)
     if not bucket_url:
@@ -220,6 +220,12 @@ def _repair_objects(catalog: Catalog, url: str, *, accept: bool) -> None:
         for each in ranges(catalog, lost)
     ]
     print_table(("partition", "first", "last", "size"), rows, "")
+    if len(comparison.missing) == comparison.named and not comparison.unnamed:
+        fail(
+            "Nothing was changed. The bucket has none of this cluster's objects: is it the right"
+            " one? See AWS_ENDPOINT_URL, the account and the region. If it is, and has lost all of"
+            f" them, put any object below {objects_prefix(catalog)}/ there, and ask again."
+        )
     if not accept:
         fail(
             "Nothing was changed. Bring the objects back, from a version or a copy of the bucket."

@@ -109,7 +109,8 @@ def find_lost(catalog: Catalog, url: str, bucket_url: str) -> tuple[Comparison, 
     try:
         return run_to_end(found(Bucket(bucket_url)))
     except (UnusableUrl, StoreUnavailable, ObjectsUnavailable) as away:
-        raise CatalogFailure(f"the bucket {bucket_url} cannot be looked at: {away}") from away
+        reason = away.detail if isinstance(away, ObjectsUnavailable) else str(away)
+        raise CatalogFailure(f"the bucket {bucket_url} cannot be looked at: {reason}") from away
 
 
 def ranges(catalog: Catalog, lost: Sequence[Lost]) -> list[LostRange]:

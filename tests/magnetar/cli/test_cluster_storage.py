@@ -127,6 +127,9 @@ def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
             queries.execute(attached, (topic.id, f"{27:020}.state", b""))
             queries.executemany("INSERT INTO chunks VALUES (?, 0, ?, ?, ?)", references)
     (tmp_path / prefix).mkdir(parents=True)
+    # Another bucket of the same name, perhaps: consent is not enough.
+    told = cluster("repair", "--storage", postgres_url, "--accept-lost-objects")
+    assert told.exit_code == 1 and "is it the right one?" in told.stderr
     (tmp_path / keys[0]).write_bytes(bytes(20))
     (tmp_path / keys[1]).write_bytes(bytes(15))  # The second half alone is lost.
     told = cluster("repair", "--storage", postgres_url)
