@@ -217,7 +217,7 @@ def _repair_objects(catalog: Catalog, url: str, *, accept: bool) -> None:
     )
     rows = [
         (each.partition, str(each.first_offset), str(each.last_offset), size(each.size_bytes))
-        for each in ranges(catalog, lost)
+        for each in sorted(ranges(catalog, lost))
     ]
     print_table(("partition", "first", "last", "size"), rows, "")
     if len(comparison.missing) == comparison.named and not comparison.unnamed:

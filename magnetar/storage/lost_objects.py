@@ -47,6 +47,10 @@ _GIVE_UP = """
 UPDATE chunks SET data = ?
 WHERE topic_id = ? AND partition = ? AND base_offset = ? AND data = ?"""
 
+_SHRINK = """
+UPDATE segments SET size_bytes = size_bytes - ?
+WHERE topic_id = ? AND partition = ? AND base_offset <= ? AND end_offset > ?"""
+
 
 class Lost(NamedTuple):
     """A row of the database that names an object that is gone."""
@@ -196,6 +200,10 @@ def _snapshots_of(queries: Queries, log: LogKey) -> list[int]:
 
 
 def _given_up(queries: Queries, lost: Lost, cuts: Iterable[int]) -> bool:
-    data = without_object(lost.base_offset, lost.end_offset, cuts)
-    values = (data, *lost.log, lost.base_offset, lost.reference)
-    return queries.execute(_GIVE_UP, values).rowcount == 1
+    log, base_offset, end_offset, reference = lost
+    data = without_object(base_offset, end_offset, cuts)
+    if queries.execute(_GIVE_UP, (data, *log, base_offset, reference)).rowcount != 1:
+        return False
+    # The cleaner takes a segment of another size for damaged. A reference lies within one.
+    queries.execute(_SHRINK, (lost.size_bytes - len(data), *log, base_offset, base_offset))
+    return True

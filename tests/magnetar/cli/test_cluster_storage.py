@@ -126,6 +126,8 @@ def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
             queries.execute(attached, (topic.id, MOVED_TO, b"1"))
             queries.execute(attached, (topic.id, f"{27:020}.state", b""))
             queries.executemany("INSERT INTO chunks VALUES (?, 0, ?, ?, ?)", references)
+            segments = [(topic.id, base, base + 10, 20) for base in (0, 10)]
+            queries.executemany("INSERT INTO segments VALUES (?, 0, ?, ?, ?, 7)", segments)
     (tmp_path / prefix).mkdir(parents=True)
     # Another bucket of the same name, perhaps: consent is not enough.
     told = cluster("repair", "--storage", postgres_url, "--accept-lost-objects")
@@ -146,6 +148,8 @@ def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
         for chunk in chunks[3:]
         for header, _ in iterate_batches(chunk[3])
     ]
+    # The cleaner compares.
+    assert _rows(postgres_url, "base_offset, size_bytes", "segments") == [(0, 20), (10, 71)]
     assert given_up == [(15, 20, 0), (20, 25, 0), (25, 27, 0), (27, 30, 0)]
     told = cluster("repair", "--storage", postgres_url)
     assert told.exit_code == 0 and "all 2 objects" in told.stdout
@@ -166,6 +170,10 @@ def test_a_bucket_that_does_not_answer_is_no_reason_to_give_anything_up(
 
 
 def _chunks(url: str) -> list[Any]:
-    select = "SELECT topic_id, base_offset, end_offset, data FROM magnetar.chunks"
+    return _rows(url, "topic_id, base_offset, end_offset, data", "chunks")
+
+
+def _rows(url: str, columns: str, table: str) -> list[Any]:
+    select = f"SELECT {columns} FROM magnetar.{table}"  # noqa: S608  # constants of tests
     with psycopg.connect(url) as connection:
-        return connection.execute(f"{select} ORDER BY base_offset").fetchall()
+        return connection.execute(f"{select} ORDER BY base_offset".encode()).fetchall()
