@@ -20,7 +20,7 @@ from magnetar.apis.request_changes import check_changes
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.replicas import Replicas, check_alike
+from magnetar.storage.replicas import Replicas
 from magnetar.storage.topic import Topic
 from magnetar.storage.topic_counts import check_total
 from wire.error_code import ErrorCode
@@ -96,6 +96,5 @@ def _assigned(services: Services, topic: Topic, asked: CreatePartitionsTopic) ->
             f"Attempted to add {added} additional partition(s), but {len(asked.assignments)}"
             " assignment(s) were specified.",
         )
-    assigned = [services.nodes.check_assignment(each.broker_ids) for each in asked.assignments]
-    check_alike(assigned, topic.replication_factor)
-    return assigned
+    factor, check = topic.replication_factor, services.nodes.check_assignment
+    return [check(each.broker_ids, factor) for each in asked.assignments]

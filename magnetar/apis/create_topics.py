@@ -25,7 +25,7 @@ from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.replicas import Replicas, check_alike
+from magnetar.storage.replicas import Replicas
 from magnetar.storage.topic import Topic, in_parts
 from magnetar.storage.topic_counts import BROKER_DEFAULT, check_total
 from wire.error_code import ErrorCode
@@ -169,14 +169,14 @@ def _counts(services: Services, asked: CreatableTopic) -> tuple[int, int, list[R
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Partitions must be numbered from 0 without gaps.",
         )
-    assigned = {
-        one.partition_index: services.nodes.check_assignment(one.broker_ids)
-        for one in asked.assignments
-    }
+    factor: int | None = None
+    assigned = {}
+    for one in asked.assignments:
+        replicas = services.nodes.check_assignment(one.broker_ids, factor)
+        assigned[one.partition_index] = replicas
+        factor = len(replicas)
     in_order = [assigned[index] for index in indexes]
-    factor = len(in_order[0])
-    check_alike(in_order, factor)
-    return len(indexes), factor, in_order
+    return len(indexes), len(in_order[0]), in_order
 
 
 class _ShownConfigs:

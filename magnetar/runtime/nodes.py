@@ -84,13 +84,13 @@ class Nodes:
         """All nodes that may be replicas."""
         return self._placement.nodes
 
-    def check_assignment(self, replicas: Sequence[int]) -> Replicas:
+    def check_assignment(self, replicas: Sequence[int], factor: int | None = None) -> Replicas:
         """Return the replicas of an assignment of one partition, if these nodes can have it.
 
         Raises as `magnetar.storage.replicas.check_assignment`.
         """
         one_disk = "" if self._placement.moves else ONE_DISK
-        return check_assignment(replicas, self.known, one_disk=one_disk)
+        return check_assignment(replicas, self.known, factor=factor, one_disk=one_disk)
 
     @property
     def controller_id(self) -> int:

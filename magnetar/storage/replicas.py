@@ -11,7 +11,7 @@ docs/decisions/0066-replicas-are-leaders.md
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -86,9 +86,12 @@ def told(
 # --- what clients ask for
 
 
-def check_assignment(replicas: Sequence[int], nodes: Known, *, one_disk: str = "") -> Replicas:
+def check_assignment(
+    replicas: Sequence[int], nodes: Known, *, factor: int | None = None, one_disk: str = ""
+) -> Replicas:
     """Return an assignment of one partition that can be had.
 
+    `factor`: as many replicas as the topic's other partitions have; None: any number.
     Raises INVALID_REPLICA_ASSIGNMENT, and INVALID_REPLICATION_FACTOR for several replicas where
     `one_disk` says why there cannot be more than one.
     """
@@ -100,6 +103,11 @@ def check_assignment(replicas: Sequence[int], nodes: Known, *, one_disk: str = "
     if len(set(replicas)) < len(replicas):
         twice = next(each for each in replicas if replicas.count(each) > 1)
         raise _unusable(f"includes the broker {twice} more than once.")
+    if factor is not None and len(replicas) != factor:
+        raise _unusable(
+            f"includes a partition with {len(replicas)} replica(s), but this is not consistent"
+            f" with previous partitions, which have {factor} replica(s)."
+        )
     if one_disk and len(replicas) > 1:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, one_disk)
     if not any(replica in nodes.live for replica in replicas):
@@ -109,17 +117,6 @@ def check_assignment(replicas: Sequence[int], nodes: Known, *, one_disk: str = "
             " shutdown.",
         )
     return tuple(replicas)
-
-
-def check_alike(assignments: Mapping[int, Replicas] | Sequence[Replicas], factor: int) -> None:
-    """Raise INVALID_REPLICA_ASSIGNMENT unless each partition is given `factor` replicas."""
-    values = assignments.values() if isinstance(assignments, Mapping) else assignments
-    for replicas in values:
-        if len(replicas) != factor:
-            raise _unusable(
-                f"includes a partition with {len(replicas)} replica(s), but this is not consistent"
-                f" with previous partitions, which have {factor} replica(s)."
-            )
 
 
 def _unusable(reason: str) -> KafkaError:

@@ -281,7 +281,8 @@ async def test_an_assignment_names_the_leader_of_each_partition(nodes: NodesInOn
     assert await create(nodes, 0, topic([1], [7])) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert await create(nodes, 0, topic([1], [])) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert await create(nodes, 0, topic([1], [1, 1])) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    assert await create(nodes, 0, topic([1], [0, 1])) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert await create(nodes, 0, topic([1], [0, 1])) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await create(nodes, 0, topic([0, 1])) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert await create(nodes, 0, topic([1], [0], [1])) == ErrorCode.NONE
     for each in both(nodes):
         assert [each.nodes.leader_of("b", index) for index in range(4)] == [1, 0, 1, None]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.storage.replicas import Known, by_weight, check_alike, check_assignment, heir, told
+from magnetar.storage.replicas import Known, by_weight, check_assignment, heir, told
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -79,7 +79,10 @@ def test_where_nodes_share_a_disk_there_is_one_replica() -> None:
     assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_all_partitions_of_a_topic_have_as_many_replicas() -> None:
-    check_alike([(1, 2), (2, 1)], 2)
-    with pytest.raises(KafkaError, match="not consistent"):
-        check_alike([(1, 2), (2,)], 2)
+@pytest.mark.parametrize("one_disk", ["", "one disk"])
+def test_all_partitions_of_a_topic_have_as_many_replicas(one_disk: str) -> None:
+    nodes = Known((1, 2, 3), (1, 2, 3))
+    assert check_assignment([2], nodes, factor=1, one_disk=one_disk) == (2,)
+    with pytest.raises(KafkaError, match="not consistent") as refused:
+        check_assignment([2, 1], nodes, factor=1, one_disk=one_disk)
+    assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
