@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from tools.trace.broker import ROOT
+from tools.trace.samples import message_classes, sample
 from tools.trace.way import Call, Counts, counted, drawn, usual
 from tools.trace.world import Request
+from wire.message import Message
 
 #: A handler calls a codec, which was written at run time, and the log twice.
 _WAY = (
@@ -34,6 +36,12 @@ def test_the_page_has_the_counts_that_are_measured() -> None:
     assert checked.returncode == 0, (
         f"run python -m tools.trace --document\n{checked.stdout}{checked.stderr}"
     )
+
+
+@pytest.mark.parametrize(("api", "request_class"), message_classes("Request").items())
+def test_the_sample_of_every_request_can_be_encoded(api: str, request_class: type[Message]) -> None:
+    version = request_class.max_version
+    assert sample(api, request_class, version, {}, {}).encode(version)
 
 
 def test_code_written_at_run_time_is_a_call_and_no_file() -> None:

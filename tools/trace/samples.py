@@ -38,6 +38,7 @@ _OWN: dict[str, Mapping[str, Any]] = {
     "IncrementalAlterConfigs": {"AlterableConfig.name": "retention.ms", "value": "86400000"},
     "InitProducerId": {"transactional_id": "trace-init"},
     "JoinGroup": {"JoinGroupRequestProtocol.name": "range"},
+    "SaslHandshake": {"mechanism": "PLAIN"},
     "UpdateFeatures": {"feature": "transaction.version", "max_version_level": 2},
     "WriteTxnMarkers": {"producer_id": 1, "producer_epoch": 0, "transaction_version": 1},
 }
@@ -52,7 +53,6 @@ _VALUES: dict[str, Any] = {
     "forgotten_topics_data": [],
     "last_fetched_epoch": -1,
     "max_bytes": 1 << 20,
-    "mechanism": "PLAIN",
     "min_bytes": 1,
     "num_partitions": 1,
     "offset": -1,
