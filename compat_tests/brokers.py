@@ -385,10 +385,13 @@ class MagnetarBroker(Broker):
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
+        if process is None or process.poll() is not None:
             return
         if not end(process, number, STOP_TIMEOUT_S):
             raise BrokerFailed(f"magnetar did not stop on {number.name}:\n{self.output()}")
+        if number is signal.SIGTERM and process.returncode != 0:
+            ended = f"magnetar ended with {process.returncode} on {number.name}"
+            raise BrokerFailed(f"{ended}:\n{self.output()}")
 
     def _is_ready(self, offset: int) -> bool:
         with self._output.open("rb") as output:
