@@ -267,7 +267,8 @@ class StoreCommits:
                         await self._store.renew()
                         self._recoveries += 1
                 except (OutcomeUnknown, StoreUnavailable, Fenced) as trouble:
-                    has_room = has_room and not isinstance(trouble, NoRoom)
+                    if isinstance(trouble, OutcomeUnknown):
+                        has_room = not isinstance(trouble, NoRoom)
                     # A store that answers may refuse for long: read only, or with a full disk.
                     if str(trouble) != told:
                         told = str(trouble)

@@ -411,6 +411,24 @@ async def test_the_lease_in_the_store_is_renewed_while_its_disk_is_full(
     assert world.number == 1
 
 
+async def test_what_is_refused_for_another_reason_once_there_is_room_renews_nothing(
+    world: World,
+) -> None:
+    committing = world.store.commit
+    live: list[bool] = []
+
+    async def commit(commit: Commit) -> None:
+        if len(live) < 6:
+            world.now_ms += 4_000
+            live.append(world.database.is_live(1))
+            raise (NoRoom if len(live) < 4 else OutcomeUnknown)("refused")
+        await committing(commit)
+
+    world.store.commit = commit  # type: ignore[method-assign]  # a server that refuses
+    await world.commit()
+    assert live[2:] == [True, True, False, False]
+
+
 async def test_a_commit_is_ordered_before_it_is_proven_and_told_so_once(world: World) -> None:
     seen: list[tuple[int, int | None, int]] = []
     commits, proving = world.commits, world.store.prove
