@@ -33,8 +33,9 @@ _T = TypeVar("_T")
 _THREADS_S = 0.1
 #: How many objects are asked for at the same time.
 _AT_ONCE = 16
-#: How many rows one transaction changes: nodes cannot change the catalog meanwhile.
-_TOGETHER = 1_000
+#: How many rows one transaction changes, by three round trips each at the most. Nodes wait two
+#: seconds for a change of the catalog, and cannot make one meanwhile.
+_TOGETHER = 100
 
 #: References alone have few bytes and begin with this one. Those of batches are not read.
 _REFERENCES = """
@@ -46,10 +47,13 @@ _SNAPSHOTS = "SELECT name FROM attachments WHERE topic_id = ? AND partition = ? 
 _GIVE_UP = """
 UPDATE chunks SET data = ?
 WHERE topic_id = ? AND partition = ? AND base_offset = ? AND data = ?"""
-
+#: The segment that begins last before an offset, if it reaches there. Further ones are not read.
 _SHRINK = """
 UPDATE segments SET size_bytes = size_bytes - ?
-WHERE topic_id = ? AND partition = ? AND base_offset <= ? AND end_offset > ?"""
+WHERE topic_id = ? AND partition = ? AND end_offset > ? AND base_offset = (
+    SELECT max(base_offset) FROM segments
+    WHERE topic_id = ? AND partition = ? AND base_offset <= ?
+)"""
 
 
 class Lost(NamedTuple):
@@ -205,5 +209,6 @@ def _given_up(queries: Queries, lost: Lost, cuts: Iterable[int]) -> bool:
     if queries.execute(_GIVE_UP, (data, *log, base_offset, reference)).rowcount != 1:
         return False
     # The cleaner takes a segment of another size for damaged. A reference lies within one.
-    queries.execute(_SHRINK, (lost.size_bytes - len(data), *log, base_offset, base_offset))
+    place = (*log, base_offset)
+    queries.execute(_SHRINK, (lost.size_bytes - len(data), *place, *place))
     return True
