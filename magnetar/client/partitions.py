@@ -102,12 +102,15 @@ def ask_leaders(
     leaders: Leaders,
     wanted: Iterable[TopicPartition],
     ask: Callable[[int, dict[str, list[int]]], Iterable[tuple[str, Iterable[A]]]],
+    *,
+    skips_deleted: bool = False,
 ) -> Iterator[tuple[TopicPartition, A]]:
     """Yield what the leaders of the wanted partitions answer to `ask`, by partition.
 
     `ask` is called with a node id, and the partitions that this node leads, by topic; it returns
     answers by topic. If a partition has moved meanwhile, its new leader is asked, until the
-    client's timeout is over. Refused for the first partition with an error.
+    client's timeout is over. Refused for the first partition with an error. `skips_deleted`: one
+    that is in `leaders`, and does not exist any more, has no answer.
     """
     deadline = time.monotonic() + client.timeout_s
     while True:
@@ -118,6 +121,8 @@ def ask_leaders(
                     place = topic, answer.partition_index
                     if answer.error_code in MOVED and time.monotonic() < deadline:
                         moved.append(place)
+                    elif skips_deleted and _is_deleted(answer, place in leaders):
+                        continue
                     else:
                         check(answer.error_code, f"{topic}-{answer.partition_index}")
                         yield place, answer
@@ -129,12 +134,17 @@ def ask_leaders(
         leaders = client.topics({topic for topic, _ in moved}) or leaders
 
 
+def _is_deleted(answer: Answer, was_there: bool) -> bool:
+    return was_there and answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def describe_producers(
     client: Client, leaders: Leaders, wanted: Collection[TopicPartition]
 ) -> list[Producer]:
     """Return the producers that the wanted partitions remember, by partition and producer id.
 
-    Refused for a partition that does not exist.
+    Refused for a partition that does not exist, unless it is in `leaders`: then it has been deleted
+    since, as topics are at any time.
     """
 
     def ask(
@@ -158,7 +168,7 @@ def describe_producers(
             state.coordinator_epoch,
             state.current_txn_start_offset,
         )
-        for place, answer in ask_leaders(client, leaders, wanted, ask)
+        for place, answer in ask_leaders(client, leaders, wanted, ask, skips_deleted=True)
         for state in answer.active_producers
     ]
     return sorted(found, key=lambda each: (each.topic, each.partition, each.producer_id))
@@ -169,7 +179,7 @@ def describe_open(
 ) -> list[OpenProducer]:
     """Return the producers with an open transaction in the wanted partitions, by partition.
 
-    Refused for a partition that does not exist.
+    Refused as `describe_producers`.
     """
     found = [
         OpenProducer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from magnetar.broker import Broker
 from magnetar.cli.commands import DURATION
 from magnetar.cli.main import main
 from magnetar.cli.readable import count, duration, fields, moment, table
+from magnetar.client.cluster import Client, Leaders
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import StartBroker
 from tests.magnetar.ending import end
@@ -151,6 +153,23 @@ async def test_what_hangs_is_found_and_aborted(broker: Broker) -> None:
     assert broker.topics.partition(*A1).last_stable_offset == 2
     nothing = await run(broker, "hanging")
     assert (nothing.stdout, nothing.stderr) == ("", "no transaction hangs\n")
+
+
+async def test_a_topic_that_is_deleted_meanwhile_has_nothing_that_hangs(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.topics.create("a", 2)
+    append(broker, A1, ProducerIdentity(77, 3), int(time.time() * 1000) - HOUR_MS)
+    asked = Client.topics
+
+    def asked_before(client: Client, names: Iterable[str] | None = None) -> Leaders:
+        return {**asked(client, names), ("gone", 0): 1}
+
+    monkeypatch.setattr(Client, "topics", asked_before)
+    (hanging,) = await printed(broker, "hanging")
+    assert hanging["producer_id"] == 77
+    unknown = await run(broker, "hanging", "--topic", "a", "--partition", "2")
+    assert "a-2: UNKNOWN_TOPIC_OR_PARTITION" in unknown.stderr
 
 
 async def test_a_marker_is_not_written_past_a_coordinator(broker: Broker) -> None:
