@@ -188,9 +188,9 @@ def _check_whole(partition: str, header: BatchHeader, batch: bytes) -> None:
     if not crc_ok(batch):
         raise ImportRefused(
             f"{partition}: the batch at offset {header.base_offset} is damaged: its CRC does not"
-            " match. Bring its object back, from a version or a copy of the bucket: the names of"
-            " objects have their offsets. If there is none, delete the object, and see"
-            " `magnetar cluster repair`."
+            " match. Bring it back: its object, from a version or a copy of the bucket (the names"
+            " of objects have their offsets), or its row, from a copy of the database. If there is"
+            " no other object, delete this one, and see `magnetar cluster repair`."
         )
 
 
