@@ -116,7 +116,9 @@ def find_lost(catalog: Catalog, url: str, bucket_url: str) -> tuple[Comparison, 
 
     try:
         return run_to_end(found(Bucket(bucket_url)))
-    except (UnusableUrl, StoreUnavailable, ObjectsUnavailable) as away:
+    except StoreUnavailable as away:
+        raise CatalogFailure(f"the database cannot be compared with the bucket: {away}") from away
+    except (UnusableUrl, ObjectsUnavailable) as away:
         reason = away.detail if isinstance(away, ObjectsUnavailable) else str(away)
         raise CatalogFailure(f"the bucket {bucket_url} cannot be looked at: {reason}") from away
 

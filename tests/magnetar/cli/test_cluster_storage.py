@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.references import Reference
 from logstore.remote.remote_ledger import MOVED_TO
@@ -140,7 +141,8 @@ def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
     assert told.stdout.splitlines()[-1].split() == ["metals-0", "15", "29", "30", "B"]
     assert [chunk[3] for chunk in _chunks(postgres_url)] == [each[3] for each in references]
 
-    assert cluster("repair", "--storage", postgres_url, "--accept-lost-objects").exit_code == 0
+    told = cluster("repair", "--storage", postgres_url, "--accept-lost-objects")
+    assert told.exit_code == 0 and "3 rows name these objects no more. Restart" in told.stdout
     chunks = _chunks(postgres_url)
     assert [chunk[3] for chunk in chunks[:3]] == [each[3] for each in references[:3]]
     given_up = [
@@ -155,18 +157,30 @@ def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
     assert told.exit_code == 0 and "all 2 objects" in told.stdout
 
 
-def test_a_bucket_that_does_not_answer_is_no_reason_to_give_anything_up(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (ObjectsUnavailable("list logs", "503"), "error: the bucket file://"),
+        (StoreUnavailable("it stopped"), "error: the database cannot be compared with the bucket"),
+    ],
+)
+def test_what_does_not_answer_is_no_reason_to_give_anything_up(
+    trouble: Exception,
+    said: str,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
         agreed_objects(catalog, f"file://{tmp_path}", "place")
 
     async def away(*_: object) -> None:
-        raise ObjectsUnavailable("list logs", "503")
+        raise trouble
 
     monkeypatch.setattr(lost_objects, "compare", away)
     told = cluster("repair", "--storage", postgres_url, "--accept-lost-objects")
-    assert told.exit_code == 1 and "503" in told.stderr
+    assert told.exit_code == 1 and said in told.stderr
+    assert ("503" if isinstance(trouble, ObjectsUnavailable) else "it stopped") in told.stderr
 
 
 def _chunks(url: str) -> list[Any]:
