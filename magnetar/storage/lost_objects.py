@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from logstore.partition.snapshot import SUFFIX
+from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.commit_store import LogKey, StoreUnavailable
 from logstore.remote.object_check import Comparison, compare
@@ -43,7 +44,7 @@ SELECT base_offset, end_offset, data FROM chunks
 WHERE topic_id = ? AND partition = ? AND base_offset >= ? AND base_offset < ?
 AND CASE WHEN octet_length(data) <= ? THEN get_byte(data, 0) = ? END
 ORDER BY base_offset"""
-_SNAPSHOTS = "SELECT name FROM attachments WHERE topic_id = ? AND partition = ? AND name LIKE ?"
+_ATTACHED = "SELECT name FROM attachments WHERE topic_id = ? AND partition = ?"
 _GIVE_UP = """
 UPDATE chunks SET data = ?
 WHERE topic_id = ? AND partition = ? AND base_offset = ? AND data = ?"""
@@ -201,8 +202,12 @@ def give_up(database: Database, lost: Sequence[Lost]) -> int:
 
 
 def _snapshots_of(queries: Queries, log: LogKey) -> list[int]:
-    names = queries.execute(_SNAPSHOTS, (*log, f"%{SUFFIX}")).fetchall()
-    return [int(name.removesuffix(SUFFIX)) for (name,) in names]
+    names = [name for (name,) in queries.execute(_ATTACHED, log).fetchall()]
+    return [
+        int(stem)
+        for stem, _, suffix in (name.rpartition(".") for name in names)
+        if f".{suffix}" in (SUFFIX, KAFKA_SUFFIX) and stem.isdigit()
+    ]
 
 
 def _given_up(queries: Queries, lost: Lost, cuts: Iterable[int]) -> bool:
