@@ -135,7 +135,9 @@ class Cleaning:
             try:
                 if passes is None:
                     passes = await self._begin(source)
-                full_at = await self._run(partial(passes.map_segment, _place(segment), source))
+                full_at = await self._run(
+                    partial(passes.map_segment, _place(segment, source), source)
+                )
             finally:
                 source.close()
             if full_at is not None:
@@ -193,7 +195,8 @@ class Cleaning:
             for segment in group.segments:
                 source = await self._open(segment.base_offset)
                 try:
-                    work = partial(passes.clean_segment, _place(segment), source, replacement)
+                    place = _place(segment, source)
+                    work = partial(passes.clean_segment, place, source, replacement)
                     is_last = segment is group.segments[-1]
                     changed, size_bytes = await self._run(partial(work, is_last=is_last))
                     is_changed |= changed
@@ -238,5 +241,6 @@ class Cleaning:
         return source
 
 
-def _place(segment: SegmentFacts) -> Place:
-    return Place(segment.base_offset, segment.end_offset, segment.size_bytes)
+def _place(segment: SegmentFacts, source: SealedSegment) -> Place:
+    size_bytes = segment.size_bytes - source.lost_bytes
+    return Place(segment.base_offset, segment.end_offset, size_bytes)

@@ -91,3 +91,8 @@ def _empty_batch(base_offset: int, end_offset: int) -> bytearray:
         record_count=0,
     )
     return pack_batch(header, b"")
+
+
+def stands_for_lost(header: BatchHeader) -> bool:
+    """Return whether a batch is one of `without_object`. What compaction leaves has an epoch."""
+    return header.record_count == 0 and header.partition_leader_epoch == -1

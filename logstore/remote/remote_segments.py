@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from logstore.disk.files import Buffer
 from logstore.remote.commit_store import Chunk, LogKey, StoredSegment, Swap
+from logstore.remote.references import stands_for_lost
 from logstore.remote.remote_batches import RemoteBatches
 from logstore.remote.segment_list import SegmentList
 from logstore.segments.ledger import Runner, SegmentFacts
@@ -57,7 +58,13 @@ class RemoteSegments:
         if not found:
             return None
         batches = await self._batches.between(base_offset, found[0].end_offset)
-        return _SealedBatches(batches) if self._known.sealed_at([base_offset]) == found else None
+        if self._known.sealed_at([base_offset]) != found:
+            return None
+        lost_bytes = 0
+        if any(stands_for_lost(header) for header, _ in batches):
+            # This node may have counted, and written, the segment's bytes before they were lost.
+            lost_bytes = found[0].size_bytes - sum(len(batch) for _, batch in batches)
+        return _SealedBatches(batches, lost_bytes)
 
     def replacement(self, base_offsets: Sequence[int]) -> _RemoteReplacement | None:
         replaced = self._known.sealed_at(base_offsets)
@@ -72,8 +79,9 @@ class RemoteSegments:
 class _SealedBatches:
     """The batches of a segment, in memory while the cleaner reads them."""
 
-    def __init__(self, batches: list[tuple[BatchHeader, bytes]]) -> None:
+    def __init__(self, batches: list[tuple[BatchHeader, bytes]], lost_bytes: int) -> None:
         self._batches = batches
+        self.lost_bytes = lost_bytes
 
     @property
     def descriptor(self) -> int:

@@ -116,6 +116,10 @@ class SealedSegment(Protocol):
     def descriptor(self) -> int:
         """The operating system's descriptor of its file, -1 if there is none. Raises OSError."""
 
+    @property
+    def lost_bytes(self) -> int:
+        """How many bytes of its facts an operator has given up since."""
+
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield its batches. In any thread. Raises OSError."""
 

@@ -343,6 +343,10 @@ class _SealedBatches:
     def descriptor(self) -> int:
         return -1
 
+    @property
+    def lost_bytes(self) -> int:
+        return 0
+
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         for batch in self._batches:
             yield BatchHeader.parse(batch), memoryview(batch)

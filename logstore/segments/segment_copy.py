@@ -43,6 +43,10 @@ class SealedFile:
         self._file.size()  # A file that had lost its descriptor gets another.
         return self._file.descriptor
 
+    @property
+    def lost_bytes(self) -> int:
+        return 0
+
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         return scanned(self._file, self._size_bytes)
 

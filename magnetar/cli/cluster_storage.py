@@ -231,10 +231,7 @@ def _repair_objects(catalog: Catalog, url: str, *, accept: bool) -> None:
             "Nothing was changed. Bring the objects back, from a version or a copy of the bucket."
             " If they are gone for good, --accept-lost-objects gives these records up."
         )
-    print(
-        f"\naccepted: {give_up(catalog.database, lost)} rows name these objects no more. Restart"
-        " the nodes one by one, soon: until then compaction and retention.bytes count what is lost."
-    )
+    print(f"\naccepted: {give_up(catalog.database, lost)} rows name these objects no more")
 
 
 def _row(row: NodeRow, partitions: int) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from logstore.disk.barriers import at_once
@@ -98,3 +100,32 @@ def test_a_snapshot_amid_lost_batches_tells_of_those_before_it() -> None:
     commit(store, [Move(KEY, 0, 16, [Chunk(KEY, 0, 16, data)])])
     log = opened(store)
     assert log.high_watermark == 16 and log.producers[7].last_sequence == 13
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_segment_of_given_up_batches_is_smaller_than_a_living_leader_knows(
+    given_up: bool,
+) -> None:
+    """Else the cleaner takes it for damaged, for good where the leader has ended it since. What is
+    not there for another reason is damage."""
+    store = SteppedStore(LogConfig(segment_bytes=600))
+    log = opened(store)
+    for number in range(BATCHES):
+        append(log, 2 * number)
+        store.executor.run()
+    log.close()
+    log = opened(store)
+    (segment, *_), chunks = (
+        store.database.load(Wanted(KEY)).segments,
+        store.database._logs[KEY].chunks,
+    )
+    assert segment.base_offset == 0 and segment.end_offset == 4
+    data = without_object(2, 4) if given_up else b""
+    chunks[1] = chunks[1]._replace(data=data)
+    source = asyncio.run(log.ledger.segments.read_sealed(0))
+    assert source is not None
+    size_bytes = sum(len(batch) for _, batch in source.batches())
+    assert size_bytes < segment.size_bytes
+    assert segment.size_bytes - source.lost_bytes == (
+        size_bytes if given_up else segment.size_bytes
+    )
