@@ -104,8 +104,9 @@ def test_changes_take_as_long_as_they_need_whatever_the_database_has_by_default(
 def test_a_session_that_the_server_has_ended_is_unavailable(postgres_url: str, limit: str) -> None:
     """A node that stood still for so long goes on."""
     with closing(open_catalog(postgres_url)) as catalog:
+        # The reason may be lost with the connection.
         with (
-            pytest.raises(CatalogUnavailable, match="timeout|closed the connection"),
+            pytest.raises(CatalogUnavailable, match="cannot change"),
             catalog.database.transaction("change") as statements,
         ):
             statements.execute(f"SET {limit} = 1")
