@@ -88,7 +88,7 @@ def _transactions(transactions: Transactions, now_ms: int) -> Iterator[Metric]:
     oldest = transactions.oldest_open()
     samples = []
     if oldest is not None:
-        age_s = (now_ms - oldest.started_at_ms) / 1000
+        age_s = _age_s(oldest.started_at_ms, now_ms)
         is_named = age_s >= NAMED_FROM_SECONDS
         names = (oldest.transactional_id, str(oldest.txn_id)) if is_named else ("", "")
         samples = [(names, age_s)]
@@ -98,12 +98,17 @@ def _transactions(transactions: Transactions, now_ms: int) -> Iterator[Metric]:
     yield plain("magnetar_late_settlements_total", transactions.late_settlements)
 
 
+def _age_s(since_ms: int, now_ms: int) -> float:
+    """Return how old something is; 0 where the wall clock has been set back meanwhile."""
+    return max(now_ms - since_ms, 0) / 1000
+
+
 def _votes(store: TransactionStore, now_ms: int) -> Iterator[Metric]:
     yield plain("magnetar_votes_waiting", store.index.vote_count)
     oldest = store.index.oldest_vote()
     samples = []
     if oldest is not None:
-        age_s = (now_ms - oldest.updated_at_ms) / 1000
+        age_s = _age_s(oldest.updated_at_ms, now_ms)
         name = oldest.transactional_id if age_s >= NAMED_FROM_SECONDS else ""
         samples = [((name,), age_s)]
     yield labelled("magnetar_oldest_vote_seconds", samples)

@@ -92,6 +92,6 @@ class ActiveLimit:
             oldest_txn_id=str(oldest.txn_id),
             oldest_client_id=client.client_id,
             oldest_client_address=client.client_address,
-            oldest_open_ms=now_ms - oldest.started_at_ms,
+            oldest_open_ms=max(now_ms - oldest.started_at_ms, 0),
             oldest_timeout_ms=oldest.timeout_ms,
         )
