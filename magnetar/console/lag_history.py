@@ -44,9 +44,9 @@ class Sample(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """The committed offsets of a group at an earlier moment, in seconds since 1970."""
+    """The committed offsets of a group at an earlier moment: `steady_s`, by `time.monotonic`."""
 
-    time_s: float
+    steady_s: float
     committed: dict[TopicPartition, int]
 
 
@@ -98,7 +98,7 @@ class LagHistory:
         every = standings(client, [group.group_id for group in list_groups(client)])
         leaders = known_leaders(client, {each.topic for one in every.values() for each in one})
         deadline = time.monotonic() + _COUNTING_S
-        now = self._now()
+        now, steady_s = self._now(), time.monotonic()
         taken = {
             group_id: Sample(
                 now,
@@ -115,7 +115,8 @@ class LagHistory:
                 for name in list(every)[:GROUPS_MAX]
             }
             for name, offsets in self._committed.items():
-                offsets.append(Earlier(now, {each.place: each.committed for each in every[name]}))
+                committed = {each.place: each.committed for each in every[name]}
+                offsets.append(Earlier(steady_s, committed))
             for group_id, sample in taken.items():
                 if group_id not in kept and len(kept) >= GROUPS_MAX:
                     continue
@@ -133,7 +134,7 @@ class LagHistory:
     def _take_part(self) -> None:
         """Note a visit, and start the thread if none runs."""
         with self._lock:
-            self._seen = self._now()
+            self._seen = time.monotonic()
             if self._thread is None and not self._wake.is_set():
                 self._thread = threading.Thread(target=self._run, name="lag-history", daemon=True)
                 self._thread.start()
@@ -148,6 +149,6 @@ class LagHistory:
                 self.problem = str(failure)
             self._wake.wait(INTERVAL_S)
             with self._lock:
-                if self._now() - self._seen > _UNSEEN_S_MAX:
+                if time.monotonic() - self._seen > _UNSEEN_S_MAX:
                     self._thread = None
                     return

@@ -234,7 +234,7 @@ def _group_values(visit: Visit, client: Client, group_id: str) -> dict[str, Any]
         if each.committed >= 0:
             lag = lag_of(client, leaders, visit.access.true_lag, [standing], deadline)
         rows.append(PositionRow(place, each.committed, each.end, lag, each.reader))
-    watched_ms = 0 if earlier is None else round((time.time() - earlier.time_s) * _MS)
+    watched_ms = 0 if earlier is None else round((time.monotonic() - earlier.steady_s) * _MS)
     reasons = [
         {"text": explained(each, round(watched_ms, -3)), "cause": str(each.cause), "finding": each}
         for each in findings(look)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import struct
+import time
+
 import pytest
 
 from magnetar.client.group_lags import Standing
@@ -109,6 +113,23 @@ def test_the_history_keeps_a_bounded_number_of_samples_and_forgets_groups_that_a
     world.groups.clear()
     history.take(client)
     assert history.of("shop") == [] and history.earlier("shop") is None
+
+
+@pytest.mark.parametrize("set_by_s", [-86_400, 86_400])
+def test_how_long_a_group_was_watched_does_not_change_with_the_wall_clock(
+    set_by_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_with_group(1)
+    reads = struct.pack(">hih6siii", 0, 1, 6, b"orders", 1, 0, -1)
+    world.groups["shop"].members = [DescribedGroupMember(member_id="m", member_assignment=reads)]
+    history = LagHistory(lambda question: question(FakeClient(world)), TrueLag())
+    history.take(FakeClient(world))
+    watched = history.earlier("shop")
+    monkeypatch.setattr(LagHistory, "earlier", lambda *_: watched)
+    wall_s = time.time() + set_by_s
+    monkeypatch.setattr(time, "time", lambda: wall_s)
+    page = Browser(world).text("/groups/one", id="shop")
+    assert re.search(r"Member m has the partition, and committed nothing in \d s\.", page)
 
 
 def test_a_curve_needs_two_samples_and_ends_at_the_right() -> None:
