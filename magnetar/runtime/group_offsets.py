@@ -8,6 +8,7 @@ that has returned.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -363,6 +364,10 @@ class OffsetsRetention:
         self._tasks = tasks
         self._alarm = Alarm(self._on_alarm)
         self._due_ms: int | None = None
+        #: (steady time, how far the wall clock was ahead of it) at the start and at checks since.
+        #: A later one that is as low replaces those before it, so the first one is the lowest.
+        self._ahead: deque[tuple[int, int]] = deque()
+        self._cautious_ms(0)
 
     def begin(self, now_ms: int) -> None:
         """Check for the first time after one interval. Further calls change nothing."""
@@ -392,9 +397,7 @@ class OffsetsRetention:
     async def expire_unused(self) -> None:
         """Delete the offsets that were unused for offsets.retention.minutes, topic by topic."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
-        # Commits carry the wall clock's time, which outlives the process. A correction of the wall
-        # clock can make them look old, so they also have to be old by the steady clock.
-        now_ms = min(self._clock.now_ms(), self._clock.steady_ms())
+        now_ms = self._cautious_ms(retention_ms)
         for shard in self._shards:
             for group_id in shard.state.group_ids():
                 # A group without offsets is looked at once: it may be due too.
@@ -408,6 +411,24 @@ class OffsetsRetention:
                         expired = decide_expiry(shard.state, group_id, topic, now_ms, retention_ms)
                         shard.append_in_parts(expired, self._clock.now_ms())
                         is_any_left = len(expired) >= EXPIRED_AT_ONCE
+
+    def _cautious_ms(self, retention_ms: int) -> int:
+        """Return the time by the wall clock as it stood at its furthest behind, of late.
+
+        Commits carry the wall clock's time, which outlives the process. A wall clock that is put
+        right, or is ahead for a while, must not make them look old. What was committed before the
+        last `retention_ms` is old by the steady clock too.
+        """
+        steady_ms = self._clock.steady_ms()
+        ahead_ms = self._clock.now_ms() - steady_ms
+        while self._ahead and self._ahead[-1][1] >= ahead_ms:
+            self._ahead.pop()
+        self._ahead.append((steady_ms, ahead_ms))
+        # It stood so until the next check.
+        interval_ms = self._config.offsets_retention_check_interval_ms
+        while self._ahead[0][0] < steady_ms - retention_ms - interval_ms:
+            self._ahead.popleft()
+        return steady_ms + self._ahead[0][1]
 
 
 def _of_commit(refusal: KafkaError) -> KafkaError:
