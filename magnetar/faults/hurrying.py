@@ -16,6 +16,8 @@ from wire.errors import KafkaError
 
 #: No transactional id is idle for so long: `expire` is asked for open transactions only.
 _NEVER_MS = 1 << 53
+#: Time passes by so much at once, at most: sums with it are far from the end of 64 bits.
+_ADVANCE_MS_MAX = 1 << 53
 
 
 class MovableClock(SystemClock):
@@ -40,8 +42,11 @@ async def advance(broker: Broker, clock: MovableClock, ms: int) -> None:
     """Move the time of a broker, and return once all that falls due by it is done.
 
     Transactions, ids, members, offsets and segments expire. Waits of clients under way (a fetch, a
-    throttled connection) go on as they are.
+    throttled connection) go on as they are. Raises Mistake for a time that goes backwards: no
+    steady clock does.
     """
+    if not 0 <= ms <= _ADVANCE_MS_MAX:
+        raise Mistake(f"{ms} ms: time passes by 0 to 2^53 ms")
     clock.move(ms)
     broker.transactions.expire_due()
     await broker.groups.timers.expire_due()

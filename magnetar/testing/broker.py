@@ -225,7 +225,7 @@ class Broker(BrokerProcess):
         """Let the broker's time pass: what falls due by it is done when this returns.
 
         Transactions time out, members that are silent are given up, offsets and records expire.
-        Time stays moved until the process ends; `reset` starts another.
+        Time stays moved until the process ends; `reset` starts another. ValueError: it goes back.
         """
         self._call("advance", ms=round(seconds * 1000))
         self._is_ahead = True

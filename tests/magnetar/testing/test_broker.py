@@ -86,6 +86,17 @@ def test_a_fault_that_could_not_fire_is_refused(broker: Broker) -> None:
     broker.check_faults()
 
 
+def test_time_passes_forward_and_not_beyond_what_timestamps_hold(broker: Broker) -> None:
+    for seconds in (-1, 1e14):
+        with pytest.raises(ValueError, match="time passes by 0 to 2\\^53 ms"):
+            broker.advance(seconds)
+    topic = broker.topic()
+    producer = Producer({**broker.confluent_settings(), "log_level": 0})
+    producer.produce(topic, b"still served")
+    assert producer.flush(20) == 0
+    assert broker.values(topic) == [b"still served"]
+
+
 def test_faults_outlive_the_process(broker: Broker) -> None:
     topic = broker.topic()
     fault = broker.fail(Api.PRODUCE, "NOT_ENOUGH_REPLICAS", topic=topic, times=2)
