@@ -52,7 +52,7 @@ class Room:
         #: The batches that were refused.
         self.refusals = 0
         self._left_bytes = 0
-        self._due_ms = self._now_ms = 0
+        self._now_ms = 0
         self._disproved_ms = -_DISPROVED_MS
 
     def check(self, size_bytes: int, now_ms: int) -> None:
