@@ -22,6 +22,7 @@ from compat_tests.config_frames import (
 from compat_tests.confluent_client import producer, send
 from compat_tests.conftest import MakeTopic
 from compat_tests.raw import Connection
+from compat_tests.waiting import eventually
 
 OWN, EVERY = "1", ""
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
@@ -45,6 +46,31 @@ def test_one_brokers_wins_over_every_brokers_and_topics_inherit(
     await_synonyms(broker, TOPIC, orders, inherited, [shared, default])
     assert alter(broker, EVERY, (name, DELETE, None)) == 0
     await_synonyms(broker, TOPIC, orders, inherited, [default])
+
+
+@pytest.mark.parametrize(
+    ("setting", "inherited", "default"),
+    [
+        ("log.roll.jitter.ms", "segment.jitter.ms", "0"),
+        ("log.local.retention.ms", "local.retention.ms", "-2"),
+        ("log.local.retention.bytes", "local.retention.bytes", "-2"),
+    ],
+)
+def test_topics_inherit_what_has_no_effect(
+    broker: Broker, topic: MakeTopic, setting: str, inherited: str, default: str
+) -> None:
+    orders = topic("orders")
+
+    def shown() -> tuple[str | None, int]:
+        (config,) = described(broker, TOPIC, orders, inherited)
+        return config.value, config.config_source
+
+    assert shown() == (default, 5)
+    assert alter(broker, EVERY, (setting, SET, "3600000")) == 0
+    eventually(lambda: shown() == ("3600000", 3))
+    assert synonyms(broker, TOPIC, orders, inherited)[0] == (setting, "3600000", 3)
+    assert alter(broker, EVERY, (setting, DELETE, None)) == 0
+    eventually(lambda: shown() == (default, 5))
 
 
 def test_a_brokers_limit_acts_on_topics_at_once_and_outlives_it(

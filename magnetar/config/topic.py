@@ -51,7 +51,7 @@ _STORED = {
         preallocate boolean false 0.8.3 log.preallocate
     """,
     "logs roll on time": """
-        segment.jitter.ms long>=0 0 0.8.2
+        segment.jitter.ms long>=0 0 0.8.2 log.roll.jitter.ms log.roll.jitter.hours
     """,
 }
 
@@ -226,6 +226,7 @@ _UNITS = {
     "log.retention.minutes": MS_PER_MINUTE,
     "log.retention.hours": MS_PER_HOUR,
     "log.roll.hours": MS_PER_HOUR,
+    "log.roll.jitter.hours": MS_PER_HOUR,
 }
 
 
@@ -238,10 +239,13 @@ def broker_default(name: str, broker: BrokerConfig) -> object:
     """Return the value of `name` on this broker for topics that do not set it."""
     setting = TopicConfig.settings[name]
     for synonym in setting.synonyms:
-        if synonym not in BrokerConfig.settings:
-            # The broker's setting has no effect, so the topic's own default applies.
+        # A setting without effect is no attribute of the broker until it is given.
+        if synonym not in BrokerConfig.settings and synonym not in broker.explicit:
             continue
         value = broker[synonym]
+        # It is kept as its text.
+        if isinstance(value, str):
+            value = setting.parse(value)
         # The default of a coarse name does not count: a finer one further on may have been given.
         # The default of the topic's setting says the same.
         if value is None or (synonym not in broker.explicit and synonym in _UNITS):

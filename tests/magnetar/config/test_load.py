@@ -211,6 +211,8 @@ def test_topics_take_their_defaults_from_the_broker() -> None:
     assert resolve({}, broker_defaults(finer)).retention_ms == 60_000
     never = broker_config(log_retention_hours="-1")
     assert resolve({}, broker_defaults(never)).retention_ms == -1
+    jittery = broker_config(log_roll_jitter_hours="2")
+    assert resolve({}, broker_defaults(jittery))["segment.jitter.ms"] == 2 * 3600 * 1000
 
 
 def test_a_setting_tells_where_it_comes_from() -> None:
