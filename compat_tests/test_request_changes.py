@@ -98,6 +98,25 @@ def test_quotas_are_too_many(broker: Broker) -> None:
     assert {each.error_code for each in found} == {POLICY_VIOLATION}
 
 
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (9223372036854775807.0, 0),
+        (9223372036854777856.0, INVALID_REQUEST),
+        (3300000.0000000005, 0),
+        (3299999.9999999, INVALID_REQUEST),
+        (3300000.00001, INVALID_REQUEST),
+    ],
+)
+def test_a_quota_is_whole_as_far_as_a_double_can_tell(
+    broker: Broker, value: float, code: int
+) -> None:
+    entries = [([("user", "exact")], [("producer_byte_rate", value, False)])]
+    request = AlterClientQuotasRequest(version=1, entries=entries, validate_only=True)
+    (found,) = call(broker, request, AlterClientQuotasResponse).entries
+    assert found.error_code == code
+
+
 @pytest.mark.parametrize("validate_only", [False, True])
 def test_configs_are_too_many(broker: Broker, validate_only: bool) -> None:
     config = "consumer.session.timeout.ms"

@@ -188,9 +188,11 @@ def _check_value(allowed: Mapping[str, bool], key: str, value: float) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
     if math.isnan(value) or value <= 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
-    if is_whole and value > INT64_MAX:
+    # The largest int64 is no double: clients that mean it send the next one, 2^63.
+    if is_whole and value > float(INT64_MAX):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} is too large.")
-    if is_whole and not value.is_integer():
+    # Kafka's bound: what a client has computed misses a whole number by a little.
+    if is_whole and value % 1 > 1e-6:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} cannot be a fractional value.")
 
 

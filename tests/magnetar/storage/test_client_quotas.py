@@ -83,6 +83,7 @@ def test_entities_are_found_by_their_parts(
         ([("user", "u")], RATE, 1.5),
         ([("user", "u")], RATE, float("nan")),
         ([("user", "u")], RATE, float("inf")),
+        ([("user", "u")], RATE, 9223372036854777856.0),
         ([("user", "u")], "request_percentage", -1.0),
         ([("user", "u")], "nope", 1.0),
         ([("user", "u")], ADDRESS_RATE, 1.0),
@@ -98,6 +99,12 @@ def test_what_no_quota_can_be(quotas: ClientQuotas, parts: Parts, key: str, valu
     with pytest.raises(KafkaError) as refused:
         quotas.check(make_entity(parts), [Change(key, value)])
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("value", [9223372036854775807.0, 1.1 * 3e6])
+def test_a_quota_is_as_exact_as_a_double(quotas: ClientQuotas, value: float) -> None:
+    put(quotas, [("user", "u")], RATE, value)
+    assert quotas.find([], strict=False) == [((("user", "u"),), {RATE: value})]
 
 
 def test_quotas_are_removed_one_by_one_and_forgotten_with_the_last(quotas: ClientQuotas) -> None:
