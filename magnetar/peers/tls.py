@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from magnetar.config.load import ConfigError
 from magnetar.config.security import SecurityConfig
+from magnetar.security.handshakes import ListeningContext
 from magnetar.security.stores import Renewed, loaded_context
 
 #: What the log and mistakes call the listener.
@@ -91,7 +92,7 @@ def _load(host: str, security: SecurityConfig) -> _Contexts:
             f"{PLACE}: nodes that speak TLS need ssl.truststore.location (or"
             " ssl.truststore.certificates): it says whose certificates are those of nodes."
         )
-    listening, _ = loaded_context(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), PLACE, security)
+    listening, _ = loaded_context(ListeningContext(ssl.PROTOCOL_TLS_SERVER), PLACE, security)
     listening.verify_mode = ssl.CERT_REQUIRED
     dialling, _ = loaded_context(DiallingContext(ssl.PROTOCOL_TLS_CLIENT), PLACE, security)
     dialling.check_hostname = _checks_host(security)

@@ -15,8 +15,9 @@ import ssl
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from magnetar.config.addresses import plain_address
 from magnetar.logging import get_logger
@@ -73,6 +74,52 @@ class Gate(Protocol):
 def tell(address: str, listener: str, reason: str) -> None:
     """Write down a handshake that failed."""
     _log.warning("handshake failed", client_address=address, listener=listener, reason=reason)
+
+
+def answer(refused: socket.socket, alert: bytes) -> None:
+    """Tell the other side why its connection ends."""
+    with suppress(OSError):
+        # Read first: what is left unread at the close would take the answer with it.
+        refused.recv(_PLAIN_BYTES_MAX)
+    with suppress(OSError):
+        refused.send(alert)
+
+
+#: The socket that a task encrypts.
+_encrypted: ContextVar[socket.socket | None] = ContextVar("_encrypted", default=None)
+
+
+class _Refusing(ssl.SSLObject):
+    """Sends the alert of a handshake that fails: event loops close without it."""
+
+    outgoing: ssl.MemoryBIO
+    accepted: socket.socket | None
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises SSLError."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLSyscallError):
+            raise
+        except ssl.SSLError:
+            if self.accepted is not None:
+                answer(self.accepted, self.outgoing.read())
+            raise
+
+
+class ListeningContext(ssl.SSLContext):
+    """What `Handshakes` encrypts with: the other side learns why it is refused."""
+
+    sslobject_class = _Refusing
+
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **kwargs: Any
+    ) -> ssl.SSLObject:
+        """Return what one handshake is done with."""
+        wrapped = super().wrap_bio(incoming, outgoing, *args, **kwargs)
+        assert isinstance(wrapped, _Refusing)
+        wrapped.outgoing, wrapped.accepted = outgoing, _encrypted.get()
+        return wrapped
 
 
 class Handshakes:
@@ -196,6 +243,7 @@ class Handshakes:
 
     async def encrypt(self, accepted: socket.socket, timeout_s: float) -> None:
         """Do the handshake; the connection is served from there on. Raises OSError."""
+        _encrypted.set(accepted)
         await self._loop.connect_accepted_socket(
             self._connection,
             accepted,
@@ -260,20 +308,14 @@ class _Handshake:
         if not first:
             self.end(Outcome.GONE)
         elif first[0] != _HANDSHAKE_RECORD:
-            self._tell()
+            # So that a client that speaks no TLS can tell what it has reached.
+            answer(self._socket, UNEXPECTED_MESSAGE)
             self.end(
                 Outcome.PLAIN_TEXT,
                 "not TLS: the other side is set up for PLAINTEXT or SASL_PLAINTEXT",
             )
         else:
             self._listener.enqueue(self)
-
-    def _tell(self) -> None:
-        """Answer a client that speaks no TLS, so that it can tell what it has reached."""
-        with suppress(OSError):
-            # Read first: what is left unread at the close would take the answer with it.
-            self._socket.recv(_PLAIN_BYTES_MAX)
-            self._socket.send(UNEXPECTED_MESSAGE)
 
     def begin(self) -> None:
         """Do the handshake."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from magnetar.config.listeners import Listener
 from magnetar.config.load import ConfigError
 from magnetar.config.security import SecurityConfig
+from magnetar.security.handshakes import ListeningContext
 from magnetar.security.names import (
     MappingRule,
     certificate_name,
@@ -78,7 +79,7 @@ class ListenerTls:
 
 def _load(listener: str, security: SecurityConfig) -> _Loaded:
     """Return a context by these settings, and the chain of its certificate. Raises ConfigError."""
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = ListeningContext(ssl.PROTOCOL_TLS_SERVER)
     context, chain = loaded_context(server, f"listener {listener}", security)
     context.verify_mode = _VERIFY[security.ssl_client_auth]
     return _Loaded(context, chain)

@@ -231,3 +231,28 @@ async def test_a_client_whose_certificate_cannot_be_read_is_counted_once(
         each.close()
     lines = capsys.readouterr().err
     assert lines.count("its certificate: 1 is not a valid X509 version") == 2
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(("shows", "reason"), [(False, "REQUIRED|HANDSHAKE"), (True, "UNKNOWN_CA")])
+async def test_a_client_is_told_why_its_certificate_is_refused(
+    start_secure: StartBroker,
+    tmp_path: Path,
+    version: ssl.TLSVersion,
+    shows: bool,
+    reason: str,
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(AUTHORITY.certificate_pem)
+    store = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trusted)}
+    broker = await start_secure(store | {"ssl.client.auth": "required"})
+    context = ssl.create_default_context(cadata=AUTHORITY.certificate_pem)
+    context.minimum_version = context.maximum_version = version
+    if shows:
+        stranger = make(named((COMMON_NAME, "stranger")))
+        context.load_cert_chain(stranger.write_pem(tmp_path / "stranger.pem"))
+    # By version 1.3 the client has shaken hands before it is judged.
+    with pytest.raises(ssl.SSLError, match=reason):
+        port = broker.listeners[1].port
+        reader, _ = await asyncio.open_connection("localhost", port, ssl=context)
+        await reader.read()
