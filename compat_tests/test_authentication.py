@@ -28,6 +28,7 @@ from compat_tests.secured import (
     Login,
     login_id,
     secured_brokers,
+    write_certificates,
 )
 from compat_tests.waiting import eventually
 
@@ -154,6 +155,17 @@ def test_kafkas_own_tools_are_let_in_or_refused(
     assert (ended.status == 0) == (login in GOOD), ended
     if login in BAD:
         assert "Authentication failed" in ended.output + ended.errors
+
+
+def test_kafkas_own_tools_are_told_that_their_certificate_is_refused(
+    secured: Broker, certificates: Certificates, tmp_path: Path
+) -> None:
+    stranger = certificates._replace(client=write_certificates(tmp_path).client)
+    arguments = Login("SSL", user="ada").for_java(secured, stranger, tmp_path)
+    ended = tool_box.call("TopicCommand", *arguments, "--list")
+    assert ended.status != 0
+    # Not a connection that ends, which a client tries again until its time is over.
+    assert "handshake" in ended.output
 
 
 def test_a_client_is_who_its_certificate_or_its_login_says(
