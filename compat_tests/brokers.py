@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -258,6 +259,21 @@ def _leads_everything(admin: AdminClient) -> bool:
     return bool(found.brokers) and all(each.leader in found.brokers for each in partitions)
 
 
+def _has_shared(admin: AdminClient, node_count: int) -> bool:
+    """Return whether each node of a cluster leads its share of the coordinators' topics."""
+    try:
+        found = admin.list_topics(timeout=1)
+    except KafkaException:
+        return False
+    for name in ("__consumer_offsets", "__transaction_state"):
+        partitions = found.topics[name].partitions if name in found.topics else {}
+        led = Counter(each.leader for each in partitions.values())
+        shares = [led[node_id] for node_id in found.brokers]
+        if len(shares) < node_count or max(shares) - min(shares) > 1:
+            return False
+    return True
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
@@ -342,6 +358,17 @@ class MagnetarBroker(Broker):
                 self.kill()
                 raise BrokerFailed(f"magnetar is not ready:\n{self.output()}")
             time.sleep(0.005)
+        if self.storage is not None and self.workers > 1:
+            self._await_shares(deadline)
+
+    def _await_shares(self, deadline: float) -> None:
+        """The first node of a cluster leads everything until the others have joined: a partition
+        that a test has just made would move with the rest."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        while not _has_shared(admin, self.workers):
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"nodes do not lead their shares:\n{self.output()}")
+            time.sleep(0.02)
 
     def spawn(self) -> None:
         command = [*self.program, "serve", "--data-dir", str(self.log_directory)]
