@@ -11,13 +11,14 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import cache
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
 
 from compat_tests import buckets, class_archive, tool_box
 from compat_tests.confluent_client import ConfluentClient
@@ -149,6 +150,18 @@ class Broker(ABC):
     def stop(self) -> None:
         """End it in order, if it runs."""
 
+    def _await_metadata(self, holds: Callable[[ClusterMetadata], bool], failure: str) -> None:
+        """Return when what the broker tells of its nodes and topics is as it should be."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            with suppress(KafkaException):
+                if holds(admin.list_topics(timeout=1)):
+                    return
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"{failure}:\n{self.output()}")
+            time.sleep(0.02)  # Between two questions.
+
     def restart(self, *, clean: bool) -> None:
         if clean:
             self.stop()
@@ -219,12 +232,7 @@ class KafkaBroker(Broker):
 
     def _await_leaders(self) -> None:
         """Its port answers before it leads the partitions that it had when it was ended."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not _leads_everything(admin):
-            if time.monotonic() > deadline:
-                raise BrokerFailed(f"Kafka does not lead its partitions:\n{self.output()}")
-            time.sleep(0.02)
+        self._await_metadata(_leads_everything, "Kafka does not lead its partitions")
 
 
 def _storage_tool(*arguments: str) -> tuple[int, str]:
@@ -250,21 +258,13 @@ def _archive_classes(archive: Path) -> None:
             broker.end()
 
 
-def _leads_everything(admin: AdminClient) -> bool:
-    try:
-        found = admin.list_topics(timeout=1)
-    except KafkaException:
-        return False
+def _leads_everything(found: ClusterMetadata) -> bool:
     partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
     return bool(found.brokers) and all(each.leader in found.brokers for each in partitions)
 
 
-def _has_shared(admin: AdminClient, node_count: int) -> bool:
+def _has_shared(node_count: int, found: ClusterMetadata) -> bool:
     """Return whether each node of a cluster leads its share of the coordinators' topics."""
-    try:
-        found = admin.list_topics(timeout=1)
-    except KafkaException:
-        return False
     for name in ("__consumer_offsets", "__transaction_state"):
         partitions = found.topics[name].partitions if name in found.topics else {}
         led = Counter(each.leader for each in partitions.values())
@@ -358,17 +358,11 @@ class MagnetarBroker(Broker):
                 self.kill()
                 raise BrokerFailed(f"magnetar is not ready:\n{self.output()}")
             time.sleep(0.005)
-        if self.storage is not None and self.workers > 1:
-            self._await_shares(deadline)
-
-    def _await_shares(self, deadline: float) -> None:
-        """The first node of a cluster leads everything until the others have joined: a partition
-        that a test has just made would move with the rest."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        while not _has_shared(admin, self.workers):
-            if time.monotonic() > deadline:
-                raise BrokerFailed(f"nodes do not lead their shares:\n{self.output()}")
-            time.sleep(0.02)
+        is_new = offset == 0
+        if is_new and self.storage is not None and self.workers > 1:
+            # The first node leads everything until the others have joined: a partition that a test
+            # has just made would move with the rest. A restart may share out another way.
+            self._await_metadata(partial(_has_shared, self.workers), "nodes lack their shares")
 
     def spawn(self) -> None:
         command = [*self.program, "serve", "--data-dir", str(self.log_directory)]
