@@ -242,5 +242,4 @@ class Cleaning:
 
 
 def _place(segment: SegmentFacts, source: SealedSegment) -> Place:
-    size_bytes = segment.size_bytes - source.lost_bytes
-    return Place(segment.base_offset, segment.end_offset, size_bytes)
+    return Place(segment.base_offset, segment.end_offset, source.size_bytes)

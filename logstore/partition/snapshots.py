@@ -72,11 +72,11 @@ def snapshot_name(end_offset: int, suffix: str = SUFFIX) -> str:
     return f"{end_offset:020d}{suffix}"
 
 
-def snapshot_offsets(ledger: Ledger, suffix: str) -> list[int]:
-    """Return the end offsets of the snapshots of one kind beside the log, ascending."""
+def snapshot_offsets(names: Iterable[str], suffix: str) -> list[int]:
+    """Return the end offsets of the snapshots of one kind among the names of files, ascending."""
     return sorted(
         int(name.removesuffix(suffix))
-        for name in ledger.attachments.names()
+        for name in names
         if name.endswith(suffix) and name.removesuffix(suffix).isdigit()
     )
 
@@ -111,8 +111,9 @@ class Snapshots:
         written at once where there are segments to trim, or some that are about to be deleted.
         """
         ledger = self._ledger
-        self._written = snapshot_offsets(ledger, SUFFIX)
-        self._written_for_kafka = snapshot_offsets(ledger, KAFKA_SUFFIX)
+        names = ledger.attachments.names()
+        self._written = snapshot_offsets(names, SUFFIX)
+        self._written_for_kafka = snapshot_offsets(names, KAFKA_SUFFIX)
         if was_clean and not ledger.trimmed:
             self.resume(self._written, self._written_for_kafka)
         elif ledger.trimmed or len(ledger.segments.base_offsets) > 1:

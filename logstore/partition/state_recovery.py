@@ -151,7 +151,7 @@ def replay_batch(
 def delete_snapshots_beyond(ledger: Ledger, end_offset: int) -> None:
     """Delete the snapshots that were taken beyond the log's end."""
     for suffix in (SUFFIX, KAFKA_SUFFIX):
-        for offset in snapshot_offsets(ledger, suffix):
+        for offset in snapshot_offsets(ledger.attachments.names(), suffix):
             if offset > end_offset:
                 ledger.attachments.delete(snapshot_name(offset, suffix))
 
@@ -195,7 +195,7 @@ def _newest_snapshot(
     candidates = [
         (offset, suffix == SUFFIX)
         for suffix in (SUFFIX, KAFKA_SUFFIX)
-        for offset in reversed(snapshot_offsets(ledger, suffix))
+        for offset in reversed(snapshot_offsets(ledger.attachments.names(), suffix))
         if first_offset <= offset <= last_offset
     ]
     for offset, is_own in candidates:

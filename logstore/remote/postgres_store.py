@@ -159,8 +159,7 @@ class PostgresStore:
         try:
             if changes.swaps or changes.moves:
                 async with asyncio.timeout(limit_s):
-                    await self._commit_swaps(connection, fence, changes, rests_on)
-                done = True
+                    done = await self._commit_swaps(connection, fence, changes, rests_on)
             elif changes.segments or changes.starts or changes.attachments:
                 done = await self._commit_all.fetchval(
                     *fence, *_all_columns(changes, rests_on), timeout=limit_s
@@ -225,31 +224,25 @@ class PostgresStore:
         fence: tuple[int, ...],
         changes: Changes,
         rests_on: Sequence[Basis],
-    ) -> None:
+    ) -> object:
         """Commit in several statements: one statement cannot remove a row and write it again.
 
-        Raises Fenced, and nothing has happened.
+        Returns None where another has fenced this node off, and nothing has happened.
         """
-        node_id, incarnation, number, previous = fence
+        node_id, incarnation, _, previous = fence
         transaction = connection.transaction()
         await transaction.start()
-        try:
-            held = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
-            if held is None:
-                raise Fenced(f"commit {number} of {self._own}")
+        done = await connection.fetchval(sql.LOCK_NODE, node_id, incarnation, previous)
+        if done is not None:
             for swap in changes.swaps:
                 await self._swap(connection, swap)
             for move in changes.moves:
                 await self._replace(connection, move)
-            columns = _all_columns(changes, rests_on)
-            if await self._commit_all.fetchval(*fence, *columns) is None:
-                raise Fenced(f"commit {number} of {self._own}")
-        except Fenced:
-            await transaction.rollback()
-            raise
-        # Whatever else goes wrong ends the connection. A rollback, when the time is up, would wait
+            done = await self._commit_all.fetchval(*fence, *_all_columns(changes, rests_on))
+        # What goes wrong before ends the connection. A rollback, when the time is up, would wait
         # without end for a server that has vanished.
-        await transaction.commit()
+        await (transaction.rollback() if done is None else transaction.commit())
+        return done
 
     async def _swap(self, connection: asyncpg.Connection[Any], swap: Swap) -> None:
         segment = swap.segment

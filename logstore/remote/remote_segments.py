@@ -60,11 +60,11 @@ class RemoteSegments:
         batches = await self._batches.between(base_offset, found[0].end_offset)
         if self._known.sealed_at([base_offset]) != found:
             return None
-        lost_bytes = 0
+        size_bytes = found[0].size_bytes
         if any(stands_for_lost(header) for header, _ in batches):
             # This node may have counted, and written, the segment's bytes before they were lost.
-            lost_bytes = found[0].size_bytes - sum(len(batch) for _, batch in batches)
-        return _SealedBatches(batches, lost_bytes)
+            size_bytes = sum(len(batch) for _, batch in batches)
+        return _SealedBatches(batches, size_bytes)
 
     def replacement(self, base_offsets: Sequence[int]) -> _RemoteReplacement | None:
         replaced = self._known.sealed_at(base_offsets)
@@ -79,9 +79,9 @@ class RemoteSegments:
 class _SealedBatches:
     """The batches of a segment, in memory while the cleaner reads them."""
 
-    def __init__(self, batches: list[tuple[BatchHeader, bytes]], lost_bytes: int) -> None:
+    def __init__(self, batches: list[tuple[BatchHeader, bytes]], size_bytes: int) -> None:
         self._batches = batches
-        self.lost_bytes = lost_bytes
+        self.size_bytes = size_bytes
 
     @property
     def descriptor(self) -> int:

@@ -117,8 +117,8 @@ class SealedSegment(Protocol):
         """The operating system's descriptor of its file, -1 if there is none. Raises OSError."""
 
     @property
-    def lost_bytes(self) -> int:
-        """How many bytes of its facts an operator has given up since."""
+    def size_bytes(self) -> int:
+        """The bytes that it should have: those of its facts, without what was given up since."""
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield its batches. In any thread. Raises OSError."""

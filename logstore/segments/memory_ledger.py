@@ -344,8 +344,8 @@ class _SealedBatches:
         return -1
 
     @property
-    def lost_bytes(self) -> int:
-        return 0
+    def size_bytes(self) -> int:
+        return sum(map(len, self._batches))
 
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
         for batch in self._batches:

@@ -34,7 +34,7 @@ class SealedFile:
 
     def __init__(self, file: File, size_bytes: int) -> None:
         self._file = file
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
         file.pin()
 
     @property
@@ -43,12 +43,8 @@ class SealedFile:
         self._file.size()  # A file that had lost its descriptor gets another.
         return self._file.descriptor
 
-    @property
-    def lost_bytes(self) -> int:
-        return 0
-
     def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        return scanned(self._file, self._size_bytes)
+        return scanned(self._file, self.size_bytes)
 
     def close(self) -> None:
         self._file.unpin()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from logstore.partition.snapshot import SUFFIX
 from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
+from logstore.partition.snapshots import snapshot_offsets
 from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.commit_store import LogKey, StoreUnavailable
 from logstore.remote.object_check import Comparison, compare
@@ -203,11 +204,7 @@ def give_up(database: Database, lost: Sequence[Lost]) -> int:
 
 def _snapshots_of(queries: Queries, log: LogKey) -> list[int]:
     names = [name for (name,) in queries.execute(_ATTACHED, log).fetchall()]
-    return [
-        int(stem)
-        for stem, _, suffix in (name.rpartition(".") for name in names)
-        if f".{suffix}" in (SUFFIX, KAFKA_SUFFIX) and stem.isdigit()
-    ]
+    return snapshot_offsets(names, SUFFIX) + snapshot_offsets(names, KAFKA_SUFFIX)
 
 
 def _given_up(queries: Queries, lost: Lost, cuts: Iterable[int]) -> bool:

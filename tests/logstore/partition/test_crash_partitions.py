@@ -285,7 +285,7 @@ def rolled_at_start(world: World) -> None:
     start_offset = world.log.log_start_offset
     world.perform(*large)
     assert start_offset in world.log.ledger.segments.base_offsets
-    assert start_offset not in snapshot_offsets(world.log.ledger, SUFFIX)
+    assert start_offset not in snapshot_offsets(world.log.ledger.attachments.names(), SUFFIX)
 
 
 @pytest.mark.parametrize("is_beside", [False, True])

@@ -125,8 +125,8 @@ def test_a_snapshot_of_less_than_it_counts_is_refused_whatever_the_checksum_says
             decode_snapshot(data)
 
 
-def snapshots_of(partition: SteppedPartition) -> list[int]:
-    return snapshot_offsets(partition.ledger, SUFFIX)
+def snapshots_of(partition: SteppedPartition, suffix: str = SUFFIX) -> list[int]:
+    return snapshot_offsets(partition.ledger.attachments.names(), suffix)
 
 
 def fill(partition: SteppedPartition, count: int) -> None:
@@ -197,7 +197,7 @@ def test_a_few_snapshots_are_kept() -> None:
         partition.settle()
     assert len(snapshots_of(partition)) <= 3
     bases = list(partition.ledger.segments.base_offsets)
-    assert snapshot_offsets(partition.ledger, KAFKA_SUFFIX) == bases[1:]
+    assert snapshots_of(partition, KAFKA_SUFFIX) == bases[1:]
 
 
 def test_snapshots_of_trimmed_segments_are_deleted() -> None:
@@ -207,7 +207,7 @@ def test_snapshots_of_trimmed_segments_are_deleted() -> None:
     delete_records(partition.log, 20)
     bases = partition.ledger.segments.base_offsets
     assert bases[0] > 0
-    assert all(offset >= bases[0] for offset in snapshot_offsets(partition.ledger, KAFKA_SUFFIX))
+    assert all(offset >= bases[0] for offset in snapshots_of(partition, KAFKA_SUFFIX))
 
 
 def test_a_snapshot_beyond_the_recovered_end_is_deleted() -> None:
@@ -217,7 +217,7 @@ def test_a_snapshot_beyond_the_recovered_end_is_deleted() -> None:
     partition.ledger.attachments.write(snapshot_name(9), encode_snapshot(partition.log.state))
     partition.ledger.attachments.write(snapshot_name(9, KAFKA_SUFFIX), b"")
     partition.crash()
-    assert snapshots_of(partition) == snapshot_offsets(partition.ledger, KAFKA_SUFFIX) == []
+    assert snapshots_of(partition) == snapshots_of(partition, KAFKA_SUFFIX) == []
 
 
 def test_a_snapshot_of_another_log_is_passed_over() -> None:
@@ -305,4 +305,4 @@ def test_the_aborted_indexes_of_segments_that_are_gone_go_too() -> None:
 
 
 def indexed(partition: SteppedPartition) -> list[int]:
-    return snapshot_offsets(partition.ledger, ".txnindex")
+    return snapshots_of(partition, ".txnindex")

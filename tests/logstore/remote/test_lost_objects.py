@@ -10,6 +10,7 @@ from logstore.disk.barriers import at_once
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.snapshot import SUFFIX
+from logstore.partition.snapshots import snapshot_offsets
 from logstore.remote.commit_store import Changes, Chunk, Commit, Move, Wanted
 from logstore.remote.references import without_object
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
@@ -36,6 +37,15 @@ def opened(store: SteppedStore) -> PartitionLog:
     return log
 
 
+def filled(store: SteppedStore) -> None:
+    """Leave a closed log of BATCHES batches, each in a chunk of its own."""
+    log = opened(store)
+    for number in range(BATCHES):
+        append(log, 2 * number)
+        store.executor.run()
+    log.close()
+
+
 def commit(store: SteppedStore, moves: list[Move]) -> None:
     number = store.database.nodes[NODE].number + 1
     assert store.database.commit(NODE, 0, Commit(number, number - 1, Changes(moves=moves)))
@@ -58,14 +68,10 @@ def test_a_log_goes_on_behind_lost_batches_from_its_newest_snapshot(lost: list[i
     """No offset is given out twice. Producers are known as of the newest snapshot, however little
     is left before it, and from what is left behind it."""
     store = SteppedStore(LogConfig(segment_bytes=600))
-    log = opened(store)
-    for number in range(BATCHES):
-        append(log, 2 * number)
-        store.executor.run()
-    log.close()
+    filled(store)
     stored = store.database.load(Wanted(KEY, 0))
     chunks, end_offset = stored.chunks, stored.chunks[-1].end_offset
-    snapshot = max(int(name[:20]) for name in stored.attachments if name.endswith(SUFFIX))
+    snapshot = snapshot_offsets(stored.attachments, SUFFIX)[-1]
     assert len(chunks) == BATCHES and end_offset - snapshot == 4, "two batches lie behind it"
     given_up = [
         Move(KEY, base, end, [Chunk(KEY, base, end, without_object(base, end))])
@@ -93,8 +99,7 @@ def test_a_snapshot_amid_lost_batches_tells_of_those_before_it() -> None:
             at_once(log.securing())
             store.executor.run()
     log.close()
-    names = store.database.load(Wanted(KEY)).attachments
-    snapshots = sorted(int(name[:20]) for name in names if name.endswith(SUFFIX))
+    snapshots = snapshot_offsets(store.database.load(Wanted(KEY)).attachments, SUFFIX)
     assert snapshots == [12, 14]
     data = without_object(0, 16, snapshots)
     commit(store, [Move(KEY, 0, 16, [Chunk(KEY, 0, 16, data)])])
@@ -109,11 +114,7 @@ def test_a_segment_of_given_up_batches_is_smaller_than_a_living_leader_knows(
     """Else the cleaner takes it for damaged, for good where the leader has ended it since. What is
     not there for another reason is damage."""
     store = SteppedStore(LogConfig(segment_bytes=600))
-    log = opened(store)
-    for number in range(BATCHES):
-        append(log, 2 * number)
-        store.executor.run()
-    log.close()
+    filled(store)
     log = opened(store)
     (segment, *_), chunks = (
         store.database.load(Wanted(KEY)).segments,
@@ -126,6 +127,4 @@ def test_a_segment_of_given_up_batches_is_smaller_than_a_living_leader_knows(
     assert source is not None
     size_bytes = sum(len(batch) for _, batch in source.batches())
     assert size_bytes < segment.size_bytes
-    assert segment.size_bytes - source.lost_bytes == (
-        size_bytes if given_up else segment.size_bytes
-    )
+    assert source.size_bytes == (size_bytes if given_up else segment.size_bytes)

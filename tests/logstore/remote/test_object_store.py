@@ -45,7 +45,7 @@ def s3_endpoint() -> Iterator[str]:
 
 
 def reach(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    """Have buckets be those of a server of tests."""
+    """Let a Bucket reach the test server at `endpoint`."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")

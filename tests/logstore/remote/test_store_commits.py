@@ -388,23 +388,30 @@ async def test_the_lease_in_the_store_is_renewed_while_a_standby_is_away(world: 
     assert not world.commits.is_leased and world.number == 1
 
 
+def refuse(world: World, refusals: Sequence[type[OutcomeUnknown]]) -> list[bool]:
+    """Have the store refuse commits by these, each 4 s later; return whether the node's lease lived
+    at each."""
+    committing = world.store.commit
+    live: list[bool] = []
+
+    async def commit(commit: Commit) -> None:
+        if len(live) < len(refusals):
+            world.now_ms += 4_000
+            live.append(world.database.is_live(1))
+            raise refusals[len(live) - 1]("refused")
+        await committing(commit)
+
+    world.store.commit = commit  # type: ignore[method-assign]  # a server that refuses
+    return live
+
+
 @pytest.mark.parametrize("refusal", [NoRoom, OutcomeUnknown])
 async def test_the_lease_in_the_store_is_renewed_while_its_disk_is_full(
     refusal: type[OutcomeUnknown], world: World
 ) -> None:
     """The next leader would have no room either. What is refused for another reason may be refused
     to this node alone."""
-    committing = world.store.commit
-    live: list[bool] = []
-
-    async def commit(commit: Commit) -> None:
-        if len(live) < 5:
-            world.now_ms += 4_000
-            live.append(world.database.is_live(1))
-            raise refusal("refused")
-        await committing(commit)
-
-    world.store.commit = commit  # type: ignore[method-assign]  # a server that refuses
+    live = refuse(world, [refusal] * 5)
     await world.commit()
     # The first attempt of the recovery comes before any renewal.
     assert live[2:] == [refusal is NoRoom] * 3
@@ -414,17 +421,7 @@ async def test_the_lease_in_the_store_is_renewed_while_its_disk_is_full(
 async def test_what_is_refused_for_another_reason_once_there_is_room_renews_nothing(
     world: World,
 ) -> None:
-    committing = world.store.commit
-    live: list[bool] = []
-
-    async def commit(commit: Commit) -> None:
-        if len(live) < 6:
-            world.now_ms += 4_000
-            live.append(world.database.is_live(1))
-            raise (NoRoom if len(live) < 4 else OutcomeUnknown)("refused")
-        await committing(commit)
-
-    world.store.commit = commit  # type: ignore[method-assign]  # a server that refuses
+    live = refuse(world, [*[NoRoom] * 3, *[OutcomeUnknown] * 3])
     await world.commit()
     assert live[2:] == [True, True, False, False]
 

@@ -78,6 +78,12 @@ async def test_a_member_that_takes_another_instance_id_leaves_the_one_it_had_fre
     assert (await beat(client, "b", 0, instance_id="one")).error_code == ErrorCode.NONE
 
 
+async def until_matched(broker: Broker) -> None:
+    """Return when no group's patterns are being matched."""
+    while broker.groups.tasks.any_running():
+        await asyncio.sleep(0)
+
+
 async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
     broker: Broker, client: Any, clock: MovedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,18 +107,15 @@ async def test_while_patterns_are_slow_to_match_no_more_of_that_work_piles_up(
         await beat(client, "a", joined.member_epoch)
     assert begun == 1
     is_quick.set()
-    while broker.groups.tasks.any_running():
-        await asyncio.sleep(0)
+    await until_matched(broker)
     # What took six seconds rests for ten.
     clock.passed_ms += 5_000
     joined = await beat(client, "a", joined.member_epoch, topic_partitions=None)
-    while broker.groups.tasks.any_running():
-        await asyncio.sleep(0)
+    await until_matched(broker)
     assert begun == 1
     clock.passed_ms += 5_000
     await beat(client, "a", joined.member_epoch, topic_partitions=None)
-    while broker.groups.tasks.any_running():
-        await asyncio.sleep(0)
+    await until_matched(broker)
     assert begun == 2, "what came meanwhile is not forgotten"
     found = broker.groups.find_consumer_group(GROUP).regexes["o.*"]
     assert {"other-0", "other-4"} <= found.topics
@@ -130,6 +133,5 @@ async def test_a_pattern_that_had_no_place_is_matched_with_a_later_heartbeat(
         monkeypatch.setattr(patterns.PATTERNS, "_jobs_max", places)
         clock.passed_ms += 1_500
         await beat(client, "a", joined.member_epoch)
-        while broker.groups.tasks.any_running():
-            await asyncio.sleep(0)
+        await until_matched(broker)
     assert "other" in broker.groups.find_consumer_group(GROUP).regexes["o.*"].topics

@@ -110,7 +110,7 @@ def test_a_session_that_the_server_has_ended_is_unavailable(postgres_url: str, l
             catalog.database.transaction("change") as statements,
         ):
             statements.execute(f"SET {limit} = 1")
-            time.sleep(0.1)
+            time.sleep(0.1)  # The server ends the session meanwhile.
             statements.execute("SELECT 1")
         assert catalog.allocate_producer_ids(10) == 0
 
