@@ -1,8 +1,8 @@
 """Which leader wrote which offsets: the start offset of every leader epoch of one partition.
 
 A fold over batch headers, which answers OffsetForLeaderEpoch; and the two files that tell Kafka and
-its tools of a partition: leader epochs and topic id. These files are never synced for their own
-sake, because the batches' headers and the catalog say the same.
+its tools of a partition: leader epochs and topic id. While a broker runs, these files are never
+synced for their own sake, because the batches' headers and the catalog say the same.
 Source: KIP-101, KIP-320; Kafka's LeaderEpochFileCache.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from uuid import UUID
 
+from logstore.disk.barriers import Procedure
 from logstore.disk.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -122,43 +123,81 @@ class LeaderEpochs:
 
 
 class EpochFiles:
-    """partition.metadata and leader-epoch-checkpoint of one partition."""
+    """partition.metadata and leader-epoch-checkpoint of one partition.
+
+    While a new log has one leader and one segment, there is no checkpoint: each batch tells the
+    same. Files are what a new partition costs. The checkpoint is made when the first segment ends,
+    when another leader writes, and when the log is closed or found after a crash.
+    """
 
     def __init__(self, ledger: Ledger, topic_id: UUID | None) -> None:
         self._ledger = ledger
         self._topic_id = topic_id
-        #: The newest epoch in the file, as far as is known.
+        #: Whether the topic id is known to be in its file.
+        self._is_identified = topic_id is None
+        #: Whether the checkpoint tells of all epochs up to `leader_epoch`.
+        self._is_told = False
+        #: The newest epoch that `begin_epoch` was called for, or that was found.
         self.leader_epoch = UNDEFINED
 
     def begin(self, latest_epoch: int, stored_id: UUID | None) -> None:
         """Begin with the files as they lie there; `stored_id` is the topic id known to be in them.
 
-        Where the topic id is missing, the next append writes both files: the journal's entries are
-        found again by that id alone.
+        Where the topic id is missing, the next append writes it: the journal's entries are found
+        again by that id alone.
         """
         topic_id = self._topic_id
-        is_identified = topic_id is None or topic_id == stored_id
-        if topic_id is not None and not is_identified:
+        if topic_id is not None:
+            self._is_identified = topic_id == stored_id
+        if not self._is_identified:
             found = self._ledger.attachments.read(PARTITION_METADATA)
-            is_identified = found is not None and found == encode_partition_metadata(topic_id)
-        self.leader_epoch = latest_epoch if is_identified else UNDEFINED
+            self._is_identified = found is not None and found == self._metadata()
+        if self._is_identified:
+            self.leader_epoch = latest_epoch
+        self._is_told = latest_epoch != UNDEFINED
 
     @property
     def stored_id(self) -> UUID | None:
         """The topic id, if it is known to be in its file."""
-        return None if self.leader_epoch == UNDEFINED else self._topic_id
+        return self._topic_id if self._is_identified else None
 
-    def write(self, epochs: LeaderEpochs, leader_epoch: int, end_offset: int) -> None:
-        """Write both files where their contents change.
-
-        `leader_epoch` counts from `end_offset` on, if no batch of it was written yet.
-        """
+    def begin_epoch(self, epochs: LeaderEpochs, leader_epoch: int, end_offset: int) -> None:
+        """Write what the files lack before the first batch of a leader, at `end_offset`."""
         self.leader_epoch = leader_epoch
-        entries = epochs.with_leader(leader_epoch, end_offset).entries
-        self._replace(LEADER_EPOCHS, encode_leader_epochs(entries))
-        if self._topic_id is not None:
-            self._replace(PARTITION_METADATA, encode_partition_metadata(self._topic_id))
+        self._identify()
+        if epochs.epochs:
+            self.write(epochs.with_leader(leader_epoch, end_offset))
 
-    def _replace(self, name: str, data: bytes) -> None:
-        if self._ledger.attachments.read(name) != data:
-            self._ledger.attachments.write(name, data, sync=False)
+    def write(self, epochs: LeaderEpochs) -> None:
+        """Write the checkpoint, and the topic id if that is missing."""
+        self._identify()
+        self._is_told = True
+        data = encode_leader_epochs(epochs.entries)
+        self._ledger.attachments.write(LEADER_EPOCHS, data, sync=False)
+
+    def mend(self, epochs: LeaderEpochs) -> None:
+        """Make both files true after a crash, which may have left anything of them."""
+        self._identify()
+        if self._ledger.attachments.read(LEADER_EPOCHS) != encode_leader_epochs(epochs.entries):
+            self.write(epochs)
+
+    def on_roll(self, epochs: LeaderEpochs) -> None:
+        """Make the checkpoint: Kafka's recovery does not read the segment that ends here."""
+        if not self._is_told:
+            self.write(epochs)
+
+    def securing(self, epochs: LeaderEpochs) -> Procedure[None]:
+        """Make the checkpoint if there is none, durably: no start reads the headers for it."""
+        if not self._is_told and epochs.epochs:
+            self._is_told = True
+            data = encode_leader_epochs(epochs.entries)
+            yield from self._ledger.attachments.replacing(LEADER_EPOCHS, ((0, data),))
+
+    def _identify(self) -> None:
+        if not self._is_identified:
+            self._is_identified = True
+            self._ledger.attachments.write(PARTITION_METADATA, self._metadata(), sync=False)
+
+    def _metadata(self) -> bytes:
+        assert self._topic_id is not None, "else no file tells it"
+        return encode_partition_metadata(self._topic_id)

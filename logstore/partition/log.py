@@ -128,8 +128,7 @@ class PartitionLog:
         ledger.on_durable = self._on_durable
         ledger.on_roll = self._on_roll
         if ledger.end_offset > ledger.start_offset and not was_clean:
-            epochs = state.leader_epochs
-            self._epoch_files.write(epochs, epochs.latest, state.end_offset)
+            self._epoch_files.mend(state.leader_epochs)
         ledger.opened()
 
     def reconfigure(self, config: LogConfig) -> None:
@@ -296,10 +295,10 @@ class PartitionLog:
         # The directory's name may belong to the next partition of that name by now.
         if self.reader.is_gone:
             raise self.reader.gone
+        state, ledger = self.state, self.ledger
         # Kafka's tools read in the epoch file at which offset each leader's batches begin.
         if self._epoch_files.leader_epoch != self.leader_epoch:
-            self._write_epochs()
-        state, ledger = self.state, self.ledger
+            self._epoch_files.begin_epoch(state.leader_epochs, self.leader_epoch, state.end_offset)
         # Not the wall clock: a clock set a day ahead would forget every producer at once. A batch
         # without a producer asks for no time: no producer is heard of by it.
         steady_ms = self._steady_ms() if header.producer_id >= 0 else 0
@@ -332,10 +331,6 @@ class PartitionLog:
             aborted_name(self.ledger.segments.base_offsets[-1]),
             next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
         )
-
-    def _write_epochs(self) -> None:
-        state = self.state
-        self._epoch_files.write(state.leader_epochs, self.leader_epoch, state.end_offset)
 
     def expire_producers(self, producer_ids: Iterable[int], steady_ms: int) -> list[int]:
         """Forget those of the producers that were silent for `producer.id.expiration.ms`. Returns
@@ -390,6 +385,7 @@ class PartitionLog:
                 self._on_recovery_point(self)
 
     def _on_roll(self, _base_offset: int) -> None:
+        self._epoch_files.on_roll(self.state.leader_epochs)
         # The segment that ends here will be trimmed one day: only this snapshot tells of it then.
         self._snapshots.take(self.state, for_kafka=True)
         self._snapshots.on_durable(self.reader.high_watermark)
@@ -424,7 +420,7 @@ class PartitionLog:
         if start_offset <= self.ledger.start_offset:
             return
         if delete_before(self.ledger, self.state, self._snapshots, start_offset):
-            self._write_epochs()
+            self._epoch_files.write(self.state.leader_epochs)
         self.reader.on_new_start()
 
     # Being cleaned.
@@ -457,7 +453,7 @@ class PartitionLog:
         """Make everything durable, and the next start quick; `close` is to follow."""
         state, ledger = self.state, self.ledger
         # Ledger and snapshot share their barriers: a stop secures thousands of logs.
-        together = [ledger.securing()]
+        together = [ledger.securing(), self._epoch_files.securing(state.leader_epochs)]
         if state.end_offset > ledger.start_offset and self._snapshots.are_needed(state):
             # The snapshot gets its name after the barrier that makes the log durable.
             together.append(self._snapshots.securing(state))
