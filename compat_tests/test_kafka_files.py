@@ -185,11 +185,37 @@ def test_kafka_opens_a_directory_of_magnetars(written: Broker, start_broker: Sta
     kafka = start_broker("kafka")
     create_topic(kafka.bootstrap, "orders", 1, SMALL)
     kafka.stop()
-    target = kafka.partition_directory("orders", 0)
-    metadata = (target / "partition.metadata").read_text()
-    shutil.rmtree(target)
-    shutil.copytree(written.partition_directory("orders", 0), target)
-    (target / "partition.metadata").write_text(metadata)
+    _give(kafka, "orders", written)
     kafka.start()
     found = CONFLUENT.consume(kafka.bootstrap, "orders")
     assert len(found) == len(PAIRS) * (len(CODECS) + 1 + 3) + 8
+
+
+def test_kafka_opens_a_new_partition_of_a_killed_magnetar(
+    tmp_path: Path, start_broker: StartBroker
+) -> None:
+    """The partition has no leader-epoch-checkpoint yet: Kafka makes it from the batches."""
+    with running(make_broker("magnetar", tmp_path / "killed")) as magnetar:
+        create_topic(magnetar.bootstrap, "fresh", 1)
+        CONFLUENT.produce(magnetar.bootstrap, "fresh", PAIRS)
+        magnetar.kill()
+    kafka = start_broker("kafka")
+    create_topic(kafka.bootstrap, "fresh", 1)
+    kafka.kill()
+    _give(kafka, "fresh", magnetar)
+    kafka.start()
+    assert len(CONFLUENT.consume(kafka.bootstrap, "fresh")) == len(PAIRS)
+    CONFLUENT.produce(kafka.bootstrap, "fresh", PAIRS)
+    assert len(CONFLUENT.consume(kafka.bootstrap, "fresh")) == 2 * len(PAIRS)
+    checkpoint = kafka.partition_directory("fresh", 0) / "leader-epoch-checkpoint"
+    first, *_, last = checkpoint.read_text().splitlines()[2:]
+    assert first.split()[1] == "0" and last.split()[1] == str(len(PAIRS))
+
+
+def _give(kafka: Broker, topic: str, magnetar: Broker) -> None:
+    """Put magnetar's files of a partition in the place of Kafka's, which does not run."""
+    target = kafka.partition_directory(topic, 0)
+    metadata = (target / "partition.metadata").read_text()
+    shutil.rmtree(target)
+    shutil.copytree(magnetar.partition_directory(topic, 0), target)
+    (target / "partition.metadata").write_text(metadata)

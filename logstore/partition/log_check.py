@@ -193,6 +193,9 @@ class LogCheck:
 
     def _check_epochs(self) -> None:
         data = self.read(LEADER_EPOCHS)
+        is_new = len(self.base_offsets) == len(self.state.leader_epochs.entries) == 1
+        if data is None and is_new and not self._was_clean:
+            return  # It is made later (`EpochFiles`).
         try:
             if data is None:
                 raise CorruptCheckpoint("it is missing")

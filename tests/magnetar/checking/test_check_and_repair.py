@@ -20,6 +20,7 @@ from magnetar.cli.main import main
 from tests.logstore.partitions import batch_of
 from tests.logstore.reading import records_from
 from tests.magnetar.checking.damages import DAMAGES, ROUNDS, Damage, logs, make
+from tests.magnetar.conftest import crash
 from wire.records import BatchHeader, Record
 from wire.records.header import place
 
@@ -111,6 +112,17 @@ async def test_a_log_that_a_later_leader_has_emptied_is_right(
     log.advance_start(3)
     await broker.stop()
     assert findings(data) == []
+
+
+async def test_a_new_partition_lacks_nothing_after_a_kill(
+    data: Path, start_broker: StartBroker
+) -> None:
+    broker = await start_broker({"durability": "fsync", "offsets.topic.num.partitions": "1"})
+    log = broker.topics.create("new").local[0]
+    log.append(log.check(batch_of(b"a"), 1_000_000))
+    await log.durable(1)
+    await crash(broker)
+    assert "new-0/leader-epoch-checkpoint" not in {each["path"] for each in findings(data)}
 
 
 def test_what_a_kill_leaves_is_no_damage(killed: Path) -> None:
