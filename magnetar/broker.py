@@ -361,8 +361,8 @@ class Broker:
             return None
         from magnetar.peers.composition import AmongPeers
 
-        own = (self.nodes, self.topics, self._held, participants, self.clock, self.logs.bases)
-        return AmongPeers(self.peers, *own)
+        logs, shared = (self.nodes, self.topics, self._held, participants), (self.clock, self.turns)
+        return AmongPeers(self.peers, *logs, *shared, self.logs.bases)
 
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""

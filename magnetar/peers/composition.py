@@ -25,6 +25,7 @@ from magnetar.runtime.peer_messages import (
 from magnetar.runtime.peer_requests import PeerRequests
 from magnetar.runtime.producers_elsewhere import ProducersElsewhere
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.topic import Topic
 from magnetar.storage.topic_names import TRANSACTION_STATE
@@ -44,6 +45,7 @@ class AmongPeers:
         held: RememberedHolds,
         participants: LocalParticipants,
         clock: Clock,
+        turns: Turns,
         bases: Bases | None,
     ) -> None:
         """`held` is what `participants` tells of each marker."""
@@ -52,6 +54,7 @@ class AmongPeers:
         self._nodes = nodes
         self._participants = participants
         self._clock = clock
+        self._turns = turns
         self.holds = HoldsElsewhere(nodes, peers, held, bases)
         self.told = HoldsTold(nodes, peers, moves=topics.placement.moves)
         self.markers = MarkersElsewhere(nodes, peers, participants, clock, bases)
@@ -74,7 +77,12 @@ class AmongPeers:
     ) -> None:
         """Answer peers from now on: once every shard is replayed. Raises OSError."""
         requests = PeerRequests(
-            transactions, self._participants, self._clock, self._nodes.see_changes, self._bases
+            transactions,
+            self._participants,
+            self._clock,
+            self._turns,
+            self._nodes.see_changes,
+            self._bases,
         )
         await self._peers.listen(_apis(requests, self.holds), fail)
 

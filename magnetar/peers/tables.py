@@ -21,7 +21,8 @@ class PeerApi(NamedTuple):
     """The one version: all nodes of a cluster run the same broker."""
     perform: Callable[[Any], Performed]
     """Does all that changes state before it returns the answer, or what waits for it: so requests
-    take effect in the order of their arrival, and none of a connection that was superseded."""
+    take effect in the order of their arrival, and none of a connection that was superseded.
+    Markers that take several turns keep an order of their own (`PeerRequests`)."""
 
 
 #: What a node serves, by API key.

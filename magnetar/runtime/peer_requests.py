@@ -1,7 +1,9 @@
 """The requests of peers to this node: holds, markers, and questions for producer ids.
 
 Each method does all that changes state before it returns the answer, or a wait for the disk. So
-requests take effect in the order in which they arrive. They come from nodes that have proven
+requests take effect in the order in which they arrive. Many markers take several turns of the event
+loop; markers that arrive meanwhile wait for these. So a copy that was sent on an earlier connection
+has its effect before the answer to a later one. The requests come from nodes that have proven
 themselves (`magnetar.peers`) and need no permission.
 
 WriteTxnMarkers of a peer carries the epoch of its coordinator's shard, which is not compared with
@@ -11,7 +13,9 @@ another way, and is checked (`magnetar.apis.write_txn_markers`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 
 from coordinator.transactions.add_partitions import check_holds
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
@@ -34,6 +38,7 @@ from magnetar.runtime.peer_messages import (
     FoundProducer,
 )
 from magnetar.runtime.transactions import Transactions
+from magnetar.runtime.turns import Turns
 from magnetar.storage.database import CatalogUnavailable
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -63,6 +68,8 @@ _log = get_logger("peers")
 
 #: A log, and the end offset (exclusive) up to which it is awaited.
 _Awaited = tuple[PartitionLog, int]
+#: A marker that was appended: its partition's answer, and what that waits for.
+_Marked = tuple[WritableTxnMarkerPartitionResult, _Awaited]
 
 
 class PeerRequests:
@@ -73,6 +80,7 @@ class PeerRequests:
         transactions: Transactions,
         participants: LocalParticipants,
         clock: Clock,
+        turns: Turns,
         see_changes: Callable[[], Awaitable[int]],
         bases: Bases | None,
     ) -> None:
@@ -82,6 +90,10 @@ class PeerRequests:
         self._transactions = transactions
         self._participants = participants
         self._clock = clock
+        self._turns = turns
+        #: How many requests have markers left to append, and whose turn it is: in their order.
+        self._unfinished = 0
+        self._marking = asyncio.Lock()
         self._see_changes = see_changes
         #: Whether the catalog did not answer when it was read last, which the log says once.
         self._is_catalog_away = False
@@ -175,32 +187,65 @@ class PeerRequests:
 
     # --- WriteTxnMarkers
 
-    def write_markers(self, request: WriteTxnMarkersRequest) -> Message | DelayedResponse:
+    def write_markers(
+        self, request: WriteTxnMarkersRequest
+    ) -> Message | DelayedResponse | Callable[[], Awaitable[Message]]:
         """Append markers; answer each partition once its marker is durable and visible."""
         rest_on_basis(request, self._bases)
-        awaited: list[tuple[WritableTxnMarkerPartitionResult, _Awaited]] = []
-        results = []
+        response, marked = WriteTxnMarkersResponse(markers=[]), list[_Marked]()
+        steps = self._append_all(request, response, marked)
+        if not (self._unfinished or next(steps, False)):
+            return _when_marked(response, marked)
+        self._unfinished += 1
+        return partial(self._mark_in_turns, steps, response, marked)
+
+    async def _mark_in_turns(
+        self, steps: Iterator[bool], response: WriteTxnMarkersResponse, marked: list[_Marked]
+    ) -> Message:
+        try:
+            async with self._marking:
+                for _ in steps:
+                    await self._turns.give_up()
+        finally:
+            self._unfinished -= 1
+        for result, (log, end_offset) in marked:
+            try:
+                await log.durable(end_offset)
+            # The topic was deleted while its marker waited for the sync.
+            except LedgerClosed:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return response
+
+    def _append_all(
+        self,
+        request: WriteTxnMarkersRequest,
+        response: WriteTxnMarkersResponse,
+        marked: list[_Marked],
+    ) -> Iterator[bool]:
+        """Append the markers of a request; yield True whenever others are to have their turn."""
         for marker in request.markers:
             owed = owed_by(marker)
             result = WritableTxnMarkerResult(producer_id=marker.producer_id)
-            results.append(result)
+            response.markers.append(result)
             for topic in owed.topics:
-                partitions = [
-                    self._append(owed, TopicPartition(topic.name, index), awaited)
-                    for index in topic.partition_indexes
-                ]
+                partitions: list[WritableTxnMarkerPartitionResult] = []
                 result.topics.append(
                     WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions)
                 )
-        return _marked(WriteTxnMarkersResponse(markers=results), awaited)
+                for index in topic.partition_indexes:
+                    # Not before the first marker: a short request asks for no turn.
+                    if marked and self._turns.is_over():
+                        yield True
+                    partition = TopicPartition(topic.name, index)
+                    partitions.append(self._append(owed, partition, marked))
 
     def _append(
         self,
         owed: OwedMarkers,
         partition: TopicPartition,
-        awaited: list[tuple[WritableTxnMarkerPartitionResult, _Awaited]],
+        marked: list[_Marked],
     ) -> WritableTxnMarkerPartitionResult:
-        """Append one marker; return its result, which is in `awaited` with what it waits for."""
+        """Append one marker; return its result, which is in `marked` with what it waits for."""
         result = WritableTxnMarkerPartitionResult(
             partition_index=partition.partition, error_code=ErrorCode.NONE
         )
@@ -211,7 +256,7 @@ class PeerRequests:
         except KafkaError as refusal:
             result.error_code = refusal.code
         else:
-            awaited.append((result, appended))
+            marked.append((result, appended))
         return result
 
     # --- healing
@@ -252,14 +297,13 @@ def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message | Delay
     return _when_durable(awaited, make)
 
 
-def _marked(
-    response: WriteTxnMarkersResponse,
-    awaited: Sequence[tuple[WritableTxnMarkerPartitionResult, _Awaited]],
+def _when_marked(
+    response: WriteTxnMarkersResponse, marked: Sequence[_Marked]
 ) -> Message | DelayedResponse:
     """Return `response`, delayed until the markers are durable."""
 
     def make(_: bool) -> Message:
-        for result, (log, end_offset) in awaited:
+        for result, (log, end_offset) in marked:
             if log.reader.high_watermark >= end_offset:
                 continue
             try:
@@ -269,7 +313,7 @@ def _marked(
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return response
 
-    return _when_durable([one for _, one in awaited], make)
+    return _when_durable([one for _, one in marked], make)
 
 
 def _when_durable(

@@ -224,7 +224,7 @@ async def test_a_node_that_stops_does_not_begin_what_was_asked_in_that_step(
         seen.append(1)
         return 1
 
-    requests = PeerRequests(nothing, nothing, nothing, see_changes, None)
+    requests = PeerRequests(nothing, nothing, nothing, nothing, see_changes, None)
 
     def perform(request: CatalogChangedRequest) -> Callable[[], Awaitable[Message]]:
         asyncio.get_running_loop().call_soon(two.close)

@@ -26,7 +26,7 @@ async def test_a_peer_is_told_that_the_catalog_is_away_and_the_log_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     catalog, nothing = _Catalog(), cast(Any, None)
-    requests = PeerRequests(nothing, nothing, nothing, catalog.see_changes, None)
+    requests = PeerRequests(nothing, nothing, nothing, nothing, catalog.see_changes, None)
 
     async def code() -> int:
         answer = await requests.catalog_changed(CatalogChangedRequest(version=7))()
