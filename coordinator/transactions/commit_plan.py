@@ -18,8 +18,9 @@ harmless: a partition in which the transaction has ended stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from enum import Enum, auto
+from itertools import islice
 from typing import NamedTuple
 
 from coordinator.decision import Decision, Urgency
@@ -36,6 +37,8 @@ from wire.records.header import NO_PRODUCER_ID
 #: The most markers that one step of the event loop appends. So many take two or three milliseconds,
 #: and the broker serves no other client meanwhile.
 MARKERS_AT_ONCE_MAX = 100
+#: The most of these that make or open files: each takes as long as dozens of others.
+COLD_MARKERS_AT_ONCE_MAX = 3
 
 
 class Part(Enum):
@@ -109,7 +112,7 @@ class Decided(Enum):
     """COMPLETE_* has to wait for other markers too: those of votes, of aborted children, or of an
     earlier end of the same transactional id."""
     LARGE = auto()
-    """More than MARKERS_AT_ONCE_MAX markers."""
+    """More markers than MARKERS_AT_ONCE_MAX, or than COLD_MARKERS_AT_ONCE_MAX that make files."""
     OVER_NODES = auto()
     """Another node leads one of the partitions, so no journal record of this node can hold all
     markers."""
@@ -150,11 +153,6 @@ class MarkerWork(NamedTuple):
     """One for each vote that a parent's commit names."""
 
     @property
-    def marker_count(self) -> int:
-        """The number of markers, those of the votes included."""
-        return sum(len(one.partitions) for one in (self, *self.votes))
-
-    @property
     def completion(self) -> Urgency:
         """How soon COMPLETE_* has to be durable after the markers.
 
@@ -173,6 +171,9 @@ Find = Callable[[str], TransactionMetadata | None]
 
 #: Whether this node leads a partition: then its marker can be appended in the step of a decision.
 LedHere = Callable[[TopicPartition], bool]
+
+#: Counts the partitions whose next append makes or opens files.
+CountCold = Callable[[Collection[TopicPartition]], int]
 
 
 def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork | None:
@@ -227,11 +228,12 @@ def planned(
     *,
     is_ending: bool,
     is_led_here: LedHere | None = None,
+    count_cold: CountCold | None = None,
 ) -> Planned:
     """Plan the decision in `records[0]`; the other records are those of its children (`joint`).
 
     `is_ending`: an earlier end of the same id is not yet complete. `is_led_here`: None where this
-    node leads every partition.
+    node leads every partition. `count_cold`: None where no append makes files.
     """
     decided, *children = records
     work = [due for child in children if (due := work_due(child, find)) is not None]
@@ -241,32 +243,47 @@ def planned(
         own = MarkerWork(decided.transactional_id, *decided.identity, commit=False, partitions=())
     if own is None:
         return Planned(records)
-    kind = Decided.VERSION_2
-    count = len(own.partitions)
-    if work or own.votes:
-        count = sum(one.marker_count for one in (own, *work))
-    if count > MARKERS_AT_ONCE_MAX:
-        kind = Decided.LARGE
-    elif is_led_here is not None and _reaches_out((*work, own), is_led_here):
-        kind = Decided.OVER_NODES
-    elif work or own.votes or is_ending:
+    works = (*work, own)
+    is_single = not (work or own.votes)
+    partitions = own.partitions
+    if not is_single:
+        partitions = [*islice(_partitions(works), MARKERS_AT_ONCE_MAX + 1)]
+    if (reach := _reach_of(partitions, is_led_here, count_cold)) is not None:
+        kind = reach
+    elif is_ending or not is_single:
         kind = Decided.WITH_OTHERS
     elif own.transaction_version == TRANSACTION_VERSION_1:
         kind = Decided.VERSION_1
+    else:
+        kind = Decided.VERSION_2
     plan = PLANS[storage, kind]
     if plan is Plan.ONE_RECORD:
         records = (ended(decided, _COMPLETED[decided.state], decided.updated_at_ms),)
-    return Planned(records, (*work, own), plan)
+    return Planned(records, works, plan)
 
 
-def _reaches_out(works: tuple[MarkerWork, ...], is_led_here: LedHere) -> bool:
-    """Return whether another node has to append a marker of `works` or of their votes."""
-    return not all(
-        is_led_here(partition)
-        for work in works
-        for one in (work, *work.votes)
-        for partition in one.partitions
-    )
+def _reach_of(
+    partitions: Collection[TopicPartition],
+    is_led_here: LedHere | None,
+    count_cold: CountCold | None,
+) -> Decided | None:
+    """Return the kind of a decision that owes markers to so many partitions, or to such ones.
+
+    None: the kind does not depend on these partitions.
+    """
+    if len(partitions) > MARKERS_AT_ONCE_MAX:
+        return Decided.LARGE
+    here = partitions if is_led_here is None else [*filter(is_led_here, partitions)]
+    if count_cold is not None and count_cold(here) > COLD_MARKERS_AT_ONCE_MAX:
+        return Decided.LARGE
+    return Decided.OVER_NODES if len(here) < len(partitions) else None
+
+
+def _partitions(works: tuple[MarkerWork, ...]) -> Iterator[TopicPartition]:
+    """Yield every partition that is owed a marker of `works` or of their votes."""
+    for work in works:
+        for one in (work, *work.votes):
+            yield from one.partitions
 
 
 _COMPLETED = {

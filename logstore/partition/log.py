@@ -165,6 +165,11 @@ class PartitionLog:
         return self.ledger.segments.size_bytes
 
     @property
+    def is_cold(self) -> bool:
+        """Whether the next append makes or opens files: it takes as long as dozens of others."""
+        return self.ledger.has_files and self._epoch_files.leader_epoch != self.leader_epoch
+
+    @property
     def is_gone(self) -> bool:
         """Whether it is deleted or led elsewhere: the log then refuses whatever is asked."""
         return self.reader.is_gone

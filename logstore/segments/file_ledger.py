@@ -41,6 +41,8 @@ def _ignore(_: Recovered) -> None:
 class FileLedger(CommittedLedger):
     """One partition's directory. Perform `opening` before anything else, nothing after `close`."""
 
+    has_files = True
+
     def __init__(
         self,
         files: FileSystem,

@@ -401,6 +401,10 @@ class Lifetime(Protocol):
         """Whether Kafka and its tools may read the files beside the log."""
 
     @property
+    def has_files(self) -> bool:
+        """Whether the first append after an opening makes files, or opens them."""
+
+    @property
     def trimmed(self) -> Sequence[TrimmedSegment]:
         """What opening has found below the start offset, ascending, until `opened`.
 

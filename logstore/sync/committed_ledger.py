@@ -71,6 +71,8 @@ class CommittedLedger(ABC):
     is_synced_with_others = True
     #: Whether Kafka and its tools may read the files beside the log.
     is_read_by_kafka = True
+    #: Whether the first append after an opening makes files, or opens them.
+    has_files = False
 
     def __init__(self, syncs: Syncs, start_offset: int = 0) -> None:
         self.on_durable: Callable[[int], None] = _ignore

@@ -63,6 +63,10 @@ def owed_of(left: Iterable[LeftMarker]) -> list[MarkerWork]:
 class Participants(Protocol):
     """Where markers go."""
 
+    def count_cold(self, partitions: Iterable[TopicPartition]) -> int:
+        """Return in how many of them a marker of this node makes or opens files."""
+        ...
+
     def append(
         self,
         works: Iterable[MarkerWork],
@@ -136,6 +140,15 @@ class LocalParticipants:
         self.fences: CoordinatorFences | None = None
         #: Markers of ours that met a later coordinator's epoch in a partition.
         self.fenced_markers = 0
+
+    def count_cold(self, partitions: Iterable[TopicPartition]) -> int:
+        find, count = self._topics.partition, 0
+        for topic, index in partitions:
+            try:
+                count += find(topic, index).is_cold
+            except KafkaError:
+                continue  # It is gone, and gets no marker.
+        return count
 
     def append_marker(
         self, partition: TopicPartition, marker: TransactionMarker, now_ms: int

@@ -1,10 +1,11 @@
-"""The plan of a decision whose partitions more than one node leads."""
+"""The plan of a decision whose partitions more than one node leads, or whose files are missing."""
 
 from __future__ import annotations
 
 import pytest
 
 from coordinator.transactions.commit_plan import (
+    COLD_MARKERS_AT_ONCE_MAX,
     MARKERS_AT_ONCE_MAX,
     PLANS,
     Decided,
@@ -81,3 +82,21 @@ def test_very_many_markers_go_in_slices_wherever_they_go(make_txn: MakeTxn) -> N
     many = frozenset(TopicPartition("b", index) for index in range(MARKERS_AT_ONCE_MAX + 1))
     decided = make_txn(State.PREPARE_COMMIT, partitions=many)
     assert plan_of(decided, storage=Storage.ALL_OR_NOTHING) is Plan.IN_SLICES
+
+
+@pytest.mark.parametrize("storage", Storage)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_markers_that_make_files_are_appended_in_slices(
+    make_txn: MakeTxn, storage: Storage, version: int
+) -> None:
+    decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version)
+
+    def plan_with(cold: int) -> Plan:
+        return planned(
+            (decided,), storage, lambda _: None, is_ending=False, count_cold=lambda _: cold
+        ).plan
+
+    assert plan_with(COLD_MARKERS_AT_ONCE_MAX + 1) is Plan.IN_SLICES
+    # A few take no longer than the turn, and are worth no sync more.
+    usual = planned((decided,), storage, lambda _: None, is_ending=False).plan
+    assert plan_with(COLD_MARKERS_AT_ONCE_MAX) is usual is not Plan.IN_SLICES

@@ -96,6 +96,26 @@ async def test_a_slice_of_markers_that_take_long_ends_with_the_turn(
     assert world.state() is State.COMPLETE_COMMIT
 
 
+@pytest.mark.usefixtures("short_turns")
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [1, 2])
+async def test_few_markers_take_turns_where_each_makes_files(
+    world: World, monkeypatch: pytest.MonkeyPatch, commit: bool, version: int
+) -> None:
+    monkeypatch.setattr(MemoryLedger, "has_files", True)
+    few = BIG[:40]
+    for are_new in (True, False):
+        identity = await world.init()
+        await world.until(world.coordinator.add_partitions("tx", identity, set(few)))
+        with counted(monkeypatch) as turns:
+            ending = world.end("tx", identity, commit=commit, transaction_version=version)
+            await world.until(ending)
+        most = max(turns.done["append"].values())
+        assert most <= 2 if are_new else most == len(few)
+        assert sum(turns.done["append"].values()) == len(few)
+        assert all(world.stable(partition) for partition in few)
+
+
 @pytest.mark.parametrize("commit", [True, False])
 async def test_the_children_of_a_parent_share_the_turns(
     world: World, monkeypatch: pytest.MonkeyPatch, commit: bool

@@ -102,6 +102,9 @@ class World(RespondingPeers):
 
     # The partitions of this node.
 
+    def count_cold(self, partitions: Iterable[TopicPartition]) -> int:
+        return 0
+
     def append(
         self,
         works: Iterable[MarkerWork],
