@@ -358,10 +358,9 @@ class MagnetarBroker(Broker):
                 self.kill()
                 raise BrokerFailed(f"magnetar is not ready:\n{self.output()}")
             time.sleep(0.005)
-        is_new = offset == 0
-        if is_new and self.storage is not None and self.workers > 1:
+        if self.storage is not None and self.workers > 1:
             # The first node leads everything until the others have joined: a partition that a test
-            # has just made would move with the rest. A restart may share out another way.
+            # has just made would move with the rest.
             self._await_metadata(partial(_has_shared, self.workers), "nodes lack their shares")
 
     def spawn(self) -> None:

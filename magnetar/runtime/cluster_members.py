@@ -56,6 +56,10 @@ class ClusterMembers:
         """Return the nodes whose leases are good, in order."""
         return [row.node_id for row in self._rows.values() if row.is_live]
 
+    def incarnations(self) -> set[tuple[int, int]]:
+        """Return the nodes whose leases are good, each with its incarnation."""
+        return {(row.node_id, row.incarnation) for row in self._rows.values() if row.is_live}
+
     def heirs(self) -> list[int]:
         """Return the nodes that may be given something to lead, in order."""
         return [row.node_id for row in self._rows.values() if row.is_live and not row.is_leaving]

@@ -91,10 +91,11 @@ class ClusterNode:
         self._is_bucket_away_logged = False
         #: Why leaders could not be changed at the last attempt; empty: they could.
         self._unchanged_reason = ""
-        #: The nodes that lived at the last look, and those of them that may lack a part of their
-        #: share.
-        self._seen: set[int] = set()
-        self._joined: set[int] = set()
+        #: The nodes that lived at the last look, each with its incarnation, and those of them that
+        #: may lead less than their share, or more. The first look finds this node's own start: it
+        #: may lead what the nodes that started before it lack.
+        self._seen: set[tuple[int, int]] = set()
+        self._joined: set[tuple[int, int]] = set()
 
     async def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
         """Begin a new incarnation, which fences the one before; return its number.
@@ -113,7 +114,6 @@ class ClusterNode:
             self._incarnation, rows = await self._begun_later(begin, away.detail)
         self.members.see(rows)
         self._see()
-        self._seen = {*self._placement.node_ids}
         self._make_internal(catalog)
         return self._incarnation
 
@@ -280,10 +280,10 @@ class ClusterNode:
         assert self._changes is not None and self._tasks is not None
         assert self._leadership is not None and self._watch is not None
         self._see()
-        live = {*self._placement.node_ids}
+        live = self.members.incarnations()
         before, self._seen = self._seen, live
         if before != live:
-            _log.info("nodes that live", node_ids=sorted(live))
+            _log.info("nodes that live", node_ids=[node_id for node_id, _ in sorted(live)])
         if version != self._changes.version:
             await self._changes.catch_up()
         for row in self.members.dead() if self._watch.steady_s >= STEADY_S else ():
@@ -299,11 +299,10 @@ class ClusterNode:
         elif self._leadership.misplaced(heirs) and not self._leading.locked():
             self._tasks.spawn(self._give(partial(self._leadership.prefer, heirs)))
 
-    async def _even_out(self, heirs: Collection[int], joined: set[int]) -> None:
+    async def _even_out(self, heirs: Collection[int], joined: set[tuple[int, int]]) -> None:
         """Give nodes that have joined their share.
 
-        The next look tries again after a failure. It also does if this node gave something, since
-        other nodes may have given at the same time.
+        The next look tries again after a failure, and as long as some node has anything to give.
         """
         assert self._leadership is not None
         leadership = self._leadership

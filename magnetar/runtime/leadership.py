@@ -114,21 +114,22 @@ class Leadership:
         beyond its share, of a topic or of all topics, to nodes that lead less than theirs.
 
         A partition with a living assigned replica counts for its leader's share, but does not move
-        for the sake of shares. Returns how many partitions moved.
+        for the sake of shares. Returns how many partitions this node and the others had to give:
+        what others give may leave this node with more than its share.
         """
-        own_id = self._topics.placement.own_id
-        if own_id not in live:
+        if self._topics.placement.own_id not in live:
             return 0  # This node leaves, or its lease has ended: all its partitions move anyway.
         preferred = await self.prefer(live)
         topics = self._topics.all()
         # In a thread, also the look at each topic: ten thousand partitions take too long for a
         # step. What moves meanwhile is seen as it was or as it is.
         leaders = (self._leaders_of(topic, live) for topic in topics)
-        moves = await LEADERSHIP.run(partial(evened, own_id, leaders, live))
-        return preferred + await self._perform([move for move in moves if self._is_open(move)])
+        moves = await LEADERSHIP.run(partial(evened, leaders, live))
+        await self._perform([move for move in moves if self._is_open(move)])
+        return preferred + len(moves)
 
     def _is_open(self, move: Move) -> bool:
-        """Return whether a partition is still led here, and is open."""
+        """Return whether a partition is led here, and is open."""
         topic = self._topics.by_id(move.topic_id)
         return topic is not None and not isinstance(topic.partitions[move.partition], Elsewhere)
 

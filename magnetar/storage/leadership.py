@@ -92,13 +92,13 @@ class TopicLeaders(NamedTuple):
     """The partitions that stay where they are: an administrator has assigned them."""
 
 
-def evened(own_id: int, topics: Iterable[TopicLeaders], live: Collection[int]) -> list[Move]:
-    """Return what a node hands over so that all live nodes lead about as much.
+def evened(topics: Iterable[TopicLeaders], live: Collection[int]) -> list[Move]:
+    """Return what the nodes hand over so that all live ones lead about as much.
 
     Each topic first: its clients are to find all nodes at work, whatever other topics there are.
     Then all topics together, as far as no topic becomes less even. No node leads two partitions
     of a topic, or two of all, more than another, but for what is held. The same leaders give the
-    same moves on every node, and each makes its own: so they fit together.
+    same moves on every node, and each makes those of its own partitions: so they fit together.
     """
     spread = [_Spread(topic, live) for topic in topics]
     led = {node_id: sum(one.led[node_id] for one in spread) for node_id in live}
@@ -110,7 +110,7 @@ def evened(own_id: int, topics: Iterable[TopicLeaders], live: Collection[int]) -
     while max(led.values()) - min(led.values()) >= _UNEVEN:
         if not any([one.even_out(led, more_min=1) for one in spread]):
             break  # What is held keeps them uneven.
-    return [move for one in spread for move in one.moves_of(own_id)]
+    return [move for one in spread for move in one.moves()]
 
 
 class _Spread:
@@ -149,14 +149,14 @@ class _Spread:
             has_moved = True
         return has_moved
 
-    def moves_of(self, own_id: int) -> list[Move]:
-        """Return what of this node's partitions another node has at the end."""
+    def moves(self) -> list[Move]:
+        """Return the partitions that another node has at the end."""
         topic_id, before = self._topic.topic_id, self._topic.node_ids
         return [
             Move(topic_id, partition, node_id)
             for node_id, movable in self._movable.items()
             for partition in movable
-            if before[partition] == own_id != node_id
+            if before[partition] != node_id
         ]
 
 

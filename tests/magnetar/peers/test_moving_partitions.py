@@ -164,7 +164,9 @@ async def test_the_partitions_of_a_dead_node_are_led_by_the_other(nodes: MovingN
     await nodes.start_node(0)
     await nodes.all_see()
     assert not [log for topic in nodes.nodes[0].topics.all() for log in topic.local]
+    to_be_given = await nodes.leadership(0).even_out((0, 1))
     moved = await nodes.leadership(1).even_out((0, 1))
+    assert moved == to_be_given > 0, "each node knows what the other one has to give"
     await nodes.all_see()
     led = [
         sum(len(topic.local) for topic in nodes.nodes[node_id].topics.all()) for node_id in (0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -76,10 +76,26 @@ def no_catalog() -> Any:
     raise AssertionError("nothing asks for the catalog")
 
 
+def first_node() -> ClusterNode:
+    joining = Joining(ClusterMembers(), ("127.0.0.1", 1), "place", no_catalog)
+    return ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
+
+
 def node_beside_another(leadership: Leadership, failures: list[BaseException]) -> ClusterNode:
-    members, watch = ClusterMembers(), Watch()
-    joining = Joining(members, ("127.0.0.1", 1), "place", no_catalog)
-    node = ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
+    node = first_node()
+    prepare(node, leadership, failures)
+    see(node, (1, 2))
+    return node
+
+
+def see(node: ClusterNode, incarnations: Sequence[int]) -> None:
+    """Let the catalog say that nodes 1, 2 and so on live, of these incarnations."""
+    presence = Presence("", {}, "", "")
+    node.members.see(NodeRow(*each, True, presence) for each in enumerate(incarnations, 1))
+
+
+def prepare(node: ClusterNode, leadership: Leadership, failures: list[BaseException]) -> None:
+    watch = Watch()
     parts: dict[str, Any] = {
         "_leadership": leadership,
         "_watch": watch,
@@ -88,8 +104,12 @@ def node_beside_another(leadership: Leadership, failures: list[BaseException]) -
     }
     for name, part in {**parts, "_tasks": Tasks(failures.append)}.items():
         setattr(node, name, part)
-    members.see([NodeRow(each, each, True, Presence("", {}, "", "")) for each in (1, 2)])
-    return node
+
+
+async def look(node: ClusterNode) -> None:
+    await node._on_seen(Watch.version)
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def test_a_node_stops_also_where_the_catalog_is_away() -> None:
@@ -102,16 +122,10 @@ async def test_a_node_stops_also_where_the_catalog_is_away() -> None:
 async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later() -> None:
     leadership, failures = Leadership(), list[BaseException]()
     node = node_beside_another(leadership, failures)
-
-    async def look() -> None:
-        await node._on_seen(Watch.version)
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    await look()
+    await look(node)
     leadership.is_away = False
-    await look()
-    await look()
+    await look(node)
+    await look(node)
     assert leadership.evened == [{1, 2}, {1, 2}]
     assert not failures
 
@@ -124,9 +138,7 @@ async def test_a_catalog_that_takes_no_changes_for_long_is_told_once(
 
     async def told_in_three_looks() -> int:
         for _ in range(3):
-            await node._on_seen(Watch.version)
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await look(node)
         return capsys.readouterr().err.count("the leaders stay as they are")
 
     assert await told_in_three_looks() == 1
@@ -143,10 +155,35 @@ async def test_shares_are_looked_at_until_nothing_is_left_to_give() -> None:
     leadership.excess = [5, 1]
     node = node_beside_another(leadership, failures)
     for _ in range(5):
-        await node._on_seen(Watch.version)
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await look(node)
     assert leadership.evened == [{1, 2}] * 3
+    assert not failures
+
+
+async def test_a_node_that_starts_last_gives_what_it_leads_beyond_its_share(tmp_path: Path) -> None:
+    """The others have seen it join, and have nothing to give."""
+    leadership, failures = Leadership(), list[BaseException]()
+    leadership.is_away = False
+    node = first_node()
+    with closing(Catalog(tmp_path, is_shared=True)) as catalog:
+        catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+        await node.join(catalog, [])
+    prepare(node, leadership, failures)
+    for _ in range(3):
+        await look(node)
+    assert leadership.evened == [{1, 2}]
+    assert not failures
+
+
+async def test_a_node_that_starts_again_between_two_looks_gets_its_share() -> None:
+    leadership, failures = Leadership(), list[BaseException]()
+    leadership.is_away = False
+    node = node_beside_another(leadership, failures)
+    await look(node)
+    see(node, (1, 3))
+    for _ in range(3):
+        await look(node)
+    assert leadership.evened == [{1, 2}] * 2
     assert not failures
 
 
@@ -156,19 +193,13 @@ async def test_a_node_that_joins_while_the_bucket_is_away_gets_its_share_later(
     leadership, failures = Leadership(), list[BaseException]()
     leadership.is_away = False
     node = node_beside_another(leadership, failures)
-
-    async def look() -> None:
-        await node._on_seen(Watch.version)
-        for _ in range(5):
-            await asyncio.sleep(0)
-
     monkeypatch.setattr(Logs, "away", "503")
     for _ in range(3):
-        await look()
+        await look(node)
     assert leadership.evened == []
     monkeypatch.setattr(Logs, "away", "")
-    await look()
-    await look()
+    await look(node)
+    await look(node)
     assert leadership.evened == [{1, 2}]
     told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
     assert told == [
@@ -184,9 +215,7 @@ async def test_a_node_that_stops_gives_nothing_to_one_that_joins_meanwhile() -> 
     node = node_beside_another(leadership, failures)
     await node.drain()
     drained = leadership.evened.copy()
-    await node._on_seen(Watch.version)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await look(node)
     assert leadership.evened == drained
     assert not failures
 
@@ -313,8 +342,7 @@ async def test_a_node_begins_once_the_catalog_answers_and_says_once_that_it_wait
             return begun
 
     monkeypatch.setattr(cluster_node, "_ASK_AGAIN_S", 0.0)
-    joining = Joining(ClusterMembers(), ("127.0.0.1", 1), "place", no_catalog)
-    node = ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
+    node = first_node()
     with closing(Away(tmp_path, is_shared=True)) as catalog:
         # Every try that has happened counts as a start.
         assert await node.join(catalog, []) == 3

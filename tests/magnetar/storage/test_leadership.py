@@ -67,6 +67,10 @@ def _topics(leaders: list[list[int]], held: Set[int] = frozenset()) -> list[Topi
     return [TopicLeaders(UUID(int=number), each, held) for number, each in enumerate(leaders)]
 
 
+def _giver(leaders: list[list[int]], move: Move) -> int:
+    return leaders[move.topic_id.int][move.partition]
+
+
 def _after(leaders: list[list[int]], moves: list[Move]) -> list[list[int]]:
     after = [[*each] for each in leaders]
     assert len({move[:2] for move in moves}) == len(moves)
@@ -85,14 +89,14 @@ def test_nodes_that_move_at_once_are_even_by_topic_and_in_all(
     leaders: list[list[int]], live: set[int]
 ) -> None:
     topics = _topics(leaders)
-    moves = {own_id: evened(own_id, topics, live) for own_id in live}
-    for own_id, own in moves.items():
-        assert all(leaders[move.topic_id.int][move.partition] == own_id for move in own)
-        assert all(move.node_id in live - {own_id} for move in own)
-    after = _after(leaders, [move for own in moves.values() for move in own])
+    moves = evened(topics, live)
+    for move in moves:
+        assert move.node_id in live
+        assert _giver(leaders, move) in live - {move.node_id}
+    after = _after(leaders, moves)
     assert all(_unevenness(each, live) <= 1 for each in after)
     assert _unevenness([node_id for each in after for node_id in each], live) <= 1
-    assert not any(evened(own_id, _topics(after), live) for own_id in live), "it goes on for ever"
+    assert not evened(_topics(after), live), "it goes on for ever"
 
 
 @given(_LEADERS, st.permutations(_NODES))
@@ -100,37 +104,57 @@ def test_nodes_that_move_one_after_the_other_are_even_too(
     leaders: list[list[int]], order: list[int]
 ) -> None:
     for own_id in order * 3:
-        leaders = _after(leaders, evened(own_id, _topics(leaders), _NODES))
+        moves = evened(_topics(leaders), _NODES)
+        leaders = _after(leaders, [move for move in moves if _giver(leaders, move) == own_id])
     assert all(_unevenness(each, _NODES) <= 1 for each in leaders)
     assert _unevenness([node_id for each in leaders for node_id in each], _NODES) <= 1
+
+
+@given(_LEADERS, st.lists(st.sampled_from(_NODES), max_size=40))
+def test_nodes_that_move_one_partition_at_a_time_by_older_plans_are_even_in_the_end(
+    leaders: list[list[int]], turns: list[int]
+) -> None:
+    plans: dict[int, list[Move]] = {node_id: [] for node_id in _NODES}
+    # As the turns have it, and then each node in its turn: to the end of its plan, and once more.
+    for own_id in (*turns, *(list(_NODES) * 100)):
+        if plans[own_id]:
+            leaders = _after(leaders, [plans[own_id].pop()])
+        else:
+            moves = evened(_topics(leaders), _NODES)
+            plans[own_id] = [move for move in moves if _giver(leaders, move) == own_id]
+            if not moves and not any(plans.values()):
+                break
+    else:
+        raise AssertionError("it goes on for ever")
+    assert all(_unevenness(each, _NODES) <= 1 for each in leaders)
 
 
 @given(st.integers(0, 40))
 def test_only_a_node_that_joins_gets_anything_of_a_topic_that_was_even(size: int) -> None:
     even = _topics([[index % 2 for index in range(size)]])
-    joining = [move for own_id in (0, 1) for move in evened(own_id, even, (0, 1, 2))]
+    joining = evened(even, (0, 1, 2))
     assert {move.node_id for move in joining} <= {2}
 
 
 def test_what_a_node_gets_of_a_busy_topic_counts_before_small_ones_move() -> None:
     topics = _topics([[1], [0], [0, 1, 0]])
-    joining = [move for own_id in (0, 1) for move in evened(own_id, topics, (0, 1, 2))]
+    joining = evened(topics, (0, 1, 2))
     assert [(move.topic_id.int, move.node_id) for move in joining] == [(2, 2)]
 
 
 def test_a_busy_topic_does_not_lie_on_one_node_because_others_lead_enough() -> None:
     topics = _topics([[0, 1] * 6, [0, 1] * 12])
-    moves = [move for own_id in (0, 1) for move in evened(own_id, topics, (0, 1, 2))]
+    moves = evened(topics, (0, 1, 2))
     assert Counter((move.topic_id.int, move.node_id) for move in moves) == {(0, 2): 4, (1, 2): 8}
 
 
 @given(_LEADERS, st.sets(st.integers(0, 11)))
 def test_what_is_held_stays_and_counts(leaders: list[list[int]], held: set[int]) -> None:
     live = {0, 1, 2}
-    moves = [move for own in live for move in evened(own, _topics(leaders, held), live)]
+    moves = evened(_topics(leaders, held), live)
     assert not {move.partition for move in moves} & held
     after = _after(leaders, moves)
-    assert not any(evened(own, _topics(after, held), live) for own in live)
+    assert not evened(_topics(after, held), live)
     for led in after:
         counts = Counter(led)
         givers = {node_id for index, node_id in enumerate(led) if index not in held}
@@ -140,8 +164,8 @@ def test_what_is_held_stays_and_counts(leaders: list[list[int]], held: set[int])
 
 def test_dead_nodes_get_nothing_and_count_for_nothing() -> None:
     topics = _topics([[1] * 10 + [2] * 30])
-    assert not evened(1, topics, [1])
-    assert [move.node_id for move in evened(1, topics, [1, 3])] == [3] * 5
+    assert not evened(topics, [1])
+    assert [move.node_id for move in evened(topics, [1, 3])] == [3] * 5
 
 
 def test_assigned_replicas_are_preferred_in_their_order() -> None:
