@@ -40,6 +40,7 @@ from magnetar.storage.replication import read_replication
 
 if TYPE_CHECKING:
     from logstore.remote.bucket import Bucket
+    from magnetar.storage.postgres_database import PostgresDatabase
 
 _T = TypeVar("_T")
 
@@ -97,7 +98,11 @@ def _claim(config: BrokerConfig, count: int, url: str, owner: str) -> tuple[str,
 
     Raises ConfigError, CatalogFailure, CatalogUnavailable.
     """
-    with closing(open_catalog(url, owner)) as catalog:
+    database = _database(url, owner)
+    with closing(database):
+        # First: any statement may fail without the settings of its session.
+        database.check_sessions()
+        catalog = Catalog(None, is_shared=True, database=database)
         _check_promises(catalog.database, config)
         cluster_id = catalog.cluster_id()
         asked = config.node_id if "node.id" in config.static else None
@@ -148,11 +153,18 @@ def _check_promises(database: Database, config: BrokerConfig) -> None:
         )
 
 
-def open_catalog(url: str, owner: str | None = None) -> Catalog:
+def open_catalog(url: str) -> Catalog:
     """Return the catalog of a cluster. Raises ConfigError, CatalogFailure, CatalogUnavailable.
 
-    ConfigError: `url` is no URL of a database, or what reads it is not installed. `owner`: as
-    `PostgresDatabase` has it.
+    ConfigError: `url` is no URL of a database, or what reads it is not installed.
+    """
+    return Catalog(None, is_shared=True, database=_database(url))
+
+
+def _database(url: str, owner: str | None = None) -> PostgresDatabase:
+    """Return the database of a cluster, not opened yet. Raises ConfigError.
+
+    `owner`: as `PostgresDatabase` has it.
     """
     try:
         from magnetar.storage.postgres_database import PostgresDatabase
@@ -161,10 +173,9 @@ def open_catalog(url: str, owner: str | None = None) -> Catalog:
             f"--storage needs {missing.name}: pip install 'magnetar[cluster]'"
         ) from None
     try:
-        database = PostgresDatabase(url, owner=owner)
+        return PostgresDatabase(url, owner=owner)
     except CatalogFailure as failure:  # `url` is no URL of a database.
         raise ConfigError(str(failure)) from None
-    return Catalog(None, is_shared=True, database=database)
 
 
 def node_of(node_id: int, place: Place) -> Broker:

@@ -137,6 +137,13 @@ def _replication(database: PostgresDatabase) -> Iterator[Finding]:
 
 
 def _way(database: PostgresDatabase) -> Finding:
+    if database.is_pooled():
+        return Finding(
+            Verdict.BAD,
+            "a pooler gives one session of the server to several connections, for a transaction"
+            " each: the settings of a session are lost",
+            "Let it pool sessions (PgBouncer: pool_mode = session), or name the server itself.",
+        )
     if database.is_direct():
         return Finding(Verdict.GOOD, "the connection goes to the server itself")
     return Finding(

@@ -16,7 +16,7 @@ import selectors
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from enum import Enum
 from threading import RLock
 from typing import Any, TypeVar
@@ -45,6 +45,7 @@ _SESSION = (
     " SET default_transaction_isolation = 'read committed'; "
     + "; ".join(f"SET {name} = {value}" for name, value in KEPT_ALIVE.items())
 )
+_SESSION_PID = "SELECT pg_backend_pid()"
 #: Raised by a call that its connection or the server has ended. Two limits of the server, which end
 #: the session of a node that stood still, have codes of another class.
 _ENDED = (
@@ -183,10 +184,37 @@ class PostgresDatabase:
         with self.statements("look at the connection") as statements:
             (seen,) = statements.execute("SELECT inet_client_port()").fetchone()
             assert self._connection is not None
-            # A socket in the file system has no port, and nothing between.
             descriptor = os.dup(self._connection.pgconn.socket)
         with socket.socket(fileno=descriptor) as own:
-            return own.family == socket.AF_UNIX or own.getsockname()[1] == seen
+            # A socket in the file system has no port.
+            port = None if own.family == socket.AF_UNIX else own.getsockname()[1]
+        return bool(seen == port)
+
+    def is_pooled(self) -> bool:
+        """Return whether a pooler gives connections a session of the server for a transaction each.
+
+        Where it does, this connection and another one share a session, or it has several.
+        """
+        own, others = set[Any](), set[Any]()
+        with (
+            self.statements("look at the sessions") as statements,
+            closing(self._connect()) as other,
+        ):
+            # More than once: a third connection may have had the session in between.
+            for _ in range(3):
+                own.update(statements.execute(_SESSION_PID).fetchall())
+                others.update(other.execute(_SESSION_PID.encode()).fetchall())
+                own.update(statements.execute(_SESSION_PID).fetchall())
+        return len(own) > 1 or not own.isdisjoint(others)
+
+    def check_sessions(self) -> None:
+        """Raise CatalogFailure if this connection has no session of its own."""
+        if self.is_pooled():
+            raise CatalogFailure(
+                f"{self.shown} is a pooler that pools transactions, so the settings of a session"
+                " are lost. Let it pool sessions (PgBouncer: pool_mode = session), or name the"
+                " server itself."
+            )
 
     # --- the connection
 
@@ -210,16 +238,7 @@ class PostgresDatabase:
         if time.monotonic() < self._retry_s:
             raise psycopg.OperationalError("it could not be reached a moment ago")
         try:
-            self._connection = _BoundedConnection.connect(
-                self._url,
-                autocommit=True,
-                connect_timeout=int(_CALL_S),
-                # Whatever the URL and the database say: all texts are UTF-8.
-                client_encoding="UTF8",
-                # Without prepared statements, which outlive nothing that a pool may change.
-                prepare_threshold=None,
-                application_name="magnetar catalog",
-            )
+            self._connection = self._connect()
             self._connection.add_notice_handler(self._hear)
             self._connection.execute(_SESSION.encode())
         except psycopg.OperationalError:
@@ -227,6 +246,18 @@ class PostgresDatabase:
             self._give_up()
             raise
         return self._connection
+
+    def _connect(self) -> _BoundedConnection:
+        return _BoundedConnection.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=int(_CALL_S),
+            # Whatever the URL and the database say: all texts are UTF-8.
+            client_encoding="UTF8",
+            # Without prepared statements, which outlive nothing that a pool may change.
+            prepare_threshold=None,
+            application_name="magnetar catalog",
+        )
 
     def _hear(self, said: psycopg.errors.Diagnostic) -> None:
         if said.source_function == STANDBY_WAIT:
@@ -290,6 +321,7 @@ class PostgresDatabase:
             return
         if self._tables is Tables.LEFT:
             raise CatalogFailure(self._unusable(done))
+        self.check_sessions()
         # Several nodes may start on an empty database at once.
         with self._begun("BEGIN"):
             connection.execute(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})".encode())

@@ -16,6 +16,7 @@ from magnetar.cli.workers import close_others
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError, Given, load
 from magnetar.storage.catalog_rows import Presence
+from magnetar.storage.postgres_database import PostgresDatabase
 
 #: Nothing listens there.
 _AWAY = "postgresql://postgres@127.0.0.1:1/postgres"
@@ -53,7 +54,7 @@ def test_a_start_waits_for_a_database_that_starts_too(
     postgres_url: str, tmp_path: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls = iter([_AWAY, _AWAY, postgres_url])
-    monkeypatch.setattr(clustered, "open_catalog", lambda *_: open_catalog(next(urls)))
+    monkeypatch.setattr(clustered, "_database", lambda *_: PostgresDatabase(next(urls)))
     with starting(config_of(_AWAY, tmp_path)) as place:
         assert len(place.nodes) == 1
     assert len(waits) == 2
@@ -63,7 +64,7 @@ def test_a_database_that_comes_back_right_after_it_was_asked_refuses_nothing(
     postgres_url: str, tmp_path: Path, waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls = iter([_AWAY, postgres_url])
-    monkeypatch.setattr(clustered, "open_catalog", lambda *_: open_catalog(next(urls)))
+    monkeypatch.setattr(clustered, "_database", lambda *_: PostgresDatabase(next(urls)))
     with starting(config_of(postgres_url, tmp_path)) as place:
         assert len(place.nodes) == 1
     assert not waits
