@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from obstore import Attributes
     from obstore.store import ClientConfig, RetryConfig
 
-#: One attempt, and all attempts together: a client may wait for them.
-_ATTEMPT = timedelta(seconds=5)
+_CONNECT = timedelta(seconds=5)
+#: How long the first bytes of an answer may take, or the next ones: a slow store goes on sending.
+_SILENCE = timedelta(seconds=12)
+#: A whole answer. Clients wait for 30 seconds, and would ask for the same again.
+_ATTEMPT = timedelta(seconds=25)
+#: After this time nothing is asked for again.
 _ALL_ATTEMPTS = timedelta(seconds=10)
 #: Those of a write, for which no client waits: 8 MiB take 54 seconds at 1.25 Mbit/s.
 _WRITE_ATTEMPT = _ALL_WRITE_ATTEMPTS = timedelta(seconds=60)
@@ -65,8 +69,10 @@ class Bucket:
         try:
             if scheme == "file":
                 _make(Path(unquote(urlsplit(url).path)))
-            self._store = from_url(url, **_options(scheme, _ATTEMPT, _ALL_ATTEMPTS))
-            self._writes = from_url(url, **_options(scheme, _WRITE_ATTEMPT, _ALL_WRITE_ATTEMPTS))
+            self._store = from_url(url, **_options(scheme, _SILENCE, _ATTEMPT, _ALL_ATTEMPTS))
+            # Until all is written nothing is answered.
+            limits = (_WRITE_ATTEMPT, _WRITE_ATTEMPT, _ALL_WRITE_ATTEMPTS)
+            self._writes = from_url(url, **_options(scheme, *limits))
         except (BaseError, OSError, ValueError) as error:
             raise UnusableUrl(f"{url}: {_reason_of(error)}") from error
 
@@ -170,12 +176,15 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _options(scheme: str, attempt: timedelta, all_attempts: timedelta) -> dict[str, Any]:
+def _options(
+    scheme: str, silence: timedelta, attempt: timedelta, all_attempts: timedelta
+) -> dict[str, Any]:
     if scheme == "file":
         return {}
     client: ClientConfig = {
         "timeout": attempt,
-        "connect_timeout": _ATTEMPT,
+        "read_timeout": silence,
+        "connect_timeout": _CONNECT,
         # For the servers of tests; a URL of https is not changed by this.
         "allow_http": True,
     }

@@ -245,7 +245,7 @@ async def test_a_server_that_fails_is_asked_again_and_then_told(
 
 async def test_a_write_may_take_longer_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """8 MiB take more than 5 seconds at 13 Mbit/s, and no client waits for them."""
-    for limit in ("_ATTEMPT", "_ALL_ATTEMPTS"):
+    for limit in ("_SILENCE", "_ATTEMPT", "_ALL_ATTEMPTS"):
         monkeypatch.setattr(bucket_module, limit, timedelta(seconds=0.2))
     requests: list[bytes] = []
     async with await _answering(b"200 OK\r\nETag: 1", requests, after_s=0.7) as server:
@@ -255,6 +255,38 @@ async def test_a_write_may_take_longer_than_a_read(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         await Bucket("s3://test").put("wal/1", b"x")
     assert len(requests) == 1
+
+
+@pytest.mark.parametrize("silent_s", [0.2, 1.0])
+async def test_a_read_takes_as_long_as_the_store_goes_on_sending(
+    silent_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that a store falls silent in goes on where it was."""
+    data = bytes(range(80))
+    monkeypatch.setattr(bucket_module, "_SILENCE", timedelta(seconds=0.6))
+    asked: list[int] = []
+    answered = asyncio.Semaphore(0)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        first = int(request.partition(b"bytes=")[2].partition(b"-")[0])
+        asked.append(first)
+        head = b"HTTP/1.1 206 Partial Content\r\nConnection: close\r\nETag: 1\r\n"
+        dated = b"Last-Modified: Mon, 02 Nov 2026 00:00:00 GMT\r\n"
+        ranged = b"Content-Range: bytes %d-79/80\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head + dated + ranged % (first, 80 - first))
+        for position in range(first, 80, 10):
+            writer.write(data[position : position + 10])
+            await asyncio.sleep(silent_s if position == 30 and first == 0 else 0.2)
+        writer.close()
+        answered.release()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        reach(monkeypatch, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        assert await Bucket("s3://test").read("wal/1", 0, 80) == data
+        for _ in asked:
+            await answered.acquire()
+    assert asked == ([0] if silent_s < 0.6 else [0, 40])
 
 
 async def test_a_write_whose_answer_is_lost_is_there_once_and_whole(
