@@ -9,13 +9,23 @@ be missing is looked for twice.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.remote.commit_store import LogKey, Span, StoreUnavailable
 from logstore.remote.object_store import ObjectStore
 from logstore.remote.offload import span_of
 from logstore.remote.references import decode
+
+#: (name of the step, how much there is to do) -> a context that yields what to tell of progress.
+Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+
+@contextmanager
+def untold(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Tell nothing of a step's progress."""
+    yield lambda done: None
 
 
 class References(Protocol):
@@ -39,7 +49,11 @@ class Comparison(NamedTuple):
 
 
 async def compare(
-    store: References, objects: ObjectStore, prefix: str, logs: Collection[LogKey]
+    store: References,
+    objects: ObjectStore,
+    prefix: str,
+    logs: Collection[LogKey],
+    progress: Progress = untold,
 ) -> Comparison:
     """Compare the references of these logs with the objects below a prefix.
 
@@ -48,14 +62,16 @@ async def compare(
     sizes = await _named_sizes(store, [Span(log) for log in logs])
     named = len(sizes)
     unnamed = unnamed_bytes = 0
-    async for page in objects.list_keys(prefix):
-        for each in page:
-            size_bytes = sizes.get(each.key)
-            if size_bytes is None:
-                unnamed += 1
-                unnamed_bytes += each.size_bytes
-            elif each.size_bytes >= size_bytes:
-                del sizes[each.key]
+    with progress("Listing objects", named) as on_progress:
+        async for page in objects.list_keys(prefix):
+            for each in page:
+                size_bytes = sizes.get(each.key)
+                if size_bytes is None:
+                    unnamed += 1
+                    unnamed_bytes += each.size_bytes
+                elif each.size_bytes >= size_bytes:
+                    del sizes[each.key]
+            on_progress(len(page))
     if sizes:
         of_logs = {span.key for key in sizes if (span := span_of(key)) is not None}
         still = await _named_sizes(store, [Span(log) for log in of_logs])

@@ -17,6 +17,7 @@ from magnetar.cli.commands import (
     print_table,
     reports_errors,
 )
+from magnetar.cli.progress import progress_bar
 from magnetar.cli.readable import size
 from wire.address import address_text
 
@@ -138,7 +139,7 @@ def doctor(url: str, as_json: bool) -> None:
     from magnetar.storage.cluster_checks import Verdict, check
 
     found = []
-    for finding in check(url):
+    for finding in check(url, progress_bar):
         found.append(finding)
         if not as_json:
             print(f"{finding.verdict.value:<8}{finding.what}")
@@ -204,7 +205,7 @@ def _repair_objects(catalog: Catalog, url: str, *, accept: bool) -> None:
 
     from magnetar.storage.lost_objects import find_lost, give_up, ranges
 
-    comparison, lost = find_lost(catalog, url, bucket_url)
+    comparison, lost = find_lost(catalog, url, bucket_url, progress_bar)
     if not lost:
         print(
             f"the cluster has not halted, and its bucket has all {comparison.named} objects that"
@@ -231,7 +232,8 @@ def _repair_objects(catalog: Catalog, url: str, *, accept: bool) -> None:
             "Nothing was changed. Bring the objects back, from a version or a copy of the bucket."
             " If they are gone for good, --accept-lost-objects gives these records up."
         )
-    print(f"\naccepted: {give_up(catalog.database, lost)} rows name these objects no more")
+    given_up = give_up(catalog.database, lost, progress_bar)
+    print(f"\naccepted: {given_up} rows name these objects no more")
 
 
 def _row(row: NodeRow, partitions: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.commit_store import StoreUnavailable
-from logstore.remote.object_check import Comparison
+from logstore.remote.object_check import Comparison, Progress, untold
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable
 from logstore.remote.offload import span_of
 from magnetar import __version__
@@ -55,7 +55,7 @@ class Finding(NamedTuple):
     mend: str = ""
 
 
-def check(url: str) -> Iterator[Finding]:
+def check(url: str, progress: Progress = untold) -> Iterator[Finding]:
     """Yield what is found, the most basic first. Raises CatalogUnavailable, CatalogFailure."""
     database = PostgresDatabase(url)
     try:
@@ -69,7 +69,7 @@ def check(url: str) -> Iterator[Finding]:
         if tables.verdict is Verdict.GOOD:
             yield from _losses(database)
             yield from _nodes(database)
-            yield from _bucket(database, url)
+            yield from _bucket(database, url, progress)
     finally:
         database.close()
 
@@ -228,7 +228,7 @@ def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
         )
 
 
-def _bucket(database: PostgresDatabase, database_url: str) -> Iterator[Finding]:
+def _bucket(database: PostgresDatabase, database_url: str, progress: Progress) -> Iterator[Finding]:
     catalog = Catalog(None, is_shared=True, database=database)
     url = objects_url(catalog)
     if not url:
@@ -237,7 +237,7 @@ def _bucket(database: PostgresDatabase, database_url: str) -> Iterator[Finding]:
         bucket = Bucket(url)
         run_to_end(_try_bucket(bucket))
         yield Finding(Verdict.GOOD, f"the bucket {url} can be written, read, listed, deleted")
-        found = run_to_end(compared(catalog, database_url, bucket))
+        found = run_to_end(compared(catalog, database_url, bucket, progress))
     except (UnusableUrl, ObjectsUnavailable, NoSuchObject) as trouble:
         yield Finding(
             Verdict.BAD,

@@ -19,7 +19,7 @@ from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshots import snapshot_offsets
 from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.commit_store import LogKey, StoreUnavailable
-from logstore.remote.object_check import Comparison, compare
+from logstore.remote.object_check import Comparison, Progress, compare, untold
 from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnavailable
 from logstore.remote.offload import span_of
 from logstore.remote.postgres_store import PostgresStore
@@ -93,28 +93,33 @@ def run_to_end(work: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(finished())
 
 
-async def compared(catalog: Catalog, url: str, objects: ObjectStore) -> Comparison:
+async def compared(
+    catalog: Catalog, url: str, objects: ObjectStore, progress: Progress = untold
+) -> Comparison:
     """Compare the rows of a database with the objects of its bucket.
 
     Raises StoreUnavailable, ObjectsUnavailable.
     """
     store = PostgresStore(url)
     try:
-        return await compare(store, objects, objects_prefix(catalog), moved_logs(catalog))
+        where = (objects_prefix(catalog), moved_logs(catalog))
+        return await compare(store, objects, *where, progress)
     finally:
         await store.close()
 
 
-def find_lost(catalog: Catalog, url: str, bucket_url: str) -> tuple[Comparison, list[Lost]]:
+def find_lost(
+    catalog: Catalog, url: str, bucket_url: str, progress: Progress
+) -> tuple[Comparison, list[Lost]]:
     """Return what a comparison tells, and the rows whose batches are gone.
 
     Raises CatalogFailure, CatalogUnavailable; CatalogFailure also where the bucket does not answer.
     """
 
     async def found(objects: Bucket) -> tuple[Comparison, list[Lost]]:
-        comparison = await compared(catalog, url, objects)
+        comparison = await compared(catalog, url, objects, progress)
         lost = read_lost(catalog.database, comparison.missing)
-        return comparison, await confirmed(objects, lost)
+        return comparison, await confirmed(objects, lost, progress)
 
     try:
         return run_to_end(found(Bucket(bucket_url)))
@@ -165,17 +170,19 @@ def _naming(queries: Queries, object_key: str) -> Iterator[Lost]:
                 yield Lost(span.key, base_offset, end_offset, bytes(data))
 
 
-async def confirmed(objects: ObjectStore, lost: Sequence[Lost]) -> list[Lost]:
+async def confirmed(objects: ObjectStore, lost: Sequence[Lost], progress: Progress) -> list[Lost]:
     """Return the rows whose batches cannot be read: others of a short object, and those of one that
     a listing did not have yet, can.
 
     Raises ObjectsUnavailable.
     """
     gone: list[Lost] = []
-    for first in range(0, len(lost), _AT_ONCE):
-        some = lost[first : first + _AT_ONCE]
-        are_gone = await asyncio.gather(*(_is_gone(objects, each) for each in some))
-        gone += [each for each, is_gone in zip(some, are_gone, strict=True) if is_gone]
+    with progress("Asking for what is missing", len(lost)) as on_progress:
+        for first in range(0, len(lost), _AT_ONCE):
+            some = lost[first : first + _AT_ONCE]
+            are_gone = await asyncio.gather(*(_is_gone(objects, each) for each in some))
+            gone += [each for each, is_gone in zip(some, are_gone, strict=True) if is_gone]
+            on_progress(len(some))
     return gone
 
 
@@ -188,17 +195,19 @@ async def _is_gone(objects: ObjectStore, lost: Lost) -> bool:
     return False
 
 
-def give_up(database: Database, lost: Sequence[Lost]) -> int:
+def give_up(database: Database, lost: Sequence[Lost], progress: Progress) -> int:
     """Let the rows name these objects no more; return how many did until now.
 
     Raises CatalogFailure, CatalogUnavailable: some may be done.
     """
     given_up = 0
-    for first in range(0, len(lost), _TOGETHER):
-        some = lost[first : first + _TOGETHER]
-        with database.transaction("give lost objects up") as queries:
-            cuts = {log: _snapshots_of(queries, log) for log in {each.log for each in some}}
-            given_up += sum(_given_up(queries, each, cuts[each.log]) for each in some)
+    with progress("Giving up", len(lost)) as on_progress:
+        for first in range(0, len(lost), _TOGETHER):
+            some = lost[first : first + _TOGETHER]
+            with database.transaction("give lost objects up") as queries:
+                cuts = {log: _snapshots_of(queries, log) for log in {each.log for each in some}}
+                given_up += sum(_given_up(queries, each, cuts[each.log]) for each in some)
+            on_progress(len(some))
     return given_up
 
 

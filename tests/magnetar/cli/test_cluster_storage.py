@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.references import Reference
 from logstore.remote.remote_ledger import MOVED_TO
+from magnetar.cli import cluster_storage
 from magnetar.cli.main import main
 from magnetar.storage import lost_objects
 from magnetar.storage.catalog import Catalog
@@ -106,8 +108,23 @@ def test_what_is_about_a_database_needs_one(option: str, named: str, tmp_path: P
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Of each step that tells its progress: its name, how much it had to do, and has done."""
+    done: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def counted(label: str, total: int) -> Iterator[Callable[[int], None]]:
+        counts: list[int] = []
+        yield counts.append
+        done.append((label, total, sum(counts)))
+
+    monkeypatch.setattr(cluster_storage, "progress_bar", counted)
+    return done
+
+
 def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
-    postgres_url: str, tmp_path: Path
+    postgres_url: str, tmp_path: Path, steps: list[tuple[str, int, int]]
 ) -> None:
     topic = topic_row("metals", 1)
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
@@ -144,6 +161,10 @@ def test_what_a_bucket_has_lost_is_told_and_given_up_with_consent_alone(
 
     told = cluster("repair", "--storage", postgres_url, "--accept-lost-objects")
     assert told.exit_code == 0 and "3 rows name these objects no more" in told.stdout
+    listing, asking, giving_up = steps[-3:]
+    assert listing == ("Listing objects", 3, 2)
+    assert asking[1:] == (4, 4), "rows of one half may be whole"
+    assert giving_up == ("Giving up", 3, 3)
     chunks = _chunks(postgres_url)
     assert [chunk[3] for chunk in chunks[:3]] == [each[3] for each in references[:3]]
     given_up = [
