@@ -1,7 +1,8 @@
-"""Whether a bucket has the objects that the rows of its database name, by their sizes.
+"""Whether a bucket has the objects that the rows of its database name, by their sizes, and whole.
 
-It reads all references and lists all objects: a request for each thousand objects, and no object's
-bytes. In memory are the keys of all objects that are named, some 250 bytes each.
+A comparison reads all references and lists all objects: a request for each thousand objects, and no
+object's bytes. `damaged` reads these too, one object after the other. In memory are the keys of all
+objects that are named, some 250 bytes each.
 
 Nodes may serve meanwhile. They replace references, and write and delete objects. So what seems to
 be missing is looked for twice.
@@ -10,13 +11,16 @@ be missing is looked for twice.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import NamedTuple, Protocol, TypeAlias
 
 from logstore.remote.commit_store import LogKey, Span, StoreUnavailable
-from logstore.remote.object_store import ObjectStore
+from logstore.remote.object_store import NoSuchObject, ObjectStore
 from logstore.remote.offload import span_of
 from logstore.remote.references import decode
+from wire.errors import WireError
+from wire.records import crc_ok
+from wire.records.header import iterate_batches
 
 #: (name of the step, how much there is to do) -> a context that yields what to tell of progress.
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -77,6 +81,45 @@ async def compare(
         still = await _named_sizes(store, [Span(log) for log in of_logs])
         sizes = {key: size for key, size in sizes.items() if key in still}
     return Comparison(named, unnamed, unnamed_bytes, sorted(sizes))
+
+
+class Damaged(NamedTuple):
+    """An object that has a batch with other bytes than were written."""
+
+    key: str
+    position: int
+    """Where that batch begins: the first one of its kind."""
+
+
+async def damaged(
+    store: References, objects: ObjectStore, logs: Collection[LogKey], progress: Progress
+) -> list[Damaged]:
+    """Read the objects that the references of these logs name; return those with damaged batches.
+
+    One that is not there is none of them. Raises StoreUnavailable, ObjectsUnavailable.
+    """
+    sizes = await _named_sizes(store, [Span(log) for log in logs])
+    found: list[Damaged] = []
+    with progress("Reading objects", len(sizes)) as on_progress:
+        for key, size_bytes in sorted(sizes.items()):
+            # One at a time: the nodes use the bucket and its network too.
+            with suppress(NoSuchObject):
+                position = whole_bytes(await objects.read(key, 0, size_bytes))
+                if position < size_bytes:
+                    found.append(Damaged(key, position))
+            on_progress(1)
+    return found
+
+
+def whole_bytes(data: bytes) -> int:
+    """Return how many bytes have batches whose CRC is right, from the first byte on."""
+    position = 0
+    with suppress(WireError):
+        for header, batch in iterate_batches(data):
+            if not crc_ok(batch):
+                break
+            position += header.size_bytes
+    return position
 
 
 async def _named_sizes(store: References, spans: Collection[Span]) -> dict[str, int]:

@@ -128,18 +128,24 @@ def status(url: str, as_json: bool) -> None:
 
 @click.command("doctor", short_help="Look for what breaks a cluster's promises.")
 @storage
+@click.option(
+    "--read-objects",
+    is_flag=True,
+    help="Read all objects of the bucket, one after the other, and check each batch's CRC.",
+)
 @json_output
 @reports_catalog
-def doctor(url: str, as_json: bool) -> None:
+def doctor(url: str, read_objects: bool, as_json: bool) -> None:
     """Look for faults that break the promises of a cluster, and say how to mend each.
 
     Checks the setup, the replication and the connections of its database, clocks, nodes that are
-    gone, and whether the bucket has all objects, by their sizes. The exit code is 1 after an error.
+    gone, and whether the bucket has all objects, by their sizes. With --read-objects it finds bytes
+    that have changed in them too. The exit code is 1 after an error.
     """
     from magnetar.storage.cluster_checks import Verdict, check
 
     found = []
-    for finding in check(url, progress_bar):
+    for finding in check(url, progress_bar, reads_objects=read_objects):
         found.append(finding)
         if not as_json:
             print(f"{finding.verdict.value:<8}{finding.what}")

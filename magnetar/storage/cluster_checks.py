@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.commit_store import StoreUnavailable
-from logstore.remote.object_check import Comparison, Progress, untold
+from logstore.remote.object_check import Comparison, Damaged, Progress, untold
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable
 from logstore.remote.offload import span_of
 from magnetar import __version__
@@ -22,7 +22,7 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS_IN_TLS, NodeRow
 from magnetar.storage.cluster_objects import objects_url
 from magnetar.storage.history import read_history
-from magnetar.storage.lost_objects import compared, run_to_end
+from magnetar.storage.lost_objects import compared, read_through, run_to_end
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.postgres_schema import MIGRATIONS
 from magnetar.storage.replication import read_replication
@@ -55,8 +55,13 @@ class Finding(NamedTuple):
     mend: str = ""
 
 
-def check(url: str, progress: Progress = untold) -> Iterator[Finding]:
-    """Yield what is found, the most basic first. Raises CatalogUnavailable, CatalogFailure."""
+def check(
+    url: str, progress: Progress = untold, *, reads_objects: bool = False
+) -> Iterator[Finding]:
+    """Yield what is found, the most basic first. Raises CatalogUnavailable, CatalogFailure.
+
+    `reads_objects`: all objects of the bucket are read, and the CRC of each batch is compared.
+    """
     database = PostgresDatabase(url)
     try:
         yield from _server(database)
@@ -69,7 +74,7 @@ def check(url: str, progress: Progress = untold) -> Iterator[Finding]:
         if tables.verdict is Verdict.GOOD:
             yield from _losses(database)
             yield from _nodes(database)
-            yield from _bucket(database, url, progress)
+            yield from _bucket(database, url, progress, reads_objects=reads_objects)
     finally:
         database.close()
 
@@ -228,7 +233,9 @@ def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
         )
 
 
-def _bucket(database: PostgresDatabase, database_url: str, progress: Progress) -> Iterator[Finding]:
+def _bucket(
+    database: PostgresDatabase, database_url: str, progress: Progress, *, reads_objects: bool
+) -> Iterator[Finding]:
     catalog = Catalog(None, is_shared=True, database=database)
     url = objects_url(catalog)
     if not url:
@@ -238,6 +245,9 @@ def _bucket(database: PostgresDatabase, database_url: str, progress: Progress) -
         run_to_end(_try_bucket(bucket))
         yield Finding(Verdict.GOOD, f"the bucket {url} can be written, read, listed, deleted")
         found = run_to_end(compared(catalog, database_url, bucket, progress))
+        yield _of_objects(catalog, found)
+        if reads_objects:
+            yield _of_damage(run_to_end(read_through(catalog, database_url, bucket, progress)))
     except (UnusableUrl, ObjectsUnavailable, NoSuchObject) as trouble:
         yield Finding(
             Verdict.BAD,
@@ -247,8 +257,6 @@ def _bucket(database: PostgresDatabase, database_url: str, progress: Progress) -
         )
     except StoreUnavailable as away:
         yield Finding(Verdict.DOUBTFUL, f"the bucket {url} could not be compared: {away}")
-    else:
-        yield _of_objects(catalog, found)
 
 
 async def _try_bucket(bucket: Bucket) -> None:
@@ -265,6 +273,22 @@ async def _try_bucket(bucket: Bucket) -> None:
     await bucket.delete([key])
     if key not in found:
         raise NoSuchObject(f"what was written is not listed: {key}")
+
+
+def _of_damage(found: list[Damaged]) -> Finding:
+    if not found:
+        return Finding(
+            Verdict.GOOD, "each batch in the bucket has the CRC with which it was written"
+        )
+    shown = [f"{each.key} (at byte {each.position})" for each in found[:_SHOWN]]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return Finding(
+        Verdict.BAD,
+        f"{len(found)} objects have batches whose CRC does not match: {_list(shown)}{more}",
+        "Bring these objects back, from a version or a copy of the bucket. Consumers fail at these"
+        " batches. If they are gone for good, delete the objects, and see `magnetar cluster"
+        " repair`.",
+    )
 
 
 def _of_objects(catalog: Catalog, found: Comparison) -> Finding:

@@ -19,7 +19,14 @@ from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshots import snapshot_offsets
 from logstore.remote.bucket import Bucket, UnusableUrl
 from logstore.remote.commit_store import LogKey, StoreUnavailable
-from logstore.remote.object_check import Comparison, Progress, compare, untold
+from logstore.remote.object_check import (
+    Comparison,
+    Damaged,
+    Progress,
+    compare,
+    damaged,
+    untold,
+)
 from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnavailable
 from logstore.remote.offload import span_of
 from logstore.remote.postgres_store import PostgresStore
@@ -104,6 +111,20 @@ async def compared(
     try:
         where = (objects_prefix(catalog), moved_logs(catalog))
         return await compare(store, objects, *where, progress)
+    finally:
+        await store.close()
+
+
+async def read_through(
+    catalog: Catalog, url: str, objects: ObjectStore, progress: Progress
+) -> list[Damaged]:
+    """Return the objects of a database's bucket that have damaged batches, by reading all.
+
+    Raises StoreUnavailable, ObjectsUnavailable.
+    """
+    store = PostgresStore(url)
+    try:
+        return await damaged(store, objects, moved_logs(catalog), progress)
     finally:
         await store.close()
 

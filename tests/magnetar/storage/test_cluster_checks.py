@@ -24,6 +24,7 @@ from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import halt
 from magnetar.storage.postgres_database import PostgresDatabase
 from tests.magnetar.storage.test_shared_catalog import row
+from wire.records import SimpleRecord, build_batch
 
 
 def run(url: str, statement: str) -> None:
@@ -162,6 +163,37 @@ def test_objects_that_rows_name_and_that_are_gone_or_too_short_are_told(
     told = found(postgres_url, "objects that rows name")
     assert told.verdict is Verdict.BAD and "2 of the 3 objects" in told.what
     assert keys["a"] in told.what and "metals-0" in told.what
+
+
+def test_bytes_that_have_changed_in_the_bucket_are_found_by_reading_it(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    topic = row("metals", 1)
+    batch = build_batch([SimpleRecord(b"k", b"value", 5)], base_offset=0)
+    with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
+        agreed_objects(catalog, f"file://{tmp_path}", "place")
+        catalog.add_topic(topic)
+        prefix = f"{objects_prefix(catalog)}/{topic.id}/0"
+        keys = [f"{prefix}/{base:020}-{base + 2:020}-7-{base}" for base in (0, 2, 4)]
+        with catalog.database.transaction("move") as queries:
+            attached = "INSERT INTO attachments VALUES (?, 0, ?, ?)"
+            queries.execute(attached, (topic.id, MOVED_TO, b"6"))
+            for number, key in enumerate(keys):
+                data = Reference(key, 0, 2 * len(batch)).encode()
+                values = (topic.id, 2 * number, 2 * number + 2, data)
+                queries.execute("INSERT INTO chunks VALUES (?, 0, ?, ?, ?)", values)
+    (tmp_path / prefix).mkdir(parents=True)
+    for key in keys[:2]:
+        (tmp_path / key).write_bytes(batch * 2)
+
+    def told(text: str) -> Finding:
+        return next(each for each in check(postgres_url, reads_objects=True) if text in each.what)
+
+    assert told("each batch in the bucket").verdict is Verdict.GOOD, "one that is gone is told of"
+    assert told("are missing").verdict is Verdict.BAD
+    (tmp_path / keys[1]).write_bytes(batch + batch[:-1] + b"x")
+    assert f"{keys[1]} (at byte {len(batch)})" in told("1 objects have batches").what
+    assert not [each for each in check(postgres_url) if "CRC" in each.what]
 
 
 def test_a_failure_leaves_nothing_of_the_trial_in_the_bucket(
