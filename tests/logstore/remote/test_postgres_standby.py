@@ -23,7 +23,7 @@ from logstore.remote.commit_store import (
 )
 from logstore.remote.postgres_store import PostgresStore
 from tests.logstore.remote.test_postgres_mishaps import store_over
-from tests.postgresql import postgres_server, postgres_url
+from tests.postgresql import postgres_server, postgres_url, until_commits_wait
 
 __all__ = ["postgres_server", "postgres_url"]
 
@@ -67,7 +67,7 @@ async def before_standby(
     await admin.execute(AWAIT_STANDBYS)
     try:
         await _reload(admin, "*")
-        await _until_commits_wait(admin)
+        await until_commits_wait(postgres_url)
         yield store, admin
     finally:
         await admin.execute(AWAIT_NONE)
@@ -81,16 +81,6 @@ async def _reload(admin: asyncpg.Connection, names: str) -> None:
     async with asyncio.timeout(30):
         while await admin.fetchval("SHOW synchronous_standby_names") != names:
             await asyncio.sleep(0.01)
-
-
-async def _until_commits_wait(admin: asyncpg.Connection) -> None:
-    """Wait for the server's checkpointer, which tells its processes of standbys in its own time."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await admin.execute("SELECT pg_logical_emit_message(true, 'a', '')", timeout=0.2)
-            except TimeoutError:
-                return
 
 
 @pytest.fixture

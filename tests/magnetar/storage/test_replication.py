@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from threading import Thread
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -12,6 +14,7 @@ from magnetar.storage import postgres_database
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.replication import Replication, read_replication
+from tests.postgresql import until_commits_wait
 
 
 @pytest.mark.parametrize(
@@ -46,31 +49,33 @@ def test_a_change_whose_wait_for_a_standby_is_cancelled_is_not_known_to_be_there
 ) -> None:
     # As long as it takes: the call would be given up after two seconds.
     monkeypatch.setattr(postgres_database, "_CALL_S", 60.0)
-    with psycopg.connect(postgres_url, autocommit=True) as admin:
+    with (
+        psycopg.connect(postgres_url, autocommit=True) as admin,
+        closing(PostgresDatabase(postgres_url)) as database,
+    ):
         name = postgres_url.rpartition("/")[2]
         # A default that hides warnings.
         admin.execute(f"ALTER DATABASE {name} SET client_min_messages = error".encode())
-        database = PostgresDatabase(postgres_url)
         database.open("some cluster")
         admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         try:
             admin.execute("SELECT pg_reload_conf()")
             await_setting(admin, "*")
-            changing = Thread(target=cancel_waiting, args=(postgres_url,))
-            changing.start()
-            with (
-                pytest.raises(CatalogUnavailable, match="synchronous replication"),
-                database.transaction("change something") as statements,
-            ):
-                statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
-            changing.join()
+            asyncio.run(until_commits_wait(postgres_url))
+            with ThreadPoolExecutor(1) as threads:
+                cancelling = threads.submit(cancel_waiting, postgres_url)
+                with (
+                    pytest.raises(CatalogUnavailable, match="synchronous replication"),
+                    database.transaction("change something") as statements,
+                ):
+                    statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
+                cancelling.result()
         finally:
             admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
             admin.execute("SELECT pg_reload_conf()")
             await_setting(admin, "")
-    with database.transaction("change something") as statements:
-        statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
-    database.close()
+        with database.transaction("change something") as statements:
+            statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
 
 
 def await_setting(admin: psycopg.Connection[tuple[str]], wanted: str) -> None:
