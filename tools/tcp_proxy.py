@@ -82,11 +82,15 @@ class TcpProxy:
         """End everything."""
 
         async def end() -> None:
-            self._server.close()
+            # A connection that was accepted before the server closes and begins after it would be
+            # left open: asyncio does not close it.
+            for listening in self._server.sockets:
+                self._loop.remove_reader(listening.fileno())
             self._turn(Way.CUT)
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            if others:
-                await asyncio.wait(others, timeout=5)
+            async with asyncio.timeout(5):
+                while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                    await asyncio.wait(others)
+            self._server.close()
 
         asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)

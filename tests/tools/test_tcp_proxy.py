@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
@@ -127,3 +129,17 @@ async def test_a_delay_is_waited_for(world: World) -> None:
     began_s = loop.time()
     assert await world.asked(b"a") == b"1a"
     assert loop.time() >= began_s + 0.04
+
+
+async def test_a_connection_that_comes_as_the_proxy_ends_is_ended_too() -> None:
+    proxy = await asyncio.to_thread(TcpProxy, 1)
+    # So it is accepted in the step in which the proxy begins to end.
+    proxy._loop.call_soon_threadsafe(time.sleep, 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    await asyncio.to_thread(proxy.close)
+    with suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            assert not await reader.read(1)
+    writer.close()
+    del proxy
+    gc.collect()  # Which warns of a connection that was left open.
