@@ -32,9 +32,11 @@ from logstore.segments.batch_walk import WholeBatch
 from logstore.segments.findings import Finding, Remedy, Severity
 from logstore.segments.ledger import UNREADABLE
 from logstore.segments.names import (
+    LOG_SUFFIX,
     aborted_name,
     base_offsets,
     segment_name,
+    segment_path,
 )
 from logstore.segments.segment_check import SegmentCheck
 
@@ -62,6 +64,7 @@ class LogCheck:
         start_offset: int = 0,
         recovery_point: int = 0,
         is_lost: bool = False,
+        cut_offset: int | None = None,
         on_read: Callable[[int], None] = _ignore,
         on_batch: Callable[[WholeBatch], None] = _ignore_batch,
     ) -> None:
@@ -69,6 +72,7 @@ class LogCheck:
 
         `start_offset`: where the log begins, which may be within a batch.
         `is_lost`: the next start will find that acknowledged records are gone.
+        `cut_offset`: where the next start will end the log, if it cuts anything off.
         `on_read` is told of each read, in bytes.
         """
         self._files = files
@@ -81,6 +85,7 @@ class LogCheck:
         self._start_offset = start_offset
         self._recovery_point = recovery_point
         self._is_lost = is_lost
+        self._cut_offset = cut_offset
         self._on_read = on_read
         self._on_batch = on_batch
         self.findings: list[Finding] = []
@@ -105,6 +110,7 @@ class LogCheck:
             assert base_offset is not None
             self._check_segment(base_offset, end_offset, snapshots)
         snapshots.end()
+        self._tell_cut()
         for base_offset, end_offset in pairwise([*self.base_offsets, self.end_offset + 1]):
             self._check_aborted(base_offset, end_offset)
         if self.base_offsets and self.state.leader_epochs.entries:
@@ -161,6 +167,26 @@ class LogCheck:
         self.is_complete &= header.record_count > 0
         replay_batch(state, header, batch.data, 0)
         state.transactions.stabilize(state.end_offset)
+
+    def _tell_cut(self) -> None:
+        """Say what a start would cut off that a repair keeps: whole batches behind a damage.
+
+        Torn bytes at the end are all that a kill leaves. Behind them no batch is whole.
+        """
+        cut_offset, findings = self._cut_offset, self.findings
+        if cut_offset is None or cut_offset >= self.end_offset:
+            return
+        damages = [at for at, each in enumerate(findings) if each.remedy is Remedy.KEEP_WHOLE]
+        for at in damages:
+            findings[at] = findings[at]._replace(severity=Severity.ERROR)
+        # That of the segment in which the start ends the log.
+        cuts = segment_path(self.name, cut_offset, LOG_SUFFIX)
+        for at in [at for at in damages if findings[at].path <= cuts][-1:]:
+            problem = (
+                f"{findings[at].problem}. The next start would end the log at offset {cut_offset},"
+                f" and cut off whole batches behind it, up to {self.end_offset - 1}"
+            )
+            findings[at] = findings[at]._replace(problem=problem)
 
     # The files beside the log.
 

@@ -217,6 +217,7 @@ class DirectoryCheck:
             start_offset=self._offsets[LOG_START_OFFSETS].get(key, 0),
             recovery_point=recovery_point,
             is_lost=is_lost,
+            cut_offset=damage.end_offset if damage is not None and damage.truncated_bytes else None,
             on_read=self._on_read,
             **({"on_batch": self._shared.hanging.on_batch} if is_state else {}),
         )

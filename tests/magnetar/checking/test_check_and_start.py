@@ -13,7 +13,7 @@ import pytest
 from logstore.directory.log_directory import LogDirectory
 from logstore.segments.findings import Severity
 from magnetar.broker import Broker
-from magnetar.checking.run import check_directory
+from magnetar.checking.run import check_directory, repair_directory
 from magnetar.config.load import ConfigError
 from tests.magnetar.checking.damages import SETTINGS, TOPIC, write
 from tests.magnetar.conftest import crash
@@ -157,3 +157,64 @@ async def test_what_a_check_finds_out_it_changes_nowhere(killed: Path) -> None:
     before = {path: path.read_bytes() for path in killed.rglob("*") if path.is_file()}
     await asyncio.to_thread(lambda: list(check_directory(killed, lambda _: None)))
     assert {path: path.read_bytes() for path in killed.rglob("*") if path.is_file()} == before
+
+
+@pytest.fixture
+async def killed_in_page_cache(start_broker: StartBroker, tmp_path: Path) -> Path:
+    """The directory of a broker that left the disk to the page cache, and was killed."""
+    broker = await start_broker({**SETTINGS, "durability": "page-cache"})
+    log = broker.topics.create("orders", configs=TOPIC).local[0]
+    await write(log, 0, ROUNDS)
+    await crash(broker)
+    return tmp_path / "data"
+
+
+def tear(data: Path) -> None:
+    """Leave half of the last batch."""
+    path = max((data / "orders-0").glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+async def cut_at_start(start_broker: StartBroker, capsys: pytest.CaptureFixture[str]) -> list[int]:
+    """Return where a start, which is stopped again, has cut a log off."""
+    capsys.readouterr()
+    broker = await start_broker({**SETTINGS, "durability": "page-cache"})
+    await broker.stop()
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    return [each["end_offset"] for each in events if "log cut off" in each["event"]]
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_told"),
+    [
+        (flip(100), True),
+        (flip(0), True),
+        (flip(100, segment=1), True),
+        (lose_segment, True),
+        (tear, False),
+    ],
+    ids=["a bit", "a base offset", "a bit of a later segment", "a segment", "a torn end"],
+)
+async def test_whole_batches_that_a_start_would_cut_off_are_told_and_kept_by_a_repair(
+    damage: Callable[[Path], None],
+    is_told: bool,
+    killed_in_page_cache: Path,
+    tmp_path: Path,
+    start_broker: StartBroker,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = killed_in_page_cache
+    damage(data)
+    shutil.copytree(data, tmp_path / "copy")
+    found = list(check_directory(data, lambda _: None))
+    (cut_offset,) = await cut_at_start(start_broker, capsys)
+    told = f"would end the log at offset {cut_offset}, and cut off whole batches behind it, up to"
+    errors = [each.problem for each in found if each.severity is Severity.ERROR]
+    assert [told in each for each in errors].count(True) == is_told, found
+    assert bool(errors) is is_told
+
+    shutil.rmtree(data)
+    shutil.copytree(tmp_path / "copy", data)
+    assert not repair_directory(data, lambda _: None, lambda _: None)
+    assert {each.severity for each in check_directory(data, lambda _: None)} <= {Severity.NOTE}
+    assert not await cut_at_start(start_broker, capsys)
