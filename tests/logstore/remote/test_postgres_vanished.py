@@ -90,9 +90,11 @@ async def store_on(way: Way, url: str) -> AsyncIterator[PostgresStore]:
     await store.connect()
     await store.commit(Commit(1, 0, Changes(CHUNKS)))
     assert await store.read(KEY, 0, 100, 1) == CHUNKS
-    yield store
-    await store.close()
-    await way.close()
+    try:
+        yield store
+    finally:
+        await store.close()
+        await way.close()
 
 
 @pytest.mark.timeout(30)
@@ -163,14 +165,15 @@ async def test_a_load_that_takes_longer_than_a_read_may_ends_nevertheless(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_readers, "_READ_S", 2.0)
-    # About 6 MB in a second.
+    # Some 6 MB in a second: a part takes a sixth of one, and may take twelve times as long.
+    monkeypatch.setattr(postgres_store, "_LOADED_BYTES", 1 << 20)
     way = Way(postgres_url, pause_s=0.01)
     async with store_on(way, postgres_url) as store:
         here = PostgresStore(postgres_url)
         here.begin_as(1, 1)
         await here.connect()
-        large = [Chunk(KEY, n, n + 1, bytes(1 << 20)) for n in range(1, 25)]
-        small = [Chunk(KEY, n, n + 1, bytes(100)) for n in range(25, 2_000)]
+        large = [Chunk(KEY, n, n + 1, bytes(1 << 17)) for n in range(1, 200)]
+        small = [Chunk(KEY, n, n + 1, bytes(100)) for n in range(200, 2_000)]
         await here.commit(Commit(2, 1, Changes(large + small)))
         (loaded,) = await store.load([Wanted(KEY, 0)])
         assert loaded.chunks == CHUNKS + large + small
