@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from logstore.disk.files import File
 from logstore.segments.ledger import UNREADABLE
+from logstore.segments.offset_index import RELATIVE_OFFSET_MAX
 from logstore.segments.segment_reads import SCAN_BYTES
 from wire.errors import WireError
 from wire.records import BATCH_OVERHEAD, BatchHeader
@@ -48,8 +49,11 @@ def walk(
     window = _Window(file)
     size = file.size()
     position, next_offset = 0, first_offset
+    end_offset = min(end_offset, first_offset + RELATIVE_OFFSET_MAX + 1)
     while position < size:
         found = _batch_at(window, position, size, next_offset, end_offset)
+        if isinstance(found, WholeBatch) and found.header.base_offset > next_offset:
+            found = _unless_out_of_order(window, found, size, next_offset)
         if isinstance(found, WholeBatch):
             yield found
             next_offset = found.header.next_offset
@@ -68,6 +72,25 @@ def walk(
         )
         yield DamagedPlace(position, end, reason)
         position = end
+
+
+def _unless_out_of_order(
+    window: _Window, batch: WholeBatch, size: int, next_offset: int
+) -> WholeBatch | tuple[str, int]:
+    """Return a batch with a gap before it, or what is wrong: the CRC does not cover its offset.
+
+    The batch behind it tells, if that fits into the gap. Else all behind it would seem damaged.
+    """
+    header = batch.header
+    end = batch.position + header.size_bytes
+    behind = window.read(BATCH_OVERHEAD, end)
+    if behind is None or len(behind) < BATCH_OVERHEAD:
+        return batch
+    if int.from_bytes(behind[:8]) >= header.next_offset or not isinstance(
+        _batch_at(window, end, size, next_offset, header.base_offset), WholeBatch
+    ):
+        return batch
+    return f"offset {header.base_offset}, though {next_offset} is due and a lower one follows", end
 
 
 class _Window:

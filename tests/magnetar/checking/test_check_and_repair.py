@@ -21,7 +21,7 @@ from tests.logstore.partitions import batch_of
 from tests.logstore.reading import records_from
 from tests.magnetar.checking.damages import DAMAGES, ROUNDS, Damage, logs, make
 from tests.magnetar.conftest import crash
-from wire.records import BatchHeader, Record
+from wire.records import BatchHeader, Record, iterate_batches
 from wire.records.header import place
 
 StartBroker = Callable[..., Awaitable[Broker]]
@@ -203,6 +203,21 @@ def test_snapshots_that_know_of_lost_batches_stay(data: Path) -> None:
     assert run("repair", data).exit_code == 0
     assert findings(data) == []
     assert sorted((data / "orders-0").glob("*.s*t*")) == snapshots
+
+
+@pytest.mark.parametrize("byte", [0, 5])
+def test_an_offset_that_no_crc_covers_costs_its_own_batch_alone(data: Path, byte: int) -> None:
+    """In the last segment, behind which no other begins."""
+    path = logs(data)[-1]
+    content = bytearray(path.read_bytes())
+    before = [header.crc for header, _ in iterate_batches(content)]
+    assert len(before) > 1
+    content[byte] ^= 1
+    path.write_bytes(content)
+    assert run("repair", data).exit_code == 0
+    after = [header.crc for header, _ in iterate_batches(path.read_bytes())]
+    assert after[1:] == before[1:] and before[0] not in after
+    assert findings(data) == []
 
 
 def test_what_is_set_aside_is_listed(data: Path) -> None:
