@@ -34,6 +34,7 @@ class Remedy(Enum):
     METADATA = "set the file aside, and write the topic id that the catalog has"
     OFFSETS = "set the checkpoint aside, and write one that agrees with the logs"
     STRAY = "set the directory aside: it is of no partition that the catalog knows"
+    TWIN = "set the directory aside: the partition lies where it belongs, too"
     JOURNAL = "set a copy of the journal aside, and write its whole records to their files"
     CATALOG = (
         "set the catalog aside: the next start takes the topics from their directories, without"

@@ -37,12 +37,15 @@ from magnetar.checking.hanging import Hanging
 from magnetar.checking.stored_catalog import (
     CatalogDamaged,
     StoredCatalog,
+    StoredTopic,
     read_catalog,
 )
 from magnetar.storage.lost_catalog import LOST, is_catalog_lost
 from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.storage.topic_names import TRANSACTION_STATE
 
+#: What DATA is called in a finding, where the path of another directory would stand.
+ROOT = "the data directory itself"
 _CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)
 
 
@@ -58,12 +61,23 @@ class CheckedPartition(NamedTuple):
 class Shared:
     """What the checks of all directories of one broker share."""
 
-    def __init__(self, partitions: Mapping[str, Set[Key]]) -> None:
+    def __init__(
+        self, partitions: Mapping[str, Set[Key]], directories: Mapping[str, DataDirectory]
+    ) -> None:
         """`partitions`: what lies in each directory, by its path below DATA."""
         self.partitions = dict(partitions)
+        self._directories = directories
         #: As the check of DATA has read it.
         self.catalog: StoredCatalog | None = None
         self.hanging = Hanging()
+
+    def others_with(self, key: Key, below: str) -> list[str]:
+        """Return the directories but `below` in which a partition of that name lies."""
+        return [other for other, keys in self.partitions.items() if other != below and key in keys]
+
+    def holds_log(self, key: Key, below: str) -> bool:
+        """Whether a segment lies in a partition of that directory."""
+        return self._directories[below].holds_log(key)
 
 
 class DirectoryCheck:
@@ -87,7 +101,7 @@ class DirectoryCheck:
         self._files = files
         self._path = path
         self._below = below
-        self._shared = shared or Shared({})
+        self._shared = shared or Shared({}, {})
         self._data = DataDirectory(path, files)
         self._on_read = on_read
         self._on_partition = on_partition
@@ -168,7 +182,12 @@ class DirectoryCheck:
             if data is not None:
                 self._offsets[name] = decode_offsets(data)
         except CorruptCheckpoint as error:
-            yield Finding(Severity.WARNING, name, str(error), Remedy.OFFSETS)
+            severity, problem = Severity.WARNING, str(error)
+            if name == LOG_START_OFFSETS:
+                # The logs do not say what was deleted from within a segment.
+                severity = Severity.ERROR
+                problem += ". Where logs begin is lost: deleted records may be there again"
+            yield Finding(severity, name, problem, Remedy.OFFSETS)
 
     def _check_closed_logs(self) -> Iterator[Finding]:
         """Compare what a clean stop has noted with the files. A start believes it of logs that are
@@ -200,7 +219,7 @@ class DirectoryCheck:
             finding = self._against_catalog(catalog, key, topic_id)
             if finding is not None:
                 yield finding
-                if finding.remedy is Remedy.STRAY:
+                if finding.remedy in (Remedy.STRAY, Remedy.TWIN):
                     return
         may_have_gaps = (
             stored is None or stored.is_compacted or key in self._offsets[CLEANER_OFFSETS]
@@ -243,6 +262,8 @@ class DirectoryCheck:
         if topic_id in catalog.deleted:
             problem = "it is the rest of a deleted topic"
             return Finding(Severity.NOTE, name, problem, Remedy.NONE)
+        if (twin := self._twin(key, stored)) is not None:
+            return twin
         if stored is None:
             start = "start without --workers" if catalog.has_nodes else "start"
             problem = f"the catalog has no such topic: the next {start} takes it over"
@@ -259,11 +280,21 @@ class DirectoryCheck:
             problem = f"its topic id is {topic_id}, by the catalog {stored.topic_id}"
             return Finding(Severity.ERROR, name, problem, Remedy.STRAY)
         if (home := stored.home_of(key[1])) != self._below:
-            problem = (
-                f"it belongs in {home or 'the data directory itself'}: the next start moves it"
-            )
+            problem = f"it belongs in {home or ROOT}: the next start moves it"
             return Finding(Severity.NOTE, name, problem, Remedy.NONE)
         return None
+
+    def _twin(self, key: Key, stored: StoredTopic | None) -> Finding | None:
+        """Tell of a partition that lies in several directories, unless this is where it belongs."""
+        others = self._shared.others_with(key, self._below)
+        home = None if stored is None else stored.home_of(key[1])
+        if not others or home == self._below:
+            return None
+        if home in others and self._shared.holds_log(key, home):
+            problem = f"it belongs in {home or ROOT}, where it lies too: no start moves it"
+            return Finding(Severity.ERROR, partition_name(*key), problem, Remedy.TWIN)
+        problem = f"it lies in {others[0] or ROOT} too: no start moves it. Move one of the two away"
+        return Finding(Severity.ERROR, partition_name(*key), problem, Remedy.BY_HAND)
 
     def _check_bounds(self, key: Key, log: LogCheck, recovery_point: int) -> Iterator[Finding]:
         name = partition_name(*key)

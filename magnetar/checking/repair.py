@@ -27,7 +27,7 @@ from magnetar.storage.sqlite_database import FILE_NAME
 _ROUNDS = 6
 #: The remedies that change what others see; in a round the first kind that is due is done alone.
 _FIRST = (
-    (Remedy.METADATA, Remedy.CATALOG, Remedy.STRAY),
+    (Remedy.METADATA, Remedy.CATALOG, Remedy.STRAY, Remedy.TWIN),
     (Remedy.JOURNAL,),
     (Remedy.KEEP_WHOLE,),
 )

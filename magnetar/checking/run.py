@@ -72,11 +72,12 @@ def repair_directory(path: Path, on_read: OnRead, tell: Callable[[Finding], None
 def _shared(files: DiskFiles, path: Path, directories: Sequence[str]) -> Shared:
     """Return what the checks of these directories, which are given below `path`, share."""
     partitions: dict[str, set[Key]] = {}
+    data = {below: DataDirectory(str(path / below), files) for below in directories}
     if len(directories) > 1:
         for below in directories:
-            found = DataDirectory(str(path / below), files).found_partitions({})
+            found = data[below].found_partitions({})
             partitions[below] = {(each.topic, each.partition) for each in found}
-    return Shared(partitions)
+    return Shared(partitions, data)
 
 
 def is_note(finding: Finding) -> bool:

@@ -21,7 +21,13 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from logstore.directory.data_directory import LOCK, DataDirectory, FoundPartition, Key
+from logstore.directory.data_directory import (
+    LOCK,
+    DataDirectory,
+    FoundPartition,
+    Key,
+    partition_name,
+)
 from logstore.directory.deleted_partitions import DELETE_SUFFIX
 from logstore.directory.moving import StillDirectory
 from logstore.disk.checkpoints import (
@@ -140,6 +146,7 @@ def _place(
         cluster_id = catalog.cluster_id()
         root.claim(cluster_id, node_ids[0])
         moves = _Moves(data_dir, catalog, node_ids, others, files, root)
+        moves.refuse_twins()
         if len(node_ids) > 1:
             moves.refuse_unknown()
             make_internal(catalog, config)
@@ -227,6 +234,7 @@ class _Moves:
         for path in dict.fromkeys((*node_directories(data_dir), *wanted)):
             self._directories[path] = _still(held, files, path)
         self._wanted = wanted
+        self._found = {path: each.found() for path, each in self._directories.items()}
 
     def _read_catalog(self) -> None:
         self._topics = {row.id: row for row in self._catalog.topics()}
@@ -239,7 +247,7 @@ class _Moves:
         moves: dict[tuple[Path, Path], list[Key]] = defaultdict(list)
         for path, directory in self._directories.items():
             deleted: list[Key] = []
-            for found in directory.found():
+            for found in self._found[path]:
                 key = found.topic, found.partition
                 if found.topic_id in self._deleted:
                     deleted.append(key)
@@ -286,14 +294,34 @@ class _Moves:
             return self._data_dir
         return node_directory(self._data_dir, row.leaders[partition].node_id)
 
+    def refuse_twins(self) -> None:
+        """Raise ConfigError where a partition lies in several directories.
+
+        Before the catalog names other leaders: what it says tells which one nodes have used last.
+        """
+        self._read_catalog()
+        homes: dict[tuple[UUID, int], Path] = {}
+        for path, partitions in self._found.items():
+            for found in partitions:
+                row, name = self._row_of(found), partition_name(found.topic, found.partition)
+                if row is None:
+                    continue
+                other = homes.setdefault((row.id, found.partition), path)
+                # An empty directory is in no partition's way.
+                if other != path and all(any((each / name).iterdir()) for each in (other, path)):
+                    raise ConfigError(
+                        f"{name} lies in {other} and in {path}. magnetar check {self._data_dir}"
+                        " says which belongs there, and magnetar repair sets the other one aside."
+                    )
+
     def refuse_unknown(self) -> None:
         """Raise ConfigError for topics that nodes would not serve: one node takes them over.
 
         Before the catalog gets topics of the coordinators: those that lie there may be unknown too.
         """
         self._read_catalog()
-        for path, directory in self._directories.items():
-            for found in directory.found():
+        for path, partitions in self._found.items():
+            for found in partitions:
                 if self._is_unknown(path, found):
                     raise ConfigError(
                         f"{path} holds {found.topic}-{found.partition}, which the catalog does not"

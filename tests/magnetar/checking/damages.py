@@ -275,7 +275,7 @@ DAMAGES = [
         _POINTS,
         "offsets",
     ),
-    Damage("torn starts", lambda p: _append(p / _STARTS, b"x"), "warning", _STARTS, "offsets"),
+    Damage("torn starts", lambda p: _append(p / _STARTS, b"x"), "error", _STARTS, "offsets"),
     Damage(
         "a start too far",
         lambda p: _offsets(p, _STARTS, ("orders", 0), 999),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from logstore.partition.log import PartitionLog
 from logstore.partition.mending import SET_ASIDE
 from magnetar.broker import Broker
 from magnetar.cli.main import main
+from magnetar.config.load import ConfigError
 from magnetar.storage.placing import node_directories, placed
 from tests.logstore.partitions import batch_of
 from tests.logstore.reading import records_from
@@ -168,6 +170,45 @@ def test_a_move_that_was_cut_short_is_told(
     assert found and {each["severity"] for each in found} == {"note"}
     assert all("the next start moves it" in each["problem"] for each in found)
     place(data, nodes, [0, 1, 2])
+    assert findings(data) == []
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("elsewhere", ["nodes/0", ""])
+def test_a_copy_of_a_partition_in_another_directory_is_set_aside(
+    data: Path, nodes: NodesInOne, count: int, elsewhere: str
+) -> None:
+    """No start chooses between them, nor changes what tells which one was used last."""
+    partition = logs_of(data, 1)[0].parent
+    shutil.copytree(partition, data / elsewhere / partition.name)
+    content = logs_of(data, 1)[0].read_bytes()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=rf"{partition.name} lies in .* magnetar repair"):
+            place(data, nodes, [*range(count)])
+        (found,) = findings(data)
+        assert (found["severity"], found["remedy"]) == ("error", "twin")
+        assert found["path"] == f"{elsewhere}/{partition.name}".lstrip("/")
+    assert run("repair", data).exit_code == 0
+    assert (data / SET_ASIDE / found["path"]).is_dir()
+    assert findings(data) == []
+    assert logs_of(data, 1)[0].read_bytes() == content
+    place(data, nodes, [*range(count)])
+
+
+def test_copies_of_which_none_is_where_it_belongs_take_a_person(
+    data: Path, nodes: NodesInOne
+) -> None:
+    partition = logs_of(data, 1)[0].parent
+    shutil.copytree(partition, data / partition.name)
+    shutil.move(partition, data / "nodes" / "0")
+    told = [each["path"] for each in findings(data) if each["remedy"] == "by_hand"]
+    assert told == [partition.name, f"nodes/0/{partition.name}"]
+    assert run("repair", data).exit_code == 1
+    with pytest.raises(ConfigError, match=f"{partition.name} lies in"):
+        place(data, nodes, [0, 1])
+    shutil.rmtree(data / partition.name)
+    place(data, nodes, [0, 1])
+    assert run("repair", data).exit_code == 0
     assert findings(data) == []
 
 
