@@ -149,7 +149,10 @@ class Recovery:
         size = last.file.size()
         position = resume(last, size, OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
-            if header.base_offset < last.next_offset:
+            # A clean log ends at its recovery point. A gap beyond it is a damaged offset, which no
+            # CRC covers.
+            limit = max(last.next_offset, self.recovery_point - 1)
+            if not last.next_offset <= header.base_offset <= limit:
                 return False  # Not the order of a clean log: a scan has to look.
             last.append(header, self.limits.index_interval_bytes, is_recent=False)
             result.leader_epoch = header.partition_leader_epoch
@@ -269,7 +272,9 @@ def resume(segment: Segment, size: int, offset: int) -> int:
     next_offset = segment.base_offset
     if position:
         first = next(scan(segment.file, position, size, whole=True), None)
-        if first is not None and crc_ok(first[2]):
+        # No CRC covers its offset: the index tells.
+        is_there = first is not None and first[1].last_offset == segment.offset_index.last_offset
+        if first is not None and is_there and crc_ok(first[2]):
             next_offset = first[1].base_offset
         else:
             segment.offset_index.truncate(segment.base_offset)

@@ -97,6 +97,11 @@ class OffsetIndex:
         """Where batches with an entry begin, ascending."""
         return self._positions
 
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the last batch that has an entry; there is one."""
+        return self._base_offset + self._offsets[-1]
+
     def append(self, last_offset: int, position: int) -> None:
         """Add the batch at `position`, whose last offset is `last_offset`."""
         # A lookup bisects both columns, so one entry out of order would hide others.

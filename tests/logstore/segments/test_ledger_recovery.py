@@ -100,6 +100,26 @@ def log_name(ledger: FileLedger, segment: int) -> str:
     return f"{ledger.segments.base_offsets[segment]:020d}.log"
 
 
+@pytest.mark.parametrize("interval_bytes", [1, 10_000])
+@pytest.mark.parametrize("byte", [0, 7])
+def test_a_clean_log_does_not_go_on_behind_a_damaged_offset(
+    disk: Disk, interval_bytes: int, byte: int
+) -> None:
+    """No CRC covers it. With an index entry for each batch, and with none."""
+    limits = replace(LIMITS, index_interval_bytes=interval_bytes)
+    ledger = disk.open(limits=limits)
+    batches = [append(ledger) for _ in range(30)]
+    disk.executor.run()
+    close_cleanly(ledger)
+    name = log_name(ledger, -1)
+    disk.edit(name, disk.size(name) - len(batches[-1]) + byte, b"\x70")
+    told: list[Recovered] = []
+    ledger = disk.open(clean=True, recovery_point=30, limits=limits, before_cut=told.append)
+    assert ledger.end_offset == 29
+    assert [each.lost_offsets for each in told] == [1]
+    assert contents(ledger) == batches[:-1]
+
+
 def test_what_a_log_lacks_is_told_before_it_is_cut_off(disk: Disk) -> None:
     """A start that loses power in between leaves a log that looks whole to the next one."""
     ledger, batches = disk.filled()
