@@ -1,8 +1,8 @@
 """Failures of a cluster and of its PostgreSQL, with real processes. docs/testing.md lists all.
 
 There are two nodes over a primary with a synchronous standby. The second node reaches the primary
-through a proxy. The tests run in this order: each leaves both nodes serving, and after a fail-over
-the later ones run on another server.
+through a proxy. Each test leaves both nodes serving. After one that fails over, the next one runs
+on the server that was the standby, which has got a standby of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import psycopg
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -47,24 +48,21 @@ WAITS = "the start waits for the database"
 
 
 class Replicated:
-    """Two nodes, the servers of their database, and the proxy between the second node and them.
-
-    `servers` are in the order in which each becomes the primary.
-    """
+    """Two nodes, the servers of their database, and the proxy between the second node and them."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory, self._stack = directory, stack
         self._ports = [free_port() for _ in range(3)]
-        first = PostgresServer(directory / "a", self._ports[0], synchronous_standby_names="*")
-        self._serve(first)
-        second = first.standby(directory / "b", self._ports[1])
-        self._serve(second)
-        self.servers = [first, second]
-        self.fail_overs = 0
-        self.proxy = TcpProxy(first.port)
+        self._made = count()
+        self.primary = PostgresServer(self._place(), self._ports[0])
+        self._serve(self.primary)
+        #: What takes the primary's place when that fails; None: nothing does.
+        self.standby: PostgresServer | None = None
+        self.follow()
+        self.proxy = TcpProxy(self.primary.port)
         stack.callback(self.proxy.close)
-        urls = {1: self.url, 2: first.url.replace(str(first.port), str(self.proxy.port))}
-        self.cluster = Cluster(first, directory, urls)
+        through = self.primary.url.replace(str(self.primary.port), str(self.proxy.port))
+        self.cluster = Cluster(self.primary, directory, {1: self.url, 2: through})
         stack.callback(self.cluster.end)
         # One after the other: so the second node gets shards of groups as its share.
         for node in self.cluster.nodes.values():
@@ -77,20 +75,44 @@ class Replicated:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self._ports)
         return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
 
-    def follow(self, through: int) -> PostgresServer:
-        """Start another standby of the present primary, which it reaches at port `through`."""
-        third = self.servers[-1].standby(self.directory / "c", self._ports[2], through=through)
-        self._serve(third)
-        self.servers.append(third)
-        return third
+    def follow(self) -> None:
+        """Give the primary a synchronous standby, unless it has one."""
+        if self.standby is None:
+            self.follow_through(self.primary.port)
+            self._await_standbys("*")
+
+    def follow_through(self, port: int) -> None:
+        """Give the primary a standby that reaches it at `port`, and that no commit waits for."""
+        own = next(each for each in self._ports if each != self.primary.port)
+        self.standby = self.primary.standby(self._place(), own, through=port)
+        self._serve(self.standby)
 
     def fail_over(self) -> None:
-        """Kill the primary, and let the last server take its place."""
-        *_, primary, standby = self.servers
-        self.fail_overs += 1
-        primary.stop(signal.SIGQUIT)
-        standby.promote()
-        self.proxy.point_at(standby.port)
+        """Kill the primary, and let the standby take its place, without one of its own."""
+        assert self.standby is not None
+        self.primary.stop(signal.SIGQUIT)
+        self.primary, self.standby = self.standby, None
+        self.primary.promote()
+        # The setting came with the copy.
+        self._await_standbys("")
+        self.proxy.point_at(self.primary.port)
+
+    def _await_standbys(self, names: str) -> None:
+        """Let the primary's commits wait for standbys of these names."""
+        with psycopg.connect(self.primary.url, autocommit=True) as admin:
+            admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'".encode())
+            admin.execute("SELECT pg_reload_conf()")
+            if names:
+                state = "SELECT sync_state FROM pg_stat_replication"
+                eventually(lambda: ("sync",) in admin.execute(state).fetchall(), PATIENCE_S)
+                # A node asks for standbys when it connects.
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE application_name LIKE 'magnetar%'"
+                )
+
+    def _place(self) -> Path:
+        return self.directory / f"server-{next(self._made)}"
 
     def _serve(self, server: PostgresServer) -> None:
         server.start()
@@ -98,9 +120,16 @@ class Replicated:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Replicated]:
+def replicated() -> Iterator[Replicated]:
     with enterable_directory("magnetar-failures-") as directory, ExitStack() as stack:
         yield Replicated(directory, stack)
+
+
+@pytest.fixture
+def place(replicated: Replicated) -> Replicated:
+    """The nodes, over a primary with a synchronous standby."""
+    replicated.follow()
+    return replicated
 
 
 def await_said(node: Node, words: str, times: int) -> None:
@@ -218,19 +247,29 @@ def make_spread(cluster: Cluster, topic: str) -> None:
     A node that is still starting gets no partition of a new topic. Then the topic is made anew.
     """
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    nodes = {*cluster.nodes}
-    eventually(lambda: {*admin.list_topics(timeout=30).brokers} == nodes, PATIENCE_S)
-    make_topics(cluster, topic)
-    try:
-        eventually(lambda: {*leaders(cluster, topic)} <= nodes, PATIENCE_S)
-    except AssertionError:
-        told = "\n".join(node.output[-6000:] for node in cluster.nodes.values())
-        raise AssertionError(f"{topic} is led by {leaders(cluster, topic)}: {told}") from None
-    if {*leaders(cluster, topic)} != nodes:
+    nodes, found = {*cluster.nodes}, set[int]()
+
+    def is_led() -> bool:
+        nonlocal found
+        # None at a node that has not heard of the topic yet, -1 of a partition without a leader.
+        found = {*leaders(cluster, topic)}
+        return bool(found) and found <= nodes
+
+    def is_spread() -> bool:
+        make_topics(cluster, topic)
+        eventually(is_led, PATIENCE_S)
+        if found == nodes:
+            return True
         admin.delete_topics([topic])[topic].result(PATIENCE_S)
         eventually(lambda: topic not in admin.list_topics(timeout=30).topics, PATIENCE_S)
-        make_topics(cluster, topic)
-        assert {*leaders(cluster, topic)} == nodes
+        return False
+
+    try:
+        eventually(lambda: {*admin.list_topics(timeout=30).brokers} == nodes, PATIENCE_S)
+        eventually(is_spread, PATIENCE_S)
+    except AssertionError:
+        told = "\n".join(node.output[-6000:] for node in cluster.nodes.values())
+        raise AssertionError(f"{topic} is led by {found}: {told}") from None
 
 
 @contextmanager
@@ -299,7 +338,9 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
     with writing(place.cluster, "standby-away") as writer:
         ended = [node.output.count("node ended") for node in nodes]
         away = [node.output.count("clients are turned away") for node in nodes]
-        place.servers[-1].pause()
+        standby = place.standby
+        assert standby is not None
+        standby.pause()
         for node, times in zip(nodes, away, strict=True):
             await_said(node, "clients are turned away", times)
         acknowledged = len(writer.acknowledged)
@@ -308,7 +349,7 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
         # that it does so more than once.
         time.sleep(3 * LEASE_S)
         assert len(writer.acknowledged) == acknowledged
-        place.servers[-1].resume()
+        standby.resume()
         writer.await_all()
         told = "\n".join(node.output for node in nodes)
         assert [node.output.count("node ended") for node in nodes] == ended, told
@@ -317,14 +358,15 @@ def test_without_its_synchronous_standby_nothing_is_acknowledged_and_no_node_is_
 @contextmanager
 def starting_without_standby(place: Replicated, node: Node) -> Iterator[None]:
     """Take the synchronous standby away meanwhile, and kill a node; its next start waits then."""
-    waits = node.output.count(WAITS)
-    place.servers[-1].pause()
+    waits, standby = node.output.count(WAITS), place.standby
+    assert standby is not None
+    standby.pause()
     try:
         node.kill_process()
         await_said(node, WAITS, waits)
         yield
     finally:
-        place.servers[-1].resume()
+        standby.resume()
 
 
 def test_a_node_that_starts_without_the_synchronous_standby_waits_for_it(place: Replicated) -> None:
@@ -363,21 +405,20 @@ def test_a_server_that_is_stopped_at_once_and_started_again_has_everything(
     place: Replicated,
 ) -> None:
     with writing(place.cluster, "started-again"):
-        place.servers[-1].stop(signal.SIGQUIT)
-        place.servers[-1].start()
+        place.primary.stop(signal.SIGQUIT)
+        place.primary.start()
 
 
 def test_a_standby_that_was_behind_halts_the_cluster_until_the_loss_is_accepted(
     place: Replicated,
 ) -> None:
     cluster = place.cluster
-    if not place.fail_overs:
-        # The first server has a synchronous standby. This test is about one that has none.
-        place.fail_over()
+    # To a server without a standby.
+    place.fail_over()
     with writing(cluster, "kept"):
         pass
-    link = TcpProxy(place.servers[-1].port)
-    place.follow(link.port)
+    link = TcpProxy(place.primary.port)
+    place.follow_through(link.port)
     refused = Node(3, place.url, place.directory / "3", SETTINGS)
     refused.spawn()
     assert refused.wait() == 2
