@@ -274,7 +274,11 @@ def _reach_of(
     if len(partitions) > MARKERS_AT_ONCE_MAX:
         return Decided.LARGE
     here = partitions if is_led_here is None else [*filter(is_led_here, partitions)]
-    if count_cold is not None and count_cold(here) > COLD_MARKERS_AT_ONCE_MAX:
+    if (
+        count_cold is not None
+        and len(here) > COLD_MARKERS_AT_ONCE_MAX  # a short commit asks none of them
+        and count_cold(here) > COLD_MARKERS_AT_ONCE_MAX
+    ):
         return Decided.LARGE
     return Decided.OVER_NODES if len(here) < len(partitions) else None
 

@@ -89,7 +89,8 @@ def test_very_many_markers_go_in_slices_wherever_they_go(make_txn: MakeTxn) -> N
 def test_markers_that_make_files_are_appended_in_slices(
     make_txn: MakeTxn, storage: Storage, version: int
 ) -> None:
-    decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version)
+    some = frozenset(TopicPartition("b", index) for index in range(COLD_MARKERS_AT_ONCE_MAX + 1))
+    decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version, partitions=some)
 
     def plan_with(cold: int) -> Plan:
         return planned(
