@@ -211,7 +211,7 @@ class MemberWatch:
             known.check(history)
 
     async def _act_on(self, rows: list[NodeRow], changes: int) -> None:
-        """Take over the nodes; end this node if it was fenced; pass the change on.
+        """Keep what the look has found, and tell of it, unless this node was fenced.
 
         Raises CommitsLost, NodeFenced; CatalogUnavailable where the catalog does not answer any
         more.

@@ -1,6 +1,7 @@
 """One node of a cluster, as the cluster sees it: it joins, watches the others, takes over, leaves.
 
-No other part of the broker knows this one: they see topics whose partitions come and go.
+This module decides when partitions move; `magnetar.storage.leadership` decides which, and where to.
+The other parts of the broker only see topics whose partitions come and go.
 """
 
 from __future__ import annotations
@@ -91,10 +92,11 @@ class ClusterNode:
         self._is_bucket_away_logged = False
         #: Why leaders could not be changed at the last attempt; empty: they could.
         self._unchanged_reason = ""
-        #: The nodes that lived at the last look, each with its incarnation, and those of them that
-        #: may lead less than their share, or more. The first look finds this node's own start: it
-        #: may lead what the nodes that started before it lack.
+        #: The nodes that lived at the last look, each with its incarnation.
         self._seen: set[tuple[int, int]] = set()
+        #: Those of them that have started, and may not have their share yet: they may lead too
+        #: little, or too much. This node is one at its first look: if it starts last, it may lead
+        #: partitions that belong to the share of a node that started before it.
         self._joined: set[tuple[int, int]] = set()
 
     async def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
@@ -330,7 +332,7 @@ class ClusterNode:
 
     async def _change_leaders(self, work: Callable[[], Awaitable[object]]) -> None:
         """Do `work`, which changes leaders. If the catalog does not answer, the next look tries
-        again. A catalog that takes no change for long is told once."""
+        again. The log says once why leaders cannot be changed, however many looks fail."""
         async with self._leading:
             before, self._unchanged_reason = self._unchanged_reason, ""
             try:

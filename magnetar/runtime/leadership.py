@@ -1,6 +1,7 @@
 """How a node of a cluster changes leaders: it takes over, hands over, prefers, evens out.
 
-The catalog decides which node leads what (`magnetar.storage.leadership`). If several nodes try to
+The catalog says which node leads what. The rules for a change, and the statements that write it to
+the catalog, are in `magnetar.storage.leadership`; `cluster_node` says when it is time for one. If several nodes try to
 take over the same dead node, the catalog lets one of them succeed.
 """
 
@@ -96,7 +97,7 @@ class Leadership:
             return 0
         # First, or other nodes would give back at once what is assigned to this node.
         await LEADERSHIP.run(partial(self._catalog.begin_to_leave, *self._hand_over.own))
-        # Until then other nodes may have given it partitions, by a take-over. It leads them now.
+        # A take-over may have given this node partitions until then: they are handed over as well.
         await self._changes.see_changes()
         moves = partial(inheritance, self._led(), others, self._assigned())
         return await self._perform(await LEADERSHIP.run(moves))

@@ -25,13 +25,13 @@ _log = get_logger("nodes")
 
 
 class Lease(Protocol):
-    """The lease of a node."""
+    """The lease of a node, which its commits renew (`logstore.remote.store_commits`)."""
 
     @property
     def is_leased(self) -> bool: ...
 
     async def lease_ended(self) -> None:
-        """Return when another node may have taken over."""
+        """Return when the lease has ended: another node may take over from now on."""
         ...
 
     async def proven(self) -> None:

@@ -22,7 +22,7 @@ from wire.errors import KafkaError
 class Elsewhere(NamedTuple):
     """A partition that another node leads, as the catalog has it.
 
-    Or this node, which has not opened its log yet.
+    A partition of this node is one too, as long as its log is not open.
     """
 
     node_id: int

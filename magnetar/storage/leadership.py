@@ -65,12 +65,12 @@ Assigned: TypeAlias = Mapping[Led, Replicas]
 def inheritance(
     led: Iterable[Led], node_ids: Collection[int], assigned: Assigned = MappingProxyType({})
 ) -> list[Move]:
-    """Return where the partitions of one node go, of which `node_ids` take them."""
+    """Return the moves by which the nodes `node_ids` take over the partitions of one node."""
     return [Move(*one, heir(*one, node_ids, assigned.get(one, ()))) for one in led]
 
 
 def misplaced(own_id: int, assigned: Assigned, live: Collection[int]) -> list[Move]:
-    """Return what this node has to hand over, of what it leads and has these replicas.
+    """Return what this node has to hand over of the partitions in `assigned`, which it leads.
 
     An assigned partition belongs to the first of its replicas that lives. Where none lives it stays
     where it is.
@@ -95,10 +95,11 @@ class TopicLeaders(NamedTuple):
 def evened(topics: Iterable[TopicLeaders], live: Collection[int]) -> list[Move]:
     """Return what the nodes hand over so that all live ones lead about as much.
 
-    Each topic first: its clients are to find all nodes at work, whatever other topics there are.
-    Then all topics together, as far as no topic becomes less even. No node leads two partitions
-    of a topic, or two of all, more than another, but for what is held. The same leaders give the
-    same moves on every node, and each makes those of its own partitions: so they fit together.
+    Each topic is evened out first, so that its clients find all nodes at work, whatever other
+    topics there are. Then all topics together, as far as no topic becomes less even. At the end no
+    node leads two partitions more than another, of a topic or of all, except for what is held.
+    Every node computes the same moves from the same leaders, and makes those of its own partitions.
+    So the moves of all nodes fit together.
     """
     spread = [_Spread(topic, live) for topic in topics]
     led = {node_id: sum(one.led[node_id] for one in spread) for node_id in live}
@@ -129,9 +130,11 @@ class _Spread:
                     self._movable[node_id].append(partition)
 
     def even_out(self, of_all: dict[int, int], *, more_min: int) -> bool:
-        """Move what makes the topic more even, and with `more_min` 1 then, at no cost for the
-        topic, `of_all`: how many partitions of all topics each node leads. Return whether anything
-        moved."""
+        """Move partitions until the topic is even. Return whether anything moved.
+
+        `of_all` counts the partitions of all topics that each node leads. With `more_min` 1 these
+        counts are evened out too, by moves that leave the topic as even as it is.
+        """
         led, has_moved = self.led, False
 
         def load(node_id: int) -> tuple[int, int, int]:
@@ -197,7 +200,7 @@ def _steps_of_shards(moves: Sequence[tuple[Move, int]]) -> Iterator[Sequence[Mov
 class NotTaken(Exception):
     """A node is not taken over: it has a lease, or another node was faster, or no other node lives.
 
-    The transaction is to be given up, so that no node looks for what has changed.
+    Give up the transaction: if it is committed, every node reads the catalog again for nothing.
     """
 
 
