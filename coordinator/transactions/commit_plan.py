@@ -37,7 +37,7 @@ from wire.records.header import NO_PRODUCER_ID
 #: The most markers that one step of the event loop appends. So many take two or three milliseconds,
 #: and the broker serves no other client meanwhile.
 MARKERS_AT_ONCE_MAX = 100
-#: The most of these that make or open files: each takes as long as dozens of others.
+#: The most of these that make or open files: each of them takes as long as dozens of others.
 COLD_MARKERS_AT_ONCE_MAX = 3
 
 
@@ -112,7 +112,8 @@ class Decided(Enum):
     """COMPLETE_* has to wait for other markers too: those of votes, of aborted children, or of an
     earlier end of the same transactional id."""
     LARGE = auto()
-    """More markers than MARKERS_AT_ONCE_MAX, or than COLD_MARKERS_AT_ONCE_MAX that make files."""
+    """More than MARKERS_AT_ONCE_MAX markers, or more than COLD_MARKERS_AT_ONCE_MAX that make or
+    open files."""
     OVER_NODES = auto()
     """Another node leads one of the partitions, so no journal record of this node can hold all
     markers."""
@@ -247,9 +248,10 @@ def planned(
     is_single = not (work or own.votes)
     partitions = own.partitions
     if not is_single:
+        # One more than the limit is enough to see that they are too many.
         partitions = [*islice(_partitions(works), MARKERS_AT_ONCE_MAX + 1)]
-    if (reach := _reach_of(partitions, is_led_here, count_cold)) is not None:
-        kind = reach
+    if (by_partitions := _kind_by(partitions, is_led_here, count_cold)) is not None:
+        kind = by_partitions
     elif is_ending or not is_single:
         kind = Decided.WITH_OTHERS
     elif own.transaction_version == TRANSACTION_VERSION_1:
@@ -262,21 +264,22 @@ def planned(
     return Planned(records, works, plan)
 
 
-def _reach_of(
+def _kind_by(
     partitions: Collection[TopicPartition],
     is_led_here: LedHere | None,
     count_cold: CountCold | None,
 ) -> Decided | None:
-    """Return the kind of a decision that owes markers to so many partitions, or to such ones.
+    """Return the kind of a decision, as far as the partitions decide it that are owed a marker.
 
-    None: the kind does not depend on these partitions.
+    LARGE: they are too many, or too many of them make files. OVER_NODES: another node leads one of
+    them. None: neither is so.
     """
     if len(partitions) > MARKERS_AT_ONCE_MAX:
         return Decided.LARGE
     here = partitions if is_led_here is None else [*filter(is_led_here, partitions)]
     if (
         count_cold is not None
-        and len(here) > COLD_MARKERS_AT_ONCE_MAX  # a short commit asks none of them
+        and len(here) > COLD_MARKERS_AT_ONCE_MAX  # so a short commit looks at no partition
         and count_cold(here) > COLD_MARKERS_AT_ONCE_MAX
     ):
         return Decided.LARGE

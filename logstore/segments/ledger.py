@@ -402,7 +402,7 @@ class Lifetime(Protocol):
 
     @property
     def has_files(self) -> bool:
-        """Whether the first append after an opening makes files, or opens them."""
+        """Whether the first append after an opening makes or opens files."""
 
     @property
     def trimmed(self) -> Sequence[TrimmedSegment]:

@@ -71,7 +71,7 @@ class CommittedLedger(ABC):
     is_synced_with_others = True
     #: Whether Kafka and its tools may read the files beside the log.
     is_read_by_kafka = True
-    #: Whether the first append after an opening makes files, or opens them.
+    #: Whether the first append after an opening makes or opens files.
     has_files = False
 
     def __init__(self, syncs: Syncs, start_offset: int = 0) -> None:

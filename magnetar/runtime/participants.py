@@ -1,8 +1,8 @@
 """Participants: the partitions of a transaction, and the way its outcome reaches them.
 
 `Participants` is a port: the coordinator knows partitions by name and asks for markers; it never
-touches a partition's log. `LocalParticipants` are the partitions in this process, also for
-WriteTxnMarkers. `markers_elsewhere` brings markers to partitions that other nodes lead.
+touches a partition's log. `LocalParticipants` are the partitions in this process; WriteTxnMarkers
+uses them too. `markers_elsewhere` brings markers to partitions that other nodes lead.
 
 A partition that is gone (its topic was deleted) is skipped. All others get their markers.
 """
@@ -64,7 +64,7 @@ class Participants(Protocol):
     """Where markers go."""
 
     def count_cold(self, partitions: Iterable[TopicPartition]) -> int:
-        """Return in how many of them a marker of this node makes or opens files."""
+        """Return for how many of these partitions a marker of this node makes or opens files."""
         ...
 
     def append(
@@ -200,7 +200,7 @@ class LocalParticipants:
                     if refusal.code in _NOTHING_OPEN:
                         report_skipped(one, partition, refusal)
                         continue
-                    # Any other ends the broker: a decision would be without its marker.
+                    # Any other refusal ends the broker: the decision would lack this marker.
                     log, end_offset = self._append_fenced(one, partition, marker, refusal, now_ms)
                 markers.append((one, partition, log, end_offset))
                 room -= 1
@@ -220,9 +220,9 @@ class LocalParticipants:
     ) -> tuple[PartitionLog, int]:
         """Append one marker that a coordinator on another node owes; else as `append_marker`.
 
-        With MISSING_MARKERS, only if the transaction is open. If it is not, its marker is there and
-        may not be durable yet: the end to await covers it. Raises TRANSACTION_COORDINATOR_FENCED
-        for a coordinator that another node has succeeded.
+        With MISSING_MARKERS, only if the transaction is open. If it is not, its marker is in the
+        log already, perhaps not durable yet: the end to await covers it. Raises
+        TRANSACTION_COORDINATOR_FENCED for a coordinator that another node has succeeded.
         """
         self._check_fence(work, coordinator_epoch)
         if part is Part.MISSING_MARKERS and self._is_closed(partition, work.producer_id):
@@ -241,8 +241,8 @@ class LocalParticipants:
         """Append a coordinator's marker; else as `append_marker`.
 
         If an earlier, fenced transaction of the producer is still open here, the marker of a commit
-        becomes an abort, which ends that transaction. The committed one has nothing here then: the
-        log would have refused its data.
+        becomes an abort, which ends that transaction. The committed transaction has no data here
+        then: the log would have refused it.
         """
         log = self._topics.partition(*partition)
         if marker.commit and log.transactions.is_of_earlier(marker):
