@@ -361,8 +361,8 @@ class Broker:
             return None
         from magnetar.peers.composition import AmongPeers
 
-        logs, shared = (self.nodes, self.topics, self._held, participants), (self.clock, self.turns)
-        return AmongPeers(self.peers, *logs, *shared, self.logs.bases)
+        own = (self.nodes, self.topics, self._held, participants)
+        return AmongPeers(self.peers, *own, self.clock, self.turns, self.logs.bases)
 
     async def stop(self) -> None:
         """Close connections, end the work under way, and make everything durable."""

@@ -1,4 +1,4 @@
-"""What a node has that is not alone: its peers, what it asks of them, and what they ask of it."""
+"""What a node among others has: its peers, what it asks of them, and what they ask of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 
 class AmongPeers:
-    """The parts of a node that other nodes are behind."""
+    """The parts of a node that ask other nodes, or answer them."""
 
     def __init__(
         self,

@@ -20,8 +20,8 @@ class PeerApi(NamedTuple):
     version: int
     """The one version: all nodes of a cluster run the same broker."""
     perform: Callable[[Any], Performed]
-    """Does all that changes state before it returns the answer, or what waits for it: so requests
-    take effect in the order of their arrival, and none of a connection that was superseded.
+    """Does all that changes state before it returns the answer, or what waits for it. So requests
+    take effect in the order of their arrival, and those of a superseded connection have none.
     Markers that take several turns keep an order of their own (`PeerRequests`)."""
 
 

@@ -1,10 +1,11 @@
 """The requests of peers to this node: holds, markers, and questions for producer ids.
 
 Each method does all that changes state before it returns the answer, or a wait for the disk. So
-requests take effect in the order in which they arrive. Many markers take several turns of the event
-loop; markers that arrive meanwhile wait for these. So a copy that was sent on an earlier connection
-has its effect before the answer to a later one. The requests come from nodes that have proven
-themselves (`magnetar.peers`) and need no permission.
+requests take effect in the order in which they arrive. Many markers are an exception: they take
+several turns of the event loop, and markers that arrive meanwhile wait for them. A peer whose
+connection breaks sends its markers again on a new one. So the first copy has its whole effect
+before the second is answered. The requests come from nodes that have proven themselves
+(`magnetar.peers`) and need no permission.
 
 WriteTxnMarkers of a peer carries the epoch of its coordinator's shard, which is not compared with
 the leader epochs of this node: the two count different starts. The same request of a client goes
@@ -91,8 +92,9 @@ class PeerRequests:
         self._participants = participants
         self._clock = clock
         self._turns = turns
-        #: How many requests have markers left to append, and whose turn it is: in their order.
+        #: How many requests have markers left to append.
         self._unfinished = 0
+        #: Held by the request that appends its markers in turns; the others get it in their order.
         self._marking = asyncio.Lock()
         self._see_changes = see_changes
         #: Whether the catalog did not answer when it was read last, which the log says once.
@@ -194,6 +196,7 @@ class PeerRequests:
         rest_on_basis(request, self._bases)
         response, marked = WriteTxnMarkersResponse(markers=[]), list[_Marked]()
         steps = self._append_all(request, response, marked)
+        # `next` appends what fits into this turn. Behind unfinished requests nothing is appended.
         if not (self._unfinished or next(steps, False)):
             return _when_marked(response, marked)
         self._unfinished += 1
@@ -222,7 +225,7 @@ class PeerRequests:
         response: WriteTxnMarkersResponse,
         marked: list[_Marked],
     ) -> Iterator[bool]:
-        """Append the markers of a request; yield True whenever others are to have their turn."""
+        """Append the markers of a request; yield True whenever a turn of the event loop is over."""
         for marker in request.markers:
             owed = owed_by(marker)
             result = WritableTxnMarkerResult(producer_id=marker.producer_id)
