@@ -125,9 +125,9 @@ class LeaderEpochs:
 class EpochFiles:
     """partition.metadata and leader-epoch-checkpoint of one partition.
 
-    While a new log has one leader and one segment, there is no checkpoint: each batch tells the
-    same. Files are what a new partition costs. The checkpoint is made when the first segment ends,
-    when another leader writes, and when the log is closed or found after a crash.
+    A new log has no checkpoint while it has one leader and one segment: each batch tells the same,
+    and one file less makes new partitions cheaper. The checkpoint is made when the first segment
+    ends, when another leader writes, and when the log is closed or found after a crash.
     """
 
     def __init__(self, ledger: Ledger, topic_id: UUID | None) -> None:
@@ -176,7 +176,7 @@ class EpochFiles:
         self._ledger.attachments.write(LEADER_EPOCHS, data, sync=False)
 
     def mend(self, epochs: LeaderEpochs) -> None:
-        """Make both files true after a crash, which may have left anything of them."""
+        """Make both files agree with the log after a crash, which may have left them anyhow."""
         self._identify()
         if self._ledger.attachments.read(LEADER_EPOCHS) != encode_leader_epochs(epochs.entries):
             self.write(epochs)
@@ -187,7 +187,7 @@ class EpochFiles:
             self.write(epochs)
 
     def securing(self, epochs: LeaderEpochs) -> Procedure[None]:
-        """Make the checkpoint if there is none, durably: no start reads the headers for it."""
+        """Make the checkpoint durably, if there is none: the next start reads no headers for it."""
         if not self._is_told and epochs.epochs:
             self._is_told = True
             data = encode_leader_epochs(epochs.entries)
