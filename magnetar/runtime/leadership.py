@@ -1,8 +1,8 @@
 """How a node of a cluster changes leaders: it takes over, hands over, prefers, evens out.
 
 The catalog says which node leads what. The rules for a change, and the statements that write it to
-the catalog, are in `magnetar.storage.leadership`; `cluster_node` says when it is time for one. If several nodes try to
-take over the same dead node, the catalog lets one of them succeed.
+the catalog, are in `magnetar.storage.leadership`; `cluster_node` says when it is time for one. If
+several nodes try to take over the same dead node, the catalog lets one of them succeed.
 """
 
 from __future__ import annotations
