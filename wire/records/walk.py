@@ -2,16 +2,18 @@
 
 Owns which errors a record's bytes may have: lengths, offset deltas, what a compacted topic and the
 bounds of timestamps ask for. A batch of a megabyte has ten thousand records, and the event loop
-checks them, so four ways lead through it:
+checks them. So common records are checked in faster ways than others:
 
-- `_Walk.one` checks any record, and says what it looks like.
-- `_Walk.alike` checks all the records behind it that have the same sizes at once: the bytes that
-  say how long something is stand at the same place in each, so a slice with a step holds them all.
-- `_Walk.usual`, and `_Walk.large` from 8 KiB on, check records of different sizes, and a few
-  records, in a tight loop, up to the first unusual one.
+- `_is_plain` recognises a batch of one plain record.
+- `_Walk.one` checks any record, and returns its shape.
+- `_Walk.alike` checks at once all the records behind it that have the same shape. In each of them
+  the bytes that say how long something is stand at the same place, so a slice with a step holds
+  these bytes of all records.
+- `_Walk.usual` checks records of different sizes, or few records, in a tight loop up to the first
+  unusual one. `_Walk.large` does the same for records from 8 KiB on.
 
-What a check costs depends on the records, and a client can make all of them unusual, or one of half
-a million headers. So the walk counts its steps, and ends where the caller's limit is reached.
+What a check costs depends on the records: a client can make all of them unusual, or give one half a
+million headers. So the walk counts its steps, and raises TakesManySteps at the caller's limit.
 
 Source: Kafka's LogValidator and DefaultRecord.readFrom.
 """
@@ -50,12 +52,12 @@ WITHOUT_KEY = "Compacted topic cannot accept message without key in topic partit
 #: No batch may take more steps: some seconds of work, in a thread. The headers alone of a batch of
 #: 64 MiB could take a minute.
 STEPS_MAX = 1 << 25
-#: A record in `_Walk.usual`, or one header field there, is one step: a tenth of a microsecond. A
-#: record that `_Walk.one` looks at is so many, and so is each of its headers.
+#: A step is a tenth of a microsecond: what `_Walk.usual` takes for a record, or for one field of a
+#: header. `_Walk.one` takes so many steps for a record, and so many for each of its headers.
 _STEPS_OF_ONE = 32
 _STEPS_OF_HEADER = 6
-#: A record of more headers is compared with no other: to note where each length stands takes a
-#: hundred bytes for each.
+#: A record with more headers is compared with no other: its shape would take a hundred bytes for
+#: each header.
 _HEADERS_COMPARED_MAX = 32
 #: How many records of different sizes are checked before the walk looks for equal ones again.
 _USUAL_MIN = 64
@@ -63,18 +65,19 @@ _USUAL_MIN = 64
 _MANY = 24
 #: Shorter records are copied first: a slice with a step takes five times as long on a view.
 _COPIED_BYTES_MAX = 512
-#: How many equal records `_Walk.alike` looks for: at first, and so many times the last ones if all
-#: of these were equal. Else a client could make each look go far and find nothing.
+#: How many equal records `_Walk.alike` looks for at first. If all of these are equal, it looks for
+#: so many times more the next time. Otherwise a client could make each look go far and find nothing.
 _AHEAD_MIN = 64
 _AHEAD_GROWTH = 32
 _THREE_BYTES = Struct(">HB")
-#: A lone record's length of two bytes or of one, timestamp and offset, the first byte of its key's.
+#: The head of a lone record: its length, which takes two bytes or one, then timestamp and offset
+#: together, then the first byte of its key's length.
 _LONE_BEHIND_TWO = Struct(">HxHB").unpack_from
 _LONE_BEHIND_ONE = Struct(">BxHB").unpack_from
 #: How many records `_Walk.usual` passes over at most: to list their offsets costs as much as three
 #: records do, and must not be wasted where the next record is unusual.
 _USUAL_RUN_MAX = 1024
-#: What follows a key's length of a byte and a value's of two is shorter than this.
+#: The length of a usual record takes two bytes at most, so the record is shorter than this.
 _USUAL_BYTES_MAX = 2**13
 
 
@@ -204,7 +207,10 @@ class _Walk:
             )
 
     def one(self) -> _Shape | None:
-        """Check the next record, whatever its shape; None: none is like it. Raises WireError."""
+        """Check the next record, and return its shape; None: compare no other with it.
+
+        Raises WireError, TakesManySteps.
+        """
         self._take_steps(_STEPS_OF_ONE)
         body, start = self._body, self.position
         length, position = read_varint(body, start)
@@ -228,7 +234,7 @@ class _Walk:
             raise WireError(f"{header_count} headers in {end - fields_at} bytes")
         lengths_at += range(position - start, fields_at - start)
         position = fields_at
-        # Before the headers are looked at, not after them.
+        # Before the headers are read, which is the work that the limit is to prevent.
         self._take_steps(_STEPS_OF_HEADER * header_count)
         is_compared = header_count <= _HEADERS_COMPARED_MAX
         of_headers_at = lengths_at if is_compared else None
@@ -253,7 +259,7 @@ class _Walk:
             raise TakesManySteps(f"record {self.index} is as far as the check of this batch comes")
 
     def _look_for_flaws(self, timestamp_delta: int, is_key_null: bool) -> None:
-        """Note what the topic has against a record; its first flaw counts, as in Kafka."""
+        """Note why the topic does not take a record, if so. As in Kafka, its first flaw counts."""
         rules, timestamp = self._rules, self._base_timestamp + timestamp_delta
         if is_key_null and rules.key_required:
             reason = WITHOUT_KEY
@@ -335,8 +341,8 @@ class _Walk:
     def usual(self, timestamp_bytes: int, count: int) -> None:
         """Pass over the valid records that follow, up to an unusual one or several equal ones.
 
-        Usual are timestamps of so many bytes, and lengths of at most two, those of headers of
-        one. What is wrong with a record is for `one` to say.
+        A record is usual if its timestamp takes `timestamp_bytes`, the lengths in its headers one
+        byte, and its other lengths at most two. `one` says what is wrong with a record.
         """
         body, position, index = self._body, self.position, self.index
         offset_bytes = width_of_offset(index)
@@ -386,8 +392,8 @@ class _Walk:
     def large(self, timestamp_bytes: int, count: int) -> None:
         """Pass over the valid records that follow, up to an unusual one.
 
-        Usual are here timestamps of so many bytes, keys whose length takes a byte, and other
-        lengths of three. What is wrong with a record is for `one` to say.
+        Here a record is usual if its timestamp takes `timestamp_bytes`, the lengths of its key and
+        in its headers one byte, its other lengths three. `one` says what is wrong with a record.
         """
         body, position, index = self._body, self.position, self.index
         offset_bytes = width_of_offset(index)
@@ -445,7 +451,7 @@ def _past(
 
 
 def _past_headers(body: bytes | memoryview, position: int) -> int:
-    """Return the position behind usual headers; behind others one at which no record ends."""
+    """Return the position behind usual headers; for other headers, one at which no record ends."""
     # A count's zigzag is twice the count: the number of fields.
     fields = body[position]
     position += 1
