@@ -118,8 +118,7 @@ class LogCheck:
         self._check_metadata()
 
     def _begin(self, first_offset: int) -> None:
-        """Begin with the state at the first segment: that of its snapshot, unless it is the first
-        of all."""
+        """Begin with the state at the first segment: its snapshot has it, or it begins at 0."""
         self.state = PartitionState(first_offset)
         if not first_offset:
             return
@@ -179,9 +178,11 @@ class LogCheck:
         damages = [at for at, each in enumerate(findings) if each.remedy is Remedy.KEEP_WHOLE]
         for at in damages:
             findings[at] = findings[at]._replace(severity=Severity.ERROR)
-        # That of the segment in which the start ends the log.
-        cuts = segment_path(self.name, cut_offset, LOG_SUFFIX)
-        for at in [at for at in damages if findings[at].path <= cuts][-1:]:
+        # The start ends the log in the last damaged segment that begins at or before the cut.
+        cut_path = segment_path(self.name, cut_offset, LOG_SUFFIX)
+        before_cut = [at for at in damages if findings[at].path <= cut_path]
+        if before_cut:
+            at = before_cut[-1]
             problem = (
                 f"{findings[at].problem}. The next start would end the log at offset {cut_offset},"
                 f" and cut off whole batches behind it, up to {self.end_offset - 1}"

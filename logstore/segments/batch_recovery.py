@@ -105,7 +105,7 @@ class Recovery:
         result.names = names
         segments = self._find_segments(names)
         result.trimmed, segments = self._part(segments)
-        # A clean log needs its end only, and a scan if that is not where the last batch ends.
+        # A clean log needs its end only. It is scanned if it does not end with a batch in order.
         if self.clean and segments and self._measure(segments[-1], result):
             self._tell(segments, result)
         else:
@@ -145,7 +145,7 @@ class Recovery:
         return segments[:first], segments[first:]
 
     def _measure(self, last: Segment, result: Recovered) -> bool:
-        """Find the last segment's end without a CRC scan. False: it does not end with a batch."""
+        """Find the last segment's end without a CRC scan. False: it needs one."""
         size = last.file.size()
         position = resume(last, size, OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
@@ -153,7 +153,7 @@ class Recovery:
             # CRC covers.
             limit = max(last.next_offset, self.recovery_point - 1)
             if not last.next_offset <= header.base_offset <= limit:
-                return False  # Not the order of a clean log: a scan has to look.
+                return False
             last.append(header, self.limits.index_interval_bytes, is_recent=False)
             result.leader_epoch = header.partition_leader_epoch
         return last.size == size

@@ -77,9 +77,10 @@ def walk(
 def _unless_out_of_order(
     window: _Window, batch: WholeBatch, size: int, next_offset: int
 ) -> WholeBatch | tuple[str, int]:
-    """Return a batch with a gap before it, or what is wrong: the CRC does not cover its offset.
+    """Return a batch that has a gap before it, or what is wrong with its base offset.
 
-    The batch behind it tells, if that fits into the gap. Else all behind it would seem damaged.
+    No CRC covers the offset. It is wrong if the batch behind it fits into the gap: a walk that
+    believes it would take that batch, and all that follow, for damaged.
     """
     header = batch.header
     end = batch.position + header.size_bytes

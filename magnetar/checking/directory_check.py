@@ -72,11 +72,11 @@ class Shared:
         self.hanging = Hanging()
 
     def others_with(self, key: Key, below: str) -> list[str]:
-        """Return the directories but `below` in which a partition of that name lies."""
+        """Return the directories in which a partition of that name lies, without `below`."""
         return [other for other, keys in self.partitions.items() if other != below and key in keys]
 
     def holds_log(self, key: Key, below: str) -> bool:
-        """Whether a segment lies in a partition of that directory."""
+        """Whether that directory has a segment of the partition."""
         return self._directories[below].holds_log(key)
 
 
@@ -133,7 +133,7 @@ class DirectoryCheck:
         found = {
             (each.topic, each.partition): each.topic_id for each in self._data.found_partitions({})
         }
-        # A repair has set partitions aside since these were listed.
+        # A repair may have set partitions aside since these were listed.
         self._shared.partitions[self._below] = found.keys()
         for key, topic_id in found.items():
             yield from self._check_partition(key, topic_id)
@@ -190,8 +190,10 @@ class DirectoryCheck:
             yield Finding(severity, name, problem, Remedy.OFFSETS)
 
     def _check_closed_logs(self) -> Iterator[Finding]:
-        """Compare what a clean stop has noted with the files. A start believes it of logs that are
-        unchanged since, by their times alone."""
+        """Compare what a clean stop has noted with the sizes of the files.
+
+        A start looks only at their times: if these are unchanged, it believes what was noted.
+        """
         if not self.was_clean or (data := self._read(CLOSED_LOGS)) is None:
             return
         try:

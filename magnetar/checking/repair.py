@@ -1,10 +1,11 @@
 """What `magnetar repair` does: the remedies of a check's findings, until a check finds none.
 
-Directory by directory, DATA first, which has the catalog; what is set aside goes to DATA.
+Directories are mended one after the other, DATA first, which has the catalog. What is set aside
+goes to DATA.
 
-Round by round: check, then mend. A log is mended before what is computed from it, which is judged
-anew in the next round. Each step leaves a directory that a start, or another repair, goes on from:
-what is replaced is set aside first, and durable there.
+A directory is mended in rounds: check, then mend. A log is mended before what is computed from it,
+which the next round checks anew. After each step a start or another repair can go on: what is
+replaced is set aside first, and durable there.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Repair:
         self._by_hand: list[Finding] = []
 
     def run(self) -> list[Finding]:
-        """Mend everything; return what no remedy has mended, which is nothing as a rule."""
+        """Mend everything; return what no remedy has mended. As a rule that is nothing."""
         due: list[Finding] = []
         for _ in range(_ROUNDS):
             due = self._due()

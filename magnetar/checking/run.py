@@ -22,7 +22,7 @@ from magnetar.storage.open_files import logs_max
 from magnetar.storage.placing import NODES, node_directories, refusal_of_part
 from magnetar.storage.sqlite_database import FILE_NAME
 
-#: The ends of names in the directory of a partition, one of which each has.
+#: Each directory of a partition has a file whose name ends with one of these.
 _OF_PARTITIONS = (*SEGMENT_SUFFIXES, ".metadata", ".snapshot")
 #: Is told of each read, in bytes.
 OnRead = Callable[[int], None]
@@ -70,7 +70,7 @@ def repair_directory(path: Path, on_read: OnRead, tell: Callable[[Finding], None
 
 
 def _shared(files: DiskFiles, path: Path, directories: Sequence[str]) -> Shared:
-    """Return what the checks of these directories, which are given below `path`, share."""
+    """Return what the checks of these directories share. `directories` are paths below `path`."""
     partitions: dict[str, set[Key]] = {}
     data = {below: DataDirectory(str(path / below), files) for below in directories}
     if len(directories) > 1:
