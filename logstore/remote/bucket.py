@@ -4,9 +4,9 @@
 and endpoints come from where each cloud's own tools find them (`AWS_ENDPOINT_URL`,
 `AWS_ACCESS_KEY_ID`, instance roles, ...), since other users see the URL on a command line.
 
-An object has its own key among its metadata, which go wherever the store copies the object. So one
-that lies under another key is noticed: its batches may agree with the row in lengths and offsets,
-and be another partition's. Objects of earlier releases have no such name, nor has a directory.
+An object has its own key in its metadata, which a store copies with it. So an object under another
+key is noticed, even if its batches agree with the row in lengths and offsets, and are another
+partition's. Objects of earlier releases have no such entry. A directory keeps no metadata.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
 _CONNECT = timedelta(seconds=5)
-#: How long the first bytes of an answer may take, or the next ones: a slow store goes on sending.
+#: How long the first bytes of an answer may take, and then the next ones each time.
 _SILENCE = timedelta(seconds=12)
-#: A whole answer. Clients wait for 30 seconds, and would ask for the same again.
+#: How long a whole answer may take. Clients wait for 30 seconds, then ask for the same again.
 _ATTEMPT = timedelta(seconds=25)
 #: After this time nothing is asked for again.
 _ALL_ATTEMPTS = timedelta(seconds=10)
-#: Those of a write, for which no client waits: 8 MiB take 54 seconds at 1.25 Mbit/s.
+#: Both limits of a write, for which no client waits: 8 MiB take 54 seconds at 1.25 Mbit/s.
 _WRITE_ATTEMPT = _ALL_WRITE_ATTEMPTS = timedelta(seconds=60)
 _RETRIES_MAX = 4
 #: The name that an object's key has among its metadata: Azure takes no hyphen in it, and some
@@ -70,7 +70,7 @@ class Bucket:
             if scheme == "file":
                 _make(Path(unquote(urlsplit(url).path)))
             self._store = from_url(url, **_options(scheme, _SILENCE, _ATTEMPT, _ALL_ATTEMPTS))
-            # Until all is written nothing is answered.
+            # The store answers nothing before all is written, so its silence may be as long.
             limits = (_WRITE_ATTEMPT, _WRITE_ATTEMPT, _ALL_WRITE_ATTEMPTS)
             self._writes = from_url(url, **_options(scheme, *limits))
         except (BaseError, OSError, ValueError) as error:

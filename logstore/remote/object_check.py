@@ -1,8 +1,8 @@
-"""Whether a bucket has the objects that the rows of its database name, by their sizes, and whole.
+"""Whether a bucket has the objects that the rows of its database name, and whether they are whole.
 
-A comparison reads all references and lists all objects: a request for each thousand objects, and no
-object's bytes. `damaged` reads these too, one object after the other. In memory are the keys of all
-objects that are named, some 250 bytes each.
+`compare` goes by their sizes: it reads all references and lists all objects, with a request for
+each thousand objects, and reads no object. `damaged` reads all of them, one after the other. Both
+keep the keys of all objects that are named in memory, some 250 bytes each.
 
 Nodes may serve meanwhile. They replace references, and write and delete objects. So what seems to
 be missing is looked for twice.
@@ -22,7 +22,8 @@ from wire.errors import WireError
 from wire.records import crc_ok
 from wire.records.header import iterate_batches
 
-#: (name of the step, how much there is to do) -> a context that yields what to tell of progress.
+#: (name of the step, how much there is to do) -> a context, which yields the function to call with
+#: how much was done since the last call.
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
@@ -88,7 +89,7 @@ class Damaged(NamedTuple):
 
     key: str
     position: int
-    """Where that batch begins: the first one of its kind."""
+    """Where the first such batch begins."""
 
 
 async def damaged(
@@ -96,7 +97,7 @@ async def damaged(
 ) -> list[Damaged]:
     """Read the objects that the references of these logs name; return those with damaged batches.
 
-    One that is not there is none of them. Raises StoreUnavailable, ObjectsUnavailable.
+    Leaves out objects that are not there. Raises StoreUnavailable, ObjectsUnavailable.
     """
     sizes = await _named_sizes(store, [Span(log) for log in logs])
     found: list[Damaged] = []
@@ -112,7 +113,7 @@ async def damaged(
 
 
 def whole_bytes(data: bytes) -> int:
-    """Return how many bytes have batches whose CRC is right, from the first byte on."""
+    """Return how many bytes, from the first on, are batches whose CRC is right."""
     position = 0
     with suppress(WireError):
         for header, batch in iterate_batches(data):

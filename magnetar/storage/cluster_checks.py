@@ -60,7 +60,7 @@ def check(
 ) -> Iterator[Finding]:
     """Yield what is found, the most basic first. Raises CatalogUnavailable, CatalogFailure.
 
-    `reads_objects`: all objects of the bucket are read, and the CRC of each batch is compared.
+    `reads_objects`: also read all objects of the bucket, and compare the CRC of each batch.
     """
     database = PostgresDatabase(url)
     try:
@@ -159,18 +159,19 @@ def _way(database: PostgresDatabase) -> Finding:
 
 
 def _clock(database: PostgresDatabase) -> Finding:
-    slowest, durations = 0.0, []
+    ahead_s, durations = 0.0, []
     for _ in range(_ROUND_TRIPS):
         began = time.perf_counter()
         told_s = float(_ask(database, "SELECT extract(epoch FROM clock_timestamp())"))
         durations.append(1000 * (time.perf_counter() - began))
-        slowest = told_s - time.time()
+        ahead_s = told_s - time.time()
     middle_ms = sorted(durations)[_ROUND_TRIPS // 2]
-    said = f"clocks differ by {abs(slowest):.1f} s; a round trip takes {middle_ms:.1f} ms"
-    if abs(slowest) > _CLOCK_S:
+    said = f"clocks differ by {abs(ahead_s):.1f} s; a round trip takes {middle_ms:.1f} ms"
+    if abs(ahead_s) > _CLOCK_S:
         return Finding(Verdict.DOUBTFUL, said, "Let all machines follow one source of time.")
     if middle_ms > _SLOW_MS:
-        return Finding(Verdict.DOUBTFUL, said, "Each commit waits for one: move the two closer.")
+        mend = "Each commit waits for one: bring nodes and database closer together."
+        return Finding(Verdict.DOUBTFUL, said, mend)
     return Finding(Verdict.GOOD, said)
 
 
@@ -324,7 +325,7 @@ def _versions(live: list[NodeRow]) -> Iterator[Finding]:
 
 
 def network_of_peers(live: list[NodeRow]) -> Iterator[Finding]:
-    """Yield what is to be said of the way between nodes."""
+    """Yield what is found of the connections between nodes."""
     encrypted: list[int] = []
     plain: list[int] = []
     for row in live:

@@ -36,9 +36,9 @@ from magnetar.storage.cluster_objects import moved_logs, objects_prefix
 from magnetar.storage.database import CatalogFailure, Database, Queries
 
 _T = TypeVar("_T")
-#: The threads of obstore need Python a moment longer than the call that they have answered, and it
-#: has no call that ends them. A process that ends before that is aborted: of 25 that ended at once
-#: 7 after writes, 10 after reads, 17 after a listing, and none with this wait.
+#: The threads of obstore use Python for a moment after the call that they have answered, and no
+#: call ends them. A process that ends too early is aborted: of 25 that ended at once, 7 after
+#: writes, 10 after reads, 17 after a listing. With this wait none was.
 _THREADS_S = 0.1
 #: How many objects are asked for at the same time.
 _AT_ONCE = 16
@@ -118,7 +118,7 @@ async def compared(
 async def read_through(
     catalog: Catalog, url: str, objects: ObjectStore, progress: Progress
 ) -> list[Damaged]:
-    """Return the objects of a database's bucket that have damaged batches, by reading all.
+    """Read all objects of a database's bucket; return those that have damaged batches.
 
     Raises StoreUnavailable, ObjectsUnavailable.
     """
@@ -134,7 +134,7 @@ def find_lost(
 ) -> tuple[Comparison, list[Lost]]:
     """Return what a comparison tells, and the rows whose batches are gone.
 
-    Raises CatalogFailure, CatalogUnavailable; CatalogFailure also where the bucket does not answer.
+    Raises CatalogUnavailable; CatalogFailure, also if the bucket does not answer.
     """
 
     async def found(objects: Bucket) -> tuple[Comparison, list[Lost]]:
@@ -192,10 +192,10 @@ def _naming(queries: Queries, object_key: str) -> Iterator[Lost]:
 
 
 async def confirmed(objects: ObjectStore, lost: Sequence[Lost], progress: Progress) -> list[Lost]:
-    """Return the rows whose batches cannot be read: others of a short object, and those of one that
-    a listing did not have yet, can.
+    """Return those of the rows whose batches cannot be read.
 
-    Raises ObjectsUnavailable.
+    The other rows name the part of a short object that is there, or an object that the listing did
+    not show yet. Raises ObjectsUnavailable.
     """
     gone: list[Lost] = []
     with progress("Asking for what is missing", len(lost)) as on_progress:
@@ -217,9 +217,9 @@ async def _is_gone(objects: ObjectStore, lost: Lost) -> bool:
 
 
 def give_up(database: Database, lost: Sequence[Lost], progress: Progress) -> int:
-    """Let the rows name these objects no more; return how many did until now.
+    """Let the rows name these objects no more; return how many rows were changed.
 
-    Raises CatalogFailure, CatalogUnavailable: some may be done.
+    Raises CatalogFailure, CatalogUnavailable: some rows may be changed by then.
     """
     given_up = 0
     with progress("Giving up", len(lost)) as on_progress:
@@ -242,7 +242,7 @@ def _given_up(queries: Queries, lost: Lost, cuts: Iterable[int]) -> bool:
     data = without_object(base_offset, end_offset, cuts)
     if queries.execute(_GIVE_UP, (data, *log, base_offset, reference)).rowcount != 1:
         return False
-    # The cleaner takes a segment of another size for damaged. A reference lies within one.
+    # The cleaner takes a segment of another size for damaged. A reference lies within one segment.
     place = (*log, base_offset)
     queries.execute(_SHRINK, (lost.size_bytes - len(data), *place, *place))
     return True
