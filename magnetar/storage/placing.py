@@ -64,7 +64,7 @@ def node_directory(data_dir: Path, node_id: int) -> Path:
 
 
 def node_directories(data_dir: Path) -> list[Path]:
-    """Return the log directories of nodes that there are, in the order of their ids."""
+    """Return the log directories of the nodes, as far as they exist, in the order of their ids."""
     if not has_nodes(data_dir):
         return []
     found = (data_dir / NODES).iterdir()
@@ -74,7 +74,7 @@ def node_directories(data_dir: Path) -> list[Path]:
 
 
 def has_nodes(data_dir: Path) -> bool:
-    """Whether several nodes have used the directory last, or not all of it was moved since."""
+    """Whether several nodes used the directory last. Also true while their partitions are moved."""
     return (data_dir / NODES).is_dir()
 
 
@@ -87,8 +87,8 @@ def refuse_part(path: Path) -> None:
 def refusal_of_part(path: Path) -> str | None:
     """Return why no command works on the directory of one of several nodes; None for any other.
 
-    Such a directory is no whole: the catalog lies outside it, and other nodes may coordinate the
-    transactions that are open in it.
+    Such a directory is not complete: the catalog lies outside it, and other nodes may coordinate
+    the transactions that are open in it.
     """
     nodes = path.absolute().parent
     whole = nodes.parent
@@ -256,7 +256,7 @@ class _Moves:
             for gone in directory.put_away(deleted):
                 shutil.rmtree(gone)
         if self._deleted:
-            # No directory has anything of them any more. Nodes that run cannot know that.
+            # No directory has anything of them any more. A node that runs could not know that.
             self._catalog.forget_deleted_topics(self._deleted)
         for path in {path for pair in moves for path in pair}:
             self._directories[path].prepare(accepts_damage=accepts_damage)
@@ -282,7 +282,7 @@ class _Moves:
         """Return where a partition belongs; None: it stays where it is, whatever it is."""
         row = self._row_of(found)
         if row is None:
-            # To be taken over, as what lies in DATA is; a node would pass over it.
+            # Goes to DATA, where the one node takes it over. Several nodes would pass over it.
             is_taken = not self._wanted and self._is_unknown(path, found)
             return self._data_dir if is_taken else None
         if self._wanted and found.partition >= row.partition_count:
@@ -297,7 +297,8 @@ class _Moves:
     def refuse_twins(self) -> None:
         """Raise ConfigError where a partition lies in several directories.
 
-        Before the catalog names other leaders: what it says tells which one nodes have used last.
+        Call this before the catalog names other leaders: until then it tells which of the
+        directories the nodes have used last.
         """
         self._read_catalog()
         homes: dict[tuple[UUID, int], Path] = {}
@@ -307,7 +308,7 @@ class _Moves:
                 if row is None:
                     continue
                 other = homes.setdefault((row.id, found.partition), path)
-                # An empty directory is in no partition's way.
+                # A directory without files is no second copy.
                 if other != path and all(any((each / name).iterdir()) for each in (other, path)):
                     raise ConfigError(
                         f"{name} lies in {other} and in {path}. magnetar check {self._data_dir}"
@@ -317,7 +318,8 @@ class _Moves:
     def refuse_unknown(self) -> None:
         """Raise ConfigError for topics that nodes would not serve: one node takes them over.
 
-        Before the catalog gets topics of the coordinators: those that lie there may be unknown too.
+        Call this before the catalog gets the coordinators' topics: partitions of these may lie in
+        DATA, unknown to the catalog, too.
         """
         self._read_catalog()
         for path, partitions in self._found.items():

@@ -191,16 +191,16 @@ class PostgresDatabase:
         return bool(seen == port)
 
     def is_pooled(self) -> bool:
-        """Return whether a pooler gives connections a session of the server for a transaction each.
+        """Return whether a pooler stands between that may change the session at each transaction.
 
-        Where it does, this connection and another one share a session, or it has several.
+        Then this connection meets several sessions, or one that another connection meets too.
         """
         own, others = set[Any](), set[Any]()
         with (
             self.statements("look at the sessions") as statements,
             closing(self._connect()) as other,
         ):
-            # More than once: a third connection may have had the session in between.
+            # More than once: other clients of the pooler may hold the shared session at times.
             for _ in range(3):
                 own.update(statements.execute(_SESSION_PID).fetchall())
                 others.update(other.execute(_SESSION_PID.encode()).fetchall())
@@ -232,7 +232,7 @@ class PostgresDatabase:
         connection.execute("COMMIT")
 
     def _connected(self) -> _BoundedConnection:
-        """Return the connection, which answers: one that was lost while it idled is replaced."""
+        """Return a connection that answers: one that was lost while it was idle is replaced."""
         if self._connection is not None and not self._connection.closed and self._is_alive():
             return self._connection
         if time.monotonic() < self._retry_s:
@@ -254,7 +254,7 @@ class PostgresDatabase:
             connect_timeout=int(_CALL_S),
             # Whatever the URL and the database say: all texts are UTF-8.
             client_encoding="UTF8",
-            # Without prepared statements, which outlive nothing that a pool may change.
+            # A prepared statement belongs to a session, which a pooler may change.
             prepare_threshold=None,
             application_name="magnetar catalog",
         )
@@ -264,7 +264,7 @@ class PostgresDatabase:
             self._unproven = str(said.message_primary)
 
     def _is_alive(self) -> bool:
-        """Whether the server has not closed the connection, for all that has arrived."""
+        """Whether nothing has arrived that says that the server closed the connection."""
         assert self._connection is not None
         if self._connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             return True
