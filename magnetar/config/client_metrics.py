@@ -44,7 +44,7 @@ class ClientMetricsConfig(Config):
 
 
 def is_interval(text: str) -> bool:
-    """Return whether the text is an int32, of whatever bounds."""
+    """Return whether the text is an int32, within the bounds of `interval.ms` or not."""
     try:
         return -INT32_MAX - 1 <= parse_integer(text) <= INT32_MAX
     except InvalidValue:
@@ -68,6 +68,6 @@ def check_patterns(texts: Mapping[str, str], is_pattern: Callable[[str], bool]) 
 
 
 def patterns_of(match: Iterable[str]) -> dict[str, str]:
-    """Return the pattern of each property; of two for one property the last, as in Kafka."""
+    """Return the pattern of each property. The last one counts if it has several, as in Kafka."""
     parts = [part.partition("=") for part in match]
     return {name.strip(): pattern for name, _, pattern in parts}

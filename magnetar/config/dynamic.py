@@ -1,8 +1,8 @@
 """The broker's settings that can be changed while it runs (KIP-226), and how they change.
 
-Texts are given for one broker or for every broker of the cluster. The first win over the second,
-and both win over file and flags. The values become attributes of the one `BrokerConfig`, so code
-that reads a setting when it needs it sees the change.
+A text is given for one broker or for every broker of the cluster. A text for one broker wins over
+one for every broker, and both win over file and flags. The values become attributes of the one
+`BrokerConfig`, so code that reads a setting when it needs it sees the change.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ DYNAMIC = frozenset(
         "unclean.leader.election.enable",
     }
 )
-#: Settings of Kafka's authorizer, and an internal one of its broker: shown where they were set.
+#: Settings of Kafka's authorizer, and an internal one of its broker. Shown only if they were set.
 _HIDDEN = frozenset(
     {
         "allow.everyone.if.no.acl.found",
@@ -68,8 +68,8 @@ _HIDDEN = frozenset(
         "super.users",
     }
 )
-#: What of a listener's settings is changed while it serves: where its key, its certificates and
-#: those of its clients come from, and its limits.
+#: The settings of a listener that can be changed while it serves: where its key, its certificates
+#: and those of its clients come from, and its limits.
 _OF_SERVING_LISTENERS = frozenset(
     f"ssl.{store}"
     for store in (
@@ -79,10 +79,10 @@ _OF_SERVING_LISTENERS = frozenset(
         "truststore.certificates",
     )
 ) | frozenset(OF_LISTENERS)
-#: In Kafka these belong to the listeners of one broker. Those with an effect are changed with a
-#: listener's prefix alone; those without any (`inert`) are stored, as in Kafka.
-_OF_LISTENERS = ("ssl.", "sasl.", "principal.builder.class")
-#: Those among them that Kafka changes at run time, and so does not call read-only.
+#: How the names of security settings begin. In Kafka these belong to the listeners of one broker. A
+#: setting with an effect is changed only with a listener's prefix; one without (`inert`) is stored.
+_SECURITY_PREFIXES = ("ssl.", "sasl.", "principal.builder.class")
+#: The security settings that Kafka changes at run time, and so does not call read-only.
 _CHANGED_BY_LISTENER = frozenset(
     {"sasl.enabled.mechanisms", "sasl.jaas.config"}
     | {name for name in SecurityConfig.settings if name.startswith("ssl.")}
@@ -106,7 +106,7 @@ def setting_names(config: BrokerConfig) -> list[str]:
 
 
 def is_read_only(name: str) -> bool:
-    """Return what Kafka says of a setting: of one listener's even where it can be changed."""
+    """Return whether Kafka calls a setting read-only: it calls all settings of one listener so."""
     return not is_dynamic(name) or base_name(name) is not None
 
 
@@ -119,8 +119,10 @@ def is_dynamic(name: str) -> bool:
 
 
 def base_name(name: str) -> str | None:
-    """Return what a name with a listener's prefix gives that listener, or a mechanism of it; None
-    for other names."""
+    """Return the name without the prefix of a listener, and of a mechanism if it has one.
+
+    None for a name without the prefix of a listener.
+    """
     if listener_setting(name) is None:
         return None
     base = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
@@ -132,7 +134,7 @@ def refusal_of_names(names: Collection[str], *, for_every_broker: bool) -> str |
     fixed = [name for name in names if not is_dynamic(name)]
     if fixed:
         return f"Cannot update these configs dynamically: {_listed(fixed)}"
-    security = [name for name in names if name.startswith(_OF_LISTENERS)]
+    security = [name for name in names if name.startswith(_SECURITY_PREFIXES)]
     secured = [name for name in security if name not in inert_settings()]
     if secured:
         return (
@@ -173,12 +175,12 @@ def parse_texts(texts: Mapping[str, str]) -> dict[str, object]:
 def with_texts(
     config: BrokerConfig, shared: Mapping[str, str], own: Mapping[str, str]
 ) -> BrokerConfig:
-    """Return what `apply_texts` would make of `config`, which stays as it is. InvalidValue."""
+    """Return what `apply_texts` would make of `config`, unchanged itself. Raises InvalidValue."""
     return BrokerConfig(config.static | parse_texts(shared) | parse_texts(own))
 
 
 def check_together(config: BrokerConfig, client_host: str | None = None) -> None:
-    """Refuse settings that can change at run time and are impossible together. InvalidValue.
+    """Raise InvalidValue for settings that can change at run time and cannot go together.
 
     `client_host`: the address of the client that changes them; None: no client does.
     """

@@ -12,7 +12,7 @@ class TokensConfig(Config):
     delegation_token_secret_key = password(
         since="1.1",
         doc="The secret that the passwords of delegation tokens are made from. Without it there"
-        " are no tokens; with another one those that were given end.",
+        " are no tokens. A different secret ends all tokens that were given.",
     )
     delegation_token_max_lifetime_ms = long(
         7 * 24 * 3600 * 1000,
@@ -30,8 +30,8 @@ class TokensConfig(Config):
         3600 * 1000,
         minimum=1,
         since="1.1",
-        doc="How often tokens that have expired are removed; none of them lets a client in until"
-        " then.",
+        doc="How often tokens that have expired are removed. They let no client in before that"
+        " either.",
     )
 
 
