@@ -275,7 +275,7 @@ class PartitionLog:
         data's, TRANSACTION_COORDINATOR_FENCED for an older coordinator than the last one's.
         """
         producer_id, producer_epoch, coordinator_epoch, commit, transaction_version = marker
-        # Only version 2 asks.
+        # Only the rule of version 2 needs to know.
         is_open = transaction_version >= 2 and self.transactions.is_open(producer_id)
         self.producers.check_marker(marker, is_open=is_open)
         made, header = unplaced_marker(

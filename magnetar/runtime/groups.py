@@ -1,9 +1,9 @@
 """The group coordinator: finds the group that a request names, and hands the request on.
 
-A group is a classic one or a consumer group, and either may be asked by JoinGroup, SyncGroup,
-Heartbeat and LeaveGroup. The requests themselves are next door: `classic_groups`,
-`consumer_groups`, `classic_members` (of the classic protocol, in a consumer group) and
-`group_offsets`, all over the same `group_shards`. The rules are in `coordinator.groups`.
+A group is a classic group or a consumer group. JoinGroup, SyncGroup, Heartbeat and LeaveGroup may
+name either kind. The modules that serve them share the same `group_shards`: `classic_groups`,
+`consumer_groups`, `classic_members` (members of a consumer group that use the classic protocol) and
+`group_offsets`. The rules are in `coordinator.groups`.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ _NAMED_BYTES_MAX = 2048
 
 
 class Groups:
-    """The coordinator of every group. `consumer` are those of the consumer protocol, `offsets` is
-    what all of them commit."""
+    """The coordinator of every group.
+
+    `consumer` serves the groups of the consumer protocol, `offsets` what groups of both commit.
+    """
 
     def __init__(
         self,
@@ -107,7 +109,7 @@ class Groups:
     # --- membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
 
     async def join(self, group_id: str, request: JoinRequest, connection: Connection) -> JoinAnswer:
-        """Return once the member's generation is formed, or it must come again with its id.
+        """Return once the member's generation is formed, or if it has to join again by its new id.
 
         A member whose `connection` is closed by then is not taken into the generation. Raises
         INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, POLICY_VIOLATION; else as `classic.joining` or
@@ -180,7 +182,7 @@ class Groups:
 
     def is_consumer_group(self, group_id: str) -> bool:
         """Return whether the group is led here, has members and is a consumer group."""
-        # Without looking for its shard, which may refuse, and opens all of them if none is open.
+        # Not by `shards.of`: that refuses a group of another node, and opens all shards at first.
         found = (shard.state.consumer_groups.get(group_id) for shard in self.shards)
         return any(group is not None and bool(group.members) for group in found)
 
@@ -198,8 +200,8 @@ class Groups:
     def all(self) -> Iterator[ClassicGroup | ConsumerGroup]:
         """Yield every group that has members, had any, or has offsets. As `find`.
 
-        In the order of shards. May be gone through in turns: a group that goes before its turn is
-        left out.
+        In the order of shards. The caller may let other requests go on between two groups: a group
+        that is deleted meanwhile is left out.
         """
         for shard in self.shards:
             state = shard.state
@@ -235,7 +237,7 @@ class Groups:
     # --- what timers and shards call
 
     def _expire(self, group_id: str, now_ms: int) -> None:
-        """Give up the members of a group whose time has come."""
+        """Remove the members of a group whose timers have run out."""
         shard = self.shards.known(group_id)
         if shard is None:
             return  # Another node has the group since.

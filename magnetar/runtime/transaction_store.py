@@ -77,8 +77,8 @@ class TransactionStore:
         stop: Callable[[BaseException], None],
         elsewhere: MarkersElsewhere | None = None,
     ) -> None:
-        """`storage`: of all logs that take part. `stop` ends the broker, and lets nothing that is
-        not durable yet become so. `elsewhere`: the partitions of other nodes, if there are any."""
+        """`storage`: what a crash leaves of the logs that take part. `stop` ends the broker:
+        nothing becomes durable after that. `elsewhere`: the partitions of other nodes, if any."""
         self._clock = clock
         self._separator: str = config.joint_transactions_separator
         self._storage = storage
