@@ -66,7 +66,7 @@ _MANY = 24
 #: Shorter records are copied first: a slice with a step takes five times as long on a view.
 _COPIED_BYTES_MAX = 512
 #: How many equal records `_Walk.alike` looks for at first. If all of these are equal, it looks for
-#: so many times more the next time. Otherwise a client could make each look go far and find nothing.
+#: so many times more the next time. Else a client could make each look go far and find nothing.
 _AHEAD_MIN = 64
 _AHEAD_GROWTH = 32
 _THREE_BYTES = Struct(">HB")
