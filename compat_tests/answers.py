@@ -23,16 +23,15 @@ from compat_tests.client import TIMEOUT_S
 from compat_tests.raw import Closed, Connection, batch
 from compat_tests.waiting import eventually
 
-#: Of a text only whether there is one may matter, and that not to clients.
-OTHERWISE = {
+#: The fields that differ between brokers. Of the texts among them clients read none.
+_DIFFERING = {
     *("throttle_time_ms", "error_message", "documentation"),
     *("topic_id", "cluster_id", "host", "port", "log_dir", "total_bytes", "usable_bytes"),
 }
-#: The cluster of Kafka sets it for itself, and for each broker.
-OF_REPLICAS = "min.insync.replicas"
-_NOT_COMPARED = {OF_REPLICAS, *configs_of_4_4.NAMES}
+#: Kafka's cluster sets `min.insync.replicas` for itself, and for each broker.
+_NOT_COMPARED = {"min.insync.replicas", *configs_of_4_4.NAMES}
 _MADE_UP = {"member_id", "leader", "producer_id", "session_id"}
-#: When something happened, each broker by its own clock; unless nothing has: -1.
+#: Fields that say when something happened, by the broker's clock. If nothing has, they are -1.
 _MOMENTS = {"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"}
 _NOBODY = ("", None, -1, 0)
 #: Retriable while a coordinator loads or its topic is created.
@@ -47,13 +46,13 @@ TWO = batch([b"a", b"b"], timestamp_ms=5)
 def comparable(answer: Any, names: dict[Any, str] | None = None) -> Any:
     """Return an answer without what differs between any two brokers, lists in one order.
 
-    `names` has those of ids that the broker made up, and is given those of new ones.
+    `names` maps ids that the broker made up to names that both brokers share. New ids are added.
     """
     if isinstance(answer, dict):
         return {
             key: _named(key, each, names) if names is not None else comparable(each)
             for key, each in answer.items()
-            if key not in OTHERWISE
+            if key not in _DIFFERING
         }
     if isinstance(answer, list | tuple):
         kept = [
@@ -74,7 +73,7 @@ def _named(key: str, value: Any, names: dict[Any, str]) -> Any:
 
 
 class Answer(NamedTuple):
-    """What was asked, shown where brokers differ, and what was heard: comparable, or CLOSED."""
+    """One answer: `asked` is for the report of a difference, `heard` is comparable, or CLOSED."""
 
     request: str
     version: int
@@ -129,7 +128,7 @@ class Script:
 
 
 def built(container: Any, fields: Mapping[str, Any]) -> Any:
-    """Return a message, or a part of one, of fields by their names."""
+    """Return a message, or a part of one, with these fields."""
     known = container.fields
     return container(**{name: _value(known[name], value) for name, value in fields.items()})
 
@@ -170,11 +169,11 @@ ABSENT, MISNAMED = Topic("there-is-none", NOWHERE), Topic("a b", NO_ID)
 def differences(
     brokers: tuple[Broker, Broker], orders: str, script: Callable[[Script, Topic], None]
 ) -> list[tuple[Answer, Answer]]:
-    """Return what the brokers answer differently, asked by `script` of a new topic `orders`.
+    """Return what the brokers answer differently to `script`, which asks of a new topic.
 
-    It has six records in the first of two partitions. On a busy machine Kafka's controller may
-    give up its own broker for a moment, and then all leader epochs go up. What differs since then
-    is not counted: the script is played again, of another topic.
+    The topic's name begins with `orders`. It has six records in the first of two partitions. On a
+    busy machine Kafka's controller may give up its own broker for a moment, and then all leader
+    epochs go up. If so, differences do not count: the script is played again with another topic.
     """
     for number in range(_TRIES_MAX):
         topic = f"{orders}-{number}"

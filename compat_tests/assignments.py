@@ -1,4 +1,4 @@
-"""Who has which partitions: members of librdkafka's are polled until they have what they should."""
+"""Which member has which partitions: consumers of librdkafka, polled until they have all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 
 from compat_tests.client import TIMEOUT_S
 
-#: What the tests of groups give their topics.
+#: How many partitions the tests of groups give their topics.
 PARTITIONS = 4
 _POLL_S = 0.02
 

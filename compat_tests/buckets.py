@@ -11,7 +11,7 @@ _BUCKET = "brokers"
 
 
 def bucket_environment(url: str) -> dict[str, str]:
-    """Return what tells nodes of a server of buckets at `url`, which asks for no rights."""
+    """Return the environment of nodes for a server of buckets at `url`, which checks no rights."""
     return {
         "AWS_ENDPOINT_URL": url,
         "AWS_ACCESS_KEY_ID": "id",
@@ -23,12 +23,13 @@ def bucket_environment(url: str) -> dict[str, str]:
 @cache
 def prefix_of(directory: str) -> str:
     """Return the place for the objects of a broker that has this directory; empty at first."""
+    # The misses count the directories that were asked for: each gets a prefix of its own.
     return f"s3://{_BUCKET}/broker-{prefix_of.cache_info().misses}"
 
 
 @cache
 def server_environment() -> dict[str, str]:
-    """Return what tells nodes of a server that runs until this process ends."""
+    """Return the environment of nodes for a server of this process, which is started once."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -1,4 +1,4 @@
-"""Configs of any resource, changed frame by frame: AdminClient names not all resources."""
+"""Configs of any resource, changed frame by frame: AdminClient does not know all kinds."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Replicated:
         self._made = count()
         self.primary = PostgresServer(self._place(), self._ports[0])
         self._serve(self.primary)
-        #: What takes the primary's place when that fails; None: nothing does.
+        #: The server that takes the primary's place when that fails, if there is one.
         self.standby: PostgresServer | None = None
         self.follow()
         self.proxy = TcpProxy(self.primary.port)
@@ -79,7 +79,7 @@ class Replicated:
         """Give the primary a synchronous standby, unless it has one."""
         if self.standby is None:
             self.follow_through(self.primary.port)
-            self._await_standbys("*")
+            self._require_standbys("*")
 
     def follow_through(self, port: int) -> None:
         """Give the primary a standby that reaches it at `port`, and that no commit waits for."""
@@ -94,11 +94,11 @@ class Replicated:
         self.primary, self.standby = self.standby, None
         self.primary.promote()
         # The setting came with the copy.
-        self._await_standbys("")
+        self._require_standbys("")
         self.proxy.point_at(self.primary.port)
 
-    def _await_standbys(self, names: str) -> None:
-        """Let the primary's commits wait for standbys of these names."""
+    def _require_standbys(self, names: str) -> None:
+        """Let the primary's commits wait for standbys of these names; empty: for none."""
         with psycopg.connect(self.primary.url, autocommit=True) as admin:
             admin.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'".encode())
             admin.execute("SELECT pg_reload_conf()")
@@ -251,7 +251,7 @@ def make_spread(cluster: Cluster, topic: str) -> None:
 
     def is_led() -> bool:
         nonlocal found
-        # None at a node that has not heard of the topic yet, -1 of a partition without a leader.
+        # Empty at a node that has not heard of the topic yet. A partition without a leader has -1.
         found = {*leaders(cluster, topic)}
         return bool(found) and found <= nodes
 

@@ -1,6 +1,6 @@
-"""How long a client waits: a producer that sends a record to each partition by turns, all the time.
+"""How long a client waits: a producer that goes on sending a record to each partition in turn.
 
-What it measures has librdkafka's own waits in it, set as low as a client may.
+The waits include those of librdkafka itself, whose settings are as low as a client may choose.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Probe(threading.Thread):
         self._ends = threading.Event()
         self._waiting: dict[int, float] = {}
         self._acknowledged: list[Sent] = []
-        #: What producers were told in place of an acknowledgement.
+        #: What the producer was told in place of acknowledgements.
         self.errors: list[str] = []
         self._lock = threading.Lock()
         create_topic(bootstrap, topic, PARTITIONS)
@@ -65,7 +65,7 @@ class Probe(threading.Thread):
         self.join(40)
 
     def longest(self, begin_s: float, end_s: float) -> float:
-        """Return the longest wait of what was sent between two moments, so far."""
+        """Return the longest wait, so far, of a record that was sent between two moments."""
         now_s = time.monotonic()
         with self._lock:
             waited = [each.waited_s for each in self._acknowledged if begin_s <= each.at_s < end_s]
@@ -73,7 +73,10 @@ class Probe(threading.Thread):
         return max(waited, default=0.0)
 
     def is_served_since(self, moment_s: float) -> bool:
-        """Whether every partition has acknowledged something that was sent after a moment."""
+        """Whether nothing from before a moment waits, and enough from after it is acknowledged.
+
+        Enough: two rounds of all partitions.
+        """
         with self._lock:
             later = sum(each.at_s >= moment_s for each in self._acknowledged)
             waiting = sum(1 for at_s in self._waiting.values() if at_s < moment_s)

@@ -17,7 +17,7 @@ _PAUSE_MS = 600
 
 
 def chaos(broker: ClusterBroker, duration_s: float, report: Report) -> Verdict:
-    """Return what the checker finds, and what each kind of fault has cost clients."""
+    """Return what the checker finds, and how long each kind of fault made clients wait."""
     seed = time.time_ns() % 2**31
     report(f"the faults' seed is {seed}")
     faults = Faults(broker, report, seed)

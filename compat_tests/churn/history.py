@@ -1,8 +1,9 @@
 """What group coordinators wrote into `__consumer_offsets`: whether a partition ever had two owners.
 
-A classic group's record is one stable generation: in it no partition may be assigned twice. A
-group of the newer protocol (KIP-848) has a record per member with what it owns, also what it has
-been told to give up and has not: at no point of the log may two members own a partition.
+A record of a classic group is one stable generation: in it no partition may be assigned twice. A
+group of the newer protocol (KIP-848) has a record for each member, with the partitions that the
+member owns. A member owns a partition until it has given it up, even if it was told to do so
+earlier. At no point of the log may two members own the same partition.
 """
 
 from __future__ import annotations
