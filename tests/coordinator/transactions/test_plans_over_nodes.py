@@ -1,4 +1,4 @@
-"""The plan of a decision whose partitions more than one node leads, or whose files are missing."""
+"""The plan of a decision whose partitions several nodes lead, or whose markers make files."""
 
 from __future__ import annotations
 
@@ -98,6 +98,6 @@ def test_markers_that_make_files_are_appended_in_slices(
         ).plan
 
     assert plan_with(COLD_MARKERS_AT_ONCE_MAX + 1) is Plan.IN_SLICES
-    # A few take no longer than the turn, and are worth no sync more.
+    # A few fit into the turn, and are not worth another sync.
     usual = planned((decided,), storage, lambda _: None, is_ending=False).plan
     assert plan_with(COLD_MARKERS_AT_ONCE_MAX) is usual is not Plan.IN_SLICES

@@ -1,4 +1,4 @@
-"""What a new partition costs in files, and that those it lacks are there when they are needed."""
+"""How few files a new partition has, and that the others are made before they are needed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_start_after_a_kill_makes_the_checkpoint() -> None:
 
 @pytest.mark.parametrize("can_sync_all", [True, False])
 def test_a_clean_stop_leaves_a_whole_checkpoint_wherever_power_is_lost(can_sync_all: bool) -> None:
-    """Kafka reads it after a clean stop, and starts with no torn one."""
+    """Kafka reads the checkpoint after a clean stop, and does not start with a torn one."""
     point, is_lost = 0, True
     while is_lost:
         process = Process(SimulatedDisk(can_sync_all=can_sync_all), leader_epoch=4)

@@ -261,7 +261,7 @@ async def test_a_write_may_take_longer_than_a_read(monkeypatch: pytest.MonkeyPat
 async def test_a_read_takes_as_long_as_the_store_goes_on_sending(
     silent_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And one that a store falls silent in goes on where it was."""
+    """If the store falls silent, the read is asked again, and goes on where it was."""
     data = bytes(range(80))
     monkeypatch.setattr(bucket_module, "_SILENCE", timedelta(seconds=0.6))
     asked: list[int] = []

@@ -178,7 +178,7 @@ def test_a_move_that_was_cut_short_is_told(
 def test_a_copy_of_a_partition_in_another_directory_is_set_aside(
     data: Path, nodes: NodesInOne, count: int, elsewhere: str
 ) -> None:
-    """No start chooses between them, nor changes what tells which one was used last."""
+    """Until then no start chooses one of the two, or changes what tells which was used last."""
     partition = logs_of(data, 1)[0].parent
     shutil.copytree(partition, data / elsewhere / partition.name)
     content = logs_of(data, 1)[0].read_bytes()

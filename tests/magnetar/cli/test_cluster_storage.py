@@ -110,7 +110,7 @@ def test_what_is_about_a_database_needs_one(option: str, named: str, tmp_path: P
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
-    """Of each step that tells its progress: its name, how much it had to do, and has done."""
+    """The steps that told of their progress: (name, how much there was to do, how much is done)."""
     done: list[tuple[str, int, int]] = []
 
     @contextmanager

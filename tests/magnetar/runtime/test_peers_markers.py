@@ -86,12 +86,12 @@ async def test_many_markers_of_a_peer_take_several_turns() -> None:
 
 @pytest.mark.usefixtures("short_turns")
 async def test_markers_that_come_meanwhile_are_appended_after_them() -> None:
-    """Also the few markers of a short request: else a late copy could end a later transaction."""
+    """Even the few markers of a short request: else a late copy could end a later transaction."""
     node = Node()
     await node.until(node.ask(1, COUNT), node.ask(2, 1), node.ask(3, COUNT))
     producers = [producer_id for producer_id, _, _ in node.appended]
     assert producers == [1] * COUNT + [2] + [3] * COUNT
-    # Then no request waits for another.
+    # Now no markers are left, so a request does not wait for others.
     assert isinstance(node.ask(4, 1), DelayedResponse)
 
 

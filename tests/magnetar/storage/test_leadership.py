@@ -115,7 +115,7 @@ def test_nodes_that_move_one_partition_at_a_time_by_older_plans_are_even_in_the_
     leaders: list[list[int]], turns: list[int]
 ) -> None:
     plans: dict[int, list[Move]] = {node_id: [] for node_id in _NODES}
-    # As the turns have it, and then each node in its turn: to the end of its plan, and once more.
+    # First in the order of `turns`. Then each node in its turn, until no plan has anything left.
     for own_id in (*turns, *(list(_NODES) * 100)):
         if plans[own_id]:
             leaders = _after(leaders, [plans[own_id].pop()])

@@ -1,4 +1,4 @@
-"""A pooler that gives connections a session for one transaction each, as PgBouncer does with
+"""A pooler that changes the session of a connection at each transaction, as PgBouncer does with
 `pool_mode = transaction`: a cluster refuses it, and `magnetar cluster doctor` names it.
 """
 
@@ -50,7 +50,7 @@ async def _asked(session: _Session, request: bytes) -> bytes:
 
 class _Pooler:
     def __init__(self, url: str, *, in_turn: bool) -> None:
-        """`in_turn`: the sessions are taken in turn, else the one that was used last."""
+        """`in_turn`: take the sessions in turn; else take the one that was used last."""
         self._address = urlsplit(url)
         self._in_turn = in_turn
         #: What each client is told at its login.
