@@ -1,8 +1,8 @@
 """A broker in this process, as `magnetar serve` runs it, whose calls can be recorded.
 
-Owns the recording alone. It knows no module of the broker: the entry point is the command line,
-and what happens is seen from outside, between the event loop and the connection's protocol. So
-nothing here changes when code of the broker moves.
+Owns the recording alone. It knows no module of the broker: it starts the command line, and looks at
+what passes between the event loop and the connection's protocol. So nothing here changes when code
+of the broker moves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INLINED = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 class Recorder:
-    """Records the way of the next request that arrives, once it was told to."""
+    """Records the way of one request: of the next one that arrives after `arm`."""
 
     def __init__(self) -> None:
         self._files: dict[str, str | None] = {}
@@ -110,7 +110,7 @@ class Recorder:
 
 
 def _name(frame: FrameType) -> str:
-    """Return what code that was written at run time does, for a reader."""
+    """Return what to call a function that was written at run time."""
     code = frame.f_code
     if code.co_filename != "<string>":
         return code.co_filename.strip("<>")
