@@ -138,9 +138,9 @@ def status(url: str, as_json: bool) -> None:
 def doctor(url: str, read_objects: bool, as_json: bool) -> None:
     """Look for faults that break the promises of a cluster, and say how to mend each.
 
-    Checks the setup, the replication and the connections of its database, clocks, nodes that are
-    gone, and whether the bucket has all objects, by their sizes. With --read-objects it finds bytes
-    that have changed in them too. The exit code is 1 after an error.
+    Checks the setup, the replication and the connections of its database, the clocks, the nodes,
+    and whether the bucket has all objects in their sizes. With --read-objects it also finds objects
+    whose bytes have changed. The exit code is 1 after an error.
     """
     from magnetar.storage.cluster_checks import Verdict, check
 
