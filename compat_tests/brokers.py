@@ -29,13 +29,13 @@ from tools.reference_kafka.process import answers, end
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-#: The nodes of each magnetar. Of what one process shows, not all is shown by three.
+#: How many nodes each magnetar has. Some of what one process shows cannot be seen with three.
 WORKERS = int(os.environ.get("MAGNETAR_WORKERS", "1"))
 #: Whether these are nodes of a cluster kept in PostgreSQL, one database for each broker, and
 #: whether older batches move to a bucket there.
 OVER_POSTGRESQL = os.environ.get("MAGNETAR_STORAGE") in ("postgresql", "postgresql+s3")
 WITH_BUCKET = os.environ.get("MAGNETAR_STORAGE") == "postgresql+s3"
-#: They move as soon as they may, so that there is something in the bucket.
+#: Batches move soon, so that there is something in the bucket.
 _OBJECTS_AFTER_MS = 500
 MAGNETAR = Path(sys.executable).with_name("magnetar")
 
@@ -53,18 +53,18 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": "30000",
     "group.consumer.assignment.interval.ms": "0",
 }
-#: What only Kafka needs: by default it looks for timed-out transactions every 10 s, a killed node
-#: waits 9 s for the session of its former self, and a start for the next heartbeat, of every 2 s.
-#: Each heartbeat costs a millisecond of CPU, and so does the record of an idle controller, which
-#: comes every half a second by default: some Kafkas live as long as the tests.
+#: What only Kafka needs, to be faster than by default. It looks for timed-out transactions every
+#: 10 s. A killed node waits 9 s for the end of its former session, and a start up to 2 s for the
+#: next heartbeat. A heartbeat costs a millisecond of CPU, and so does the record that an idle
+#: controller writes every half a second, while some Kafkas live as long as the tests.
 KAFKA_SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "metadata.max.idle.interval.ms": "5000",
 }
-#: What brokers of each kind have in addition that no test kills. A busy machine stops Kafka's
-#: process for seconds, and a controller that thinks its broker gone takes its partitions away.
+#: More settings, by kind, for brokers that no test kills. A busy machine stops Kafka's process for
+#: seconds, and a controller that takes its broker for gone takes its partitions away.
 LONG_LIVED = {"kafka": {"broker.session.timeout.ms": "60000"}}
 #: Where Kafkas of this process listen, or have listened.
 KAFKA_ADDRESSES: set[str] = set()
@@ -151,7 +151,7 @@ class Broker(ABC):
         """End it in order, if it runs."""
 
     def _await_metadata(self, holds: Callable[[ClusterMetadata], bool], failure: str) -> None:
-        """Return when what the broker tells of its nodes and topics is as it should be."""
+        """Return when `holds` is true of what the broker tells of its nodes and topics."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:

@@ -40,10 +40,10 @@ LONG_MS = 300_000
 LEASE_S = 6.0
 #: A node logs this when it has become the leader of partitions.
 LEADS = "partitions are led here now"
-#: And when it ends since others lead instead. Its own commit says so, or what the catalog says of a
-#: partition that it led, whichever comes first.
+#: A node logs this when it ends because others lead its partitions. It learns that from its own
+#: commit or from the catalog, whichever comes first.
 FENCED = "taken over"
-#: And while it starts without an answer of the database.
+#: A node logs this while it starts and the database does not answer.
 WAITS = "the start waits for the database"
 
 

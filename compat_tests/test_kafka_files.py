@@ -61,7 +61,7 @@ def _write_everything(bootstrap: str) -> None:
 
 
 def dump(path: Path, *options: str) -> str:
-    """Run Kafka's DumpLogSegments over one file; any complaint of its is an error here."""
+    """Return what Kafka's DumpLogSegments prints of one file. Any complaint fails the test."""
     printed = tool_box.run("DumpLogSegments", "--files", str(path), *options)
     complaints = [line for line in printed.splitlines() if COMPLAINT.search(line)]
     assert not complaints, f"{path.name}: {complaints[:5]}"
