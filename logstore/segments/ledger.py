@@ -51,7 +51,7 @@ class LedgerFenced(Exception):
 class Unreadable(KafkaError):
     """A part of a segment cannot be read, or is not what was written there.
 
-    All that is elsewhere can be read and written.
+    Everything outside that part can be read and written.
     """
 
     def __init__(self, where: str, error: OSError, *, is_damaged: bool) -> None:
@@ -170,7 +170,8 @@ class Batches(Protocol):
         At most `max_bytes`, but with `at_least_one` the first batch whole, however large. Empty
         when nothing fits or nothing is there. None: the read would wait for the disk, use
         `read_cold`. May return less than is there (a read ends with a segment). Expects `offset`
-        between the ledger's start and end, both inclusive. Many bytes of a file are not read.
+        between the ledger's start and end, both inclusive. Of many bytes it returns the place in
+        their file, and reads nothing.
         """
 
     async def read_cold(

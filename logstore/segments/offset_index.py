@@ -31,7 +31,7 @@ _COMPARED = 1 << 14
 
 
 def ascend(column: array[int], follows: Callable[[int, int], bool] = lt) -> bool:
-    """Whether each number stands so to the next one: the usual column, without a loop for each."""
+    """Whether `follows` holds for each number and the next one. Python loops over no numbers."""
     return all(
         all(map(follows, column[at : at + _COMPARED], column[at + 1 : at + _COMPARED + 1]))
         for at in range(0, len(column), _COMPARED)
