@@ -27,7 +27,7 @@ _TOLD_MAX = 256
 
 
 class Leaders(Protocol):
-    """Who leads a partition."""
+    """The leaders of partitions."""
 
     own_id: int
 

@@ -57,7 +57,7 @@ class Changes(Protocol):
 
 
 class Leadership:
-    """One node's part in who leads what."""
+    """One node's part in the choice of leaders."""
 
     def __init__(
         self, topics: Topics, catalog: Fences, changes: Changes, hand_over: HandOver

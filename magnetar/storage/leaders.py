@@ -1,8 +1,8 @@
-"""Who leads a partition: a log in this process, or another node.
+"""The leader of a partition: this node, which has the log, or another one.
 
 A node is one process with an id; it alone leads the partitions that the catalog gives it. A broker
-without workers is the one node there is: the catalog then names no leaders, and every partition is
-a log here. Nodes of one machine lead the same partitions for as long as they run; in a cluster
+without workers is the only node: the catalog then names no leaders, and every partition is a log
+here. Nodes of one machine lead the same partitions for as long as they run; in a cluster
 partitions move (`leadership`).
 """
 

@@ -1,4 +1,4 @@
-"""Who leads which partition of a cluster: the rules, and the statements that write them down.
+"""Which node leads a partition of a cluster: the rules, and the statements that write it down.
 
 In a cluster partitions change their leader while nodes run. There are two ways. A node whose lease
 has ended is *fenced*, and live nodes take over what it led. A live node *hands over* what it leads:
@@ -83,7 +83,7 @@ def misplaced(own_id: int, assigned: Assigned, live: Collection[int]) -> list[Mo
 
 
 class TopicLeaders(NamedTuple):
-    """Who leads the partitions of a topic."""
+    """The leaders of a topic's partitions."""
 
     topic_id: UUID
     node_ids: Sequence[int]
@@ -279,7 +279,7 @@ def _assigned_of(database: Queries, node_id: int) -> dict[Led, Replicas]:
 
 
 def _move(database: Queries, node_id: int, moves: Sequence[Move], epoch: int) -> None:
-    """Write down who leads these partitions, which `node_id` leads until now, and tell the nodes.
+    """Write down the new leaders of partitions that `node_id` leads until now; tell the nodes.
 
     A partition that another node leads is left as it is.
     """

@@ -2,9 +2,10 @@
 
 One node keeps its partitions in DATA itself, several keep theirs in DATA/nodes/<id>/, each a whole
 log directory. A start with another number of nodes moves partitions before any node runs. The
-catalog says first who leads what. Then each partition goes from where it lies to where it belongs
-(`logstore.directory.moving`). What to do follows from the catalog and from what lies on the disk
-alone, so a start after a kill in between, with any number of nodes, moves what is left.
+catalog names the leader of each partition first. Then each partition goes from where it lies to
+where it belongs (`logstore.directory.moving`). What is to be moved follows from the catalog and the
+disk alone. So if a start is killed in between, the next one moves what is left, with any number of
+nodes.
 
 The name is not DATA/node-<id>/: a partition of a topic `node` would be called that.
 """

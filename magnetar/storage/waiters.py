@@ -1,4 +1,4 @@
-"""Who waits until something is so, and looks again whenever that may have come."""
+"""Coroutines that wait for a condition, and look at it again whenever it may have changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Waiters:
-    """Waits for conditions that are told of together, woken in the order in which they began."""
+    """Waits that are woken together, in the order in which they began."""
 
     def __init__(self) -> None:
         self._woken: dict[asyncio.Future[None], None] = {}
@@ -24,7 +24,7 @@ class Waiters:
                 woken.set_result(None)
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
-        """Return when `is_so` holds, or after `timeout_s`: whether it does."""
+        """Return whether `is_so` holds: once it does, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not is_so():
