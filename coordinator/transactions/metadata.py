@@ -90,7 +90,7 @@ class TopicPartition(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """Who a producer says it is. A higher epoch fences the lower ones of the same producer id."""
+    """Names a producer. A higher epoch fences the lower ones of the same producer id."""
 
     producer_id: int
     producer_epoch: int
@@ -182,7 +182,7 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def successor(self) -> ProducerIdentity:
-        """Who may go on once this transaction is COMPLETE_*."""
+        """The producer that may go on once this transaction is COMPLETE_*."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return ProducerIdentity(self.next_producer_id, 0)
         return ProducerIdentity(self.producer_id, self.producer_epoch)

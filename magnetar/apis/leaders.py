@@ -1,4 +1,4 @@
-"""Who leads, in answers: clients go on at the new leader without asking for metadata (KIP-951)."""
+"""The new leader in answers: clients go on there without asking for metadata (KIP-951)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SENT_AFTER_S = 0.01
 
 
 class Observer(Protocol):
-    """Who is told of each request, whether or not something befalls it."""
+    """Is told of each request, whether or not a fault befalls it."""
 
     def begin(self, api: Api, request: Message, context: RequestContext) -> Any:
         """Note a request that has arrived; return what stands for it in `end`."""

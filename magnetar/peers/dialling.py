@@ -47,12 +47,12 @@ _UNREAD_BYTES_MAX = 1 << 20
 
 
 class Own(NamedTuple):
-    """Who this node is among its peers."""
+    """The identity of this node among its peers."""
 
     cluster_id: str
     node_id: int
     incarnation: int
-    """How often the node has started: of two connections the one of the later start is good."""
+    """The number of the node's start: of two connections the one of the later start counts."""
 
 
 class _Call(NamedTuple):

@@ -19,7 +19,7 @@ _WHO = Struct(">iqqi")
 
 
 class Introduction(NamedTuple):
-    """Who dials whom, and what both have given to be proven over."""
+    """The two nodes of a connection, and the nonces over which each proves to know the secret."""
 
     cluster_id: str
     dialler: int

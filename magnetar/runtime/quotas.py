@@ -70,7 +70,7 @@ _OF_CLIENTS = (Kind.PRODUCE, Kind.FETCH, Kind.REQUEST, Kind.MUTATION)
 
 
 class BucketKey(NamedTuple):
-    """Whose bucket it is; a part that the quota does not name is empty."""
+    """The clients that share a bucket of a quota. A part that the quota does not name is empty."""
 
     kind: Kind
     user: str

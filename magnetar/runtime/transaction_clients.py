@@ -1,4 +1,4 @@
-"""Who speaks for each transactional id, for log lines: who let one time out, who fills the limit.
+"""The client that speaks for each transactional id, for log lines about time-outs and limits.
 
 It is in memory only, with one entry for each id that the coordinator knows. InitProducerId, and a
 request that begins or extends a transaction, name the client. After a restart, a client is known

@@ -1,4 +1,4 @@
-"""Who makes room where too many connections wait to be let in."""
+"""Which connection is closed when too many wait to be let in."""
 
 from __future__ import annotations
 
