@@ -47,7 +47,7 @@ class RememberedHolds:
         self._asked: dict[int, list[Question]] = {}
 
     def __len__(self) -> int:
-        """The number of producers of whom something is remembered or asked."""
+        """The number of producers about which something is remembered or asked."""
         return len(self._held.keys() | self._asked.keys())
 
     def holds(
