@@ -119,3 +119,6 @@ class BatchChecks:
                 wait = steps.send(result) if refusal is None else steps.throw(refusal)
         except StopIteration:
             return
+        finally:
+            # Thrown, it has a traceback again, whose frames lead here: Python 3.12 and later.
+            refusal = None
