@@ -17,13 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 from tools.packages.running import run
 
 ROOT = Path(__file__).resolve().parents[2]
 _EXTRAS = "console,otel,security,telemetry,testing"
-_ALL = "console,containers,dev,examples,otel,security,spark,telemetry,testing"
 _SERVED = """
 import sys
 from magnetar.testing import start_broker
@@ -40,7 +40,7 @@ def try_python(python: str, wheel: Path, place: Path, tests: list[str]) -> str:
     home = place / python.replace("/", "-")
     run(python, "-m", "venv", home)
     inside = home / "bin" / "python"
-    extras = _ALL if tests else _EXTRAS
+    extras = _every_extra() if tests else _EXTRAS
     pip = (inside, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
     run(*pip, f"{wheel}[{extras}]", "confluent-kafka", cwd=place)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
@@ -54,6 +54,11 @@ def try_python(python: str, wheel: Path, place: Path, tests: list[str]) -> str:
     if tests:
         tried += "; " + _tested(inside, tests)
     return f"{version}: {tried}; {time.monotonic() - began:.0f} s"
+
+
+def _every_extra() -> str:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return ",".join(tomllib.load(file)["project"]["optional-dependencies"])
 
 
 def _tested(python: Path, tests: list[str]) -> str:
