@@ -37,7 +37,7 @@ from wire.records.header import NO_PRODUCER_ID
 #: The most markers that one step of the event loop appends. So many take two or three milliseconds,
 #: and the broker serves no other client meanwhile.
 MARKERS_AT_ONCE_MAX = 100
-#: The most of these that make or open files: each of them takes as long as dozens of others.
+#: The most of these that make or open files: each of them takes as long as some twenty others.
 COLD_MARKERS_AT_ONCE_MAX = 3
 
 

@@ -166,7 +166,7 @@ class PartitionLog:
 
     @property
     def is_cold(self) -> bool:
-        """Whether the next append makes or opens files: it takes as long as dozens of others."""
+        """Whether the next append makes or opens files: it takes as long as twenty others."""
         return self.ledger.has_files and self._epoch_files.leader_epoch != self.leader_epoch
 
     @property
