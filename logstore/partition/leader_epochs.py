@@ -137,7 +137,7 @@ class EpochFiles:
         self._is_identified = topic_id is None
         #: Whether the checkpoint tells of all epochs up to `leader_epoch`.
         self._is_told = False
-        #: The newest epoch that `begin_epoch` was called for, or that was found.
+        #: The newest epoch that the files need not be told of.
         self.leader_epoch = UNDEFINED
 
     def begin(self, latest_epoch: int, stored_id: UUID | None) -> None:
@@ -163,15 +163,17 @@ class EpochFiles:
 
     def begin_epoch(self, epochs: LeaderEpochs, leader_epoch: int, end_offset: int) -> None:
         """Write what the files lack before the first batch of a leader, at `end_offset`."""
-        self.leader_epoch = leader_epoch
         self._identify()
         if epochs.epochs:
             self.write(epochs.with_leader(leader_epoch, end_offset))
+        self.leader_epoch = leader_epoch
 
     def write(self, epochs: LeaderEpochs) -> None:
         """Write the checkpoint, and the topic id if that is missing."""
         self._identify()
         self._is_told = True
+        # A leader whose first batch was refused is missing here: `begin_epoch` is due again.
+        self.leader_epoch = epochs.latest
         data = encode_leader_epochs(epochs.entries)
         self._ledger.attachments.write(LEADER_EPOCHS, data, sync=False)
 

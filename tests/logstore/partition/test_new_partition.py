@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from logstore.disk.checkpoints import decode_leader_epochs
+from logstore.disk.room import NoRoom
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from tests.logstore.log_process import NOW_MS, LogProcess
@@ -33,8 +34,11 @@ class Process(LogProcess):
 
     def write(self, count: int = 1) -> None:
         for _ in range(count):
-            self.log.append(self.log.check(batch_of(b"x" * 60), NOW_MS))
-            self.executor.run()
+            self.append(batch_of(b"x" * 60))
+
+    def append(self, batch: bytearray) -> None:
+        self.log.append(self.log.check(batch, NOW_MS))
+        self.executor.run()
 
     def stop(self) -> None:
         asyncio.run(self.directory.close())
@@ -73,6 +77,26 @@ def test_the_checkpoint_is_made_when_another_leader_writes() -> None:
     second = Process(first.disk.kill(Random(0)), leader_epoch=5)
     second.write()
     assert second.epochs() == [(4, 0), (5, 2)]
+
+
+def test_the_checkpoint_tells_of_a_leader_whose_first_batch_found_no_room() -> None:
+    """Room is made by deleting records, which writes the checkpoint without that leader."""
+    disk = SimulatedDisk()
+    first = Process(disk, leader_epoch=4)
+    first.append(batch_of(b"a", b"b"))
+    first.stop()
+    second = Process(disk, leader_epoch=5)
+    disk.space_left = 30  # The checkpoint has 12 bytes.
+    with pytest.raises(NoRoom):
+        second.write()
+    disk.space_left = None
+    assert second.epochs() == [(4, 0), (5, 2)]
+    second.executor.run()
+    second.persist_start(second.log, 1)
+    second.log.advance_start(1)
+    second.write()
+    second.stop()
+    assert second.epochs() == [(4, 1), (5, 2)]
 
 
 def test_a_start_after_a_kill_makes_the_checkpoint() -> None:
