@@ -208,7 +208,8 @@ class PeerRequests:
         try:
             async with self._marking:
                 for _ in steps:
-                    await self._turns.give_up()
+                    # Not `give_up`: transactions wait for no handler, and for no large response.
+                    await asyncio.sleep(0)
         finally:
             self._unfinished -= 1
         for result, (log, end_offset) in marked:

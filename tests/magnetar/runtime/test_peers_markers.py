@@ -28,6 +28,7 @@ class Node:
     def __init__(self) -> None:
         self.world = World()
         self.world.add_topic("big", COUNT)
+        self.turns = Turns()
         self.turn = 0
         self.appended: list[tuple[int, int, int]] = []
         participants = self.world.services().participants
@@ -42,7 +43,7 @@ class Node:
             self.world.coordinator,
             participants,
             WorldClock(self.world),
-            Turns(),
+            self.turns,
             cast(Any, None),
             None,
         )
@@ -93,6 +94,16 @@ async def test_markers_that_come_meanwhile_are_appended_after_them() -> None:
     assert producers == [1] * COUNT + [2] + [3] * COUNT
     # Now no markers are left, so a request does not wait for others.
     assert isinstance(node.ask(4, 1), DelayedResponse)
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_markers_wait_for_no_large_response() -> None:
+    """A thread may be encoding one for the better part of a second, then the next one."""
+    node = Node()
+    answers = node.ask(1, COUNT), node.ask(2, 1)
+    with node.turns.aside():
+        async with asyncio.timeout(5):
+            await node.until(*answers)
 
 
 async def test_few_markers_of_a_peer_are_appended_in_the_step_of_their_request() -> None:
