@@ -99,8 +99,9 @@ def still_logs(data_dir: Path, topics: dict[str, UUID], epoch: int) -> list[Stil
             key = LogKey(topics[name[0]], name[1])
             if key in found:
                 raise ImportRefused(
-                    f"{path.name} lies in {found[key].path.parent} and in {directory}. Start the"
-                    " broker once more, and stop it: that moves what is left."
+                    f"{path.name} lies in {found[key].path.parent} and in {directory}. magnetar"
+                    f" check {data_dir} says which belongs there, and magnetar repair sets the"
+                    " other one aside."
                 )
             found[key] = StillLog(key, path, starts.get(name, 0), dirty.get(name))
     return [found[key] for key in sorted(found)]

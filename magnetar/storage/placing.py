@@ -302,15 +302,15 @@ class _Moves:
         directories the nodes have used last.
         """
         self._read_catalog()
-        homes: dict[tuple[UUID, int], Path] = {}
+        homes: dict[tuple[UUID | None, str], Path] = {}
         for path, partitions in self._found.items():
             for found in partitions:
                 row, name = self._row_of(found), partition_name(found.topic, found.partition)
-                if row is None:
+                if row is None and not self._is_unknown(path, found):
                     continue
-                other = homes.setdefault((row.id, found.partition), path)
-                # A directory without files is no second copy.
-                if other != path and all(any((each / name).iterdir()) for each in (other, path)):
+                # One start without --workers takes over all that is unknown.
+                other = homes.setdefault((row.id if row else None, name), path)
+                if other != path:
                     raise ConfigError(
                         f"{name} lies in {other} and in {path}. magnetar check {self._data_dir}"
                         " says which belongs there, and magnetar repair sets the other one aside."

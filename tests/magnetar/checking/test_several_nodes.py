@@ -212,6 +212,43 @@ def test_copies_of_which_none_is_where_it_belongs_take_a_person(
     assert findings(data) == []
 
 
+@pytest.mark.parametrize("empty", ["nodes/0", "nodes/1"])
+def test_an_empty_directory_of_a_partition_costs_the_other_one_nothing(
+    data: Path, nodes: NodesInOne, empty: str
+) -> None:
+    """A start that moved one over the other wrote other checkpoints before it failed."""
+    partition = logs_of(data, 1)[0].parent
+    if empty == "nodes/1":
+        shutil.move(partition, data / "nodes" / "0")
+    (data / empty / partition.name).mkdir()
+    before = checkpoints(data)
+    with pytest.raises(ConfigError, match=f"{partition.name} lies in"):
+        place(data, nodes, [0, 1])
+    assert checkpoints(data) == before
+    assert "error" in {each["severity"] for each in findings(data)}
+
+
+def checkpoints(data: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in data.rglob("*-checkpoint")}
+
+
+async def test_copies_of_what_a_new_catalog_does_not_know_are_refused(
+    data: Path, nodes: NodesInOne
+) -> None:
+    partition = logs_of(data, 1)[0].parent
+    shutil.copytree(partition, data / "nodes" / "0" / partition.name)
+    for path in data.glob("catalog.sqlite*"):
+        path.unlink()
+    before = checkpoints(data)
+    with pytest.raises(ConfigError, match=f"{partition.name} lies in"):
+        place(data, nodes, [0])
+    assert checkpoints(data) == before
+    told = [each["path"] for each in findings(data) if each["remedy"] == "by_hand"]
+    assert told == [f"nodes/{node_id}/{partition.name}" for node_id in (0, 1)]
+    shutil.rmtree(data / "nodes" / "0" / partition.name)
+    place(data, nodes, [0])
+
+
 async def test_a_lost_catalog_is_mended_by_one_node(data: Path, nodes: NodesInOne) -> None:
     for path in data.glob("catalog.sqlite-*"):
         path.unlink()

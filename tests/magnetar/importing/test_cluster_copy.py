@@ -366,6 +366,16 @@ async def test_a_broker_that_was_killed_is_not_imported(stopped: Path, postgres_
         await imported(stopped, postgres_url)
 
 
+async def test_a_partition_in_two_directories_is_not_imported(
+    stopped: Path, postgres_url: str
+) -> None:
+    one, other = node_directories(stopped)[:2]
+    partition = next(path for path in one.iterdir() if any(path.glob("*.log")))
+    shutil.copytree(partition, other / partition.name)
+    with pytest.raises(ImportRefused, match=f"{partition.name} lies in .* magnetar repair sets"):
+        await imported(stopped, postgres_url)
+
+
 def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportRefused, match="has no catalog"):
         import_into_cluster(tmp_path, "postgresql://127.0.0.1:1/x", 1, no_progress)
