@@ -231,6 +231,10 @@ class LogCheck:
             self.find(LEADER_EPOCHS, str(error), Remedy.EPOCHS, is_tail=True)
             return
         entries = self.state.leader_epochs.entries
+        if (problem := self._problem_of_start(epochs, entries[0][1])) is not None:
+            path = f"{self.name}/{LEADER_EPOCHS}"
+            self.findings.append(Finding(Severity.ERROR, path, problem, Remedy.EPOCHS))
+            return
         for (epoch, first_offset), later in zip_longest(entries, entries[1:]):
             # A deletion of records moves the first epoch's start to that of the log.
             start_offset = max(first_offset, self._start_offset)
@@ -242,6 +246,19 @@ class LogCheck:
                 problem += str(told[-1]) if told else "none"
                 self.find(LEADER_EPOCHS, problem, Remedy.EPOCHS, is_tail=True)
                 return
+
+    def _problem_of_start(self, epochs: LeaderEpochs, first_offset: int) -> str | None:
+        """Return what the checkpoint tells of the log's start that the log contradicts.
+
+        `first_offset`: of the first batch. A deletion of records moves the first epoch's start.
+        """
+        told = next(iter(epochs.start_offsets), first_offset)
+        due, base_offset = max(told, self._start_offset), self.base_offsets[0]
+        if due < base_offset:
+            return f"offsets {due} to {base_offset - 1} are gone, and no deletion of them is known"
+        if told > max(first_offset, self._start_offset):
+            return f"records before offset {told} were deleted, and a start brings them back"
+        return None
 
     def _check_metadata(self) -> None:
         data = self.read(PARTITION_METADATA)

@@ -120,7 +120,7 @@ class DirectoryCheck:
             yield from self._check_catalog()
         yield from self._check_identity()
         for name in _CHECKPOINTS:
-            yield from self._check_offsets(name)
+            yield from self._as_findings(self._check_offsets(name))
         yield from self._check_closed_logs()
         self._forecast = StartForecast(
             self._files,
@@ -136,8 +136,17 @@ class DirectoryCheck:
         # A repair may have set partitions aside since these were listed.
         self._shared.partitions[self._below] = found.keys()
         for key, topic_id in found.items():
-            yield from self._check_partition(key, topic_id)
+            yield from self._as_findings(self._check_partition(key, topic_id))
         yield from self._check_gone()
+
+    def _as_findings(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """Yield `findings`, and where they end at a name that is no file's, that."""
+        try:
+            yield from findings
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            path = str(error.filename or error).removeprefix(f"{self._path}/")
+            problem = f"{error.strerror}. Put the file back, or take away what is in its place"
+            yield Finding(Severity.ERROR, path, problem, Remedy.BY_HAND)
 
     # What lies in the directory itself.
 
@@ -176,10 +185,9 @@ class DirectoryCheck:
             yield Finding(Severity.ERROR, META_PROPERTIES, problem, Remedy.BY_HAND)
 
     def _check_offsets(self, name: str) -> Iterator[Finding]:
-        data = self._read(name)
         self._offsets[name] = {}
         try:
-            if data is not None:
+            if (data := self._read(name)) is not None:
                 self._offsets[name] = decode_offsets(data)
         except CorruptCheckpoint as error:
             severity, problem = Severity.WARNING, str(error)

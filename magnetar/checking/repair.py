@@ -91,8 +91,12 @@ class Repair:
         )
         self._was_clean = check.was_clean
         found = [each for each in check.findings() if each.remedy is not Remedy.NONE]
-        self._by_hand = [each for each in found if each.remedy is Remedy.BY_HAND]
-        return [each for each in found if each.remedy is not Remedy.BY_HAND]
+        by_hand = {Remedy.BY_HAND}
+        if any(each.remedy in by_hand for each in found):
+            # They would forget the offsets of a partition that could not be checked.
+            by_hand.add(Remedy.OFFSETS)
+        self._by_hand = [each for each in found if each.remedy in by_hand]
+        return [each for each in found if each.remedy not in by_hand]
 
     def _local(self, finding: Finding) -> Finding:
         """Return a finding by its path in this directory."""

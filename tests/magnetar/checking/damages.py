@@ -166,6 +166,7 @@ DAMAGES = [
     Damage("a cut segment", lambda p: _cut(logs(p)[1], 90), "error", ".log", "keep_whole"),
     Damage("garbage", lambda p: _append(logs(p)[-1], b"junk" * 30), "error", ".log", "keep_whole"),
     Damage("a lost segment", lambda p: _lose_segment(p, 1), "error", ".log", "keep_whole"),
+    Damage("the first one", lambda p: _lose_segment(p, 0), "error", _EPOCHS, "epochs"),
     Damage("the last one", lambda p: _lose_segment(p, -1), "error", _POINTS, "offsets"),
     Damage(
         "an index entry", lambda p: _flip(_beside(0, _INDEX)(p), 7), "warning", ".index", "index"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from logstore.disk.checkpoints import encode_offsets
 from logstore.disk.files import lock_file
 from logstore.partition.mending import SET_ASIDE
 from magnetar.broker import Broker
@@ -95,6 +96,11 @@ async def test_a_log_that_begins_within_a_batch_is_right(
     log.advance_start(1)
     await broker.stop()
     assert findings(data) == []
+    # Without this file the records are there again.
+    (data / "log-start-offset-checkpoint").unlink()
+    (found,) = findings(data)
+    assert (found["severity"], found["path"]) == ("error", "trimmed-0/leader-epoch-checkpoint")
+    assert "records before offset 1 were deleted" in found["problem"]
 
 
 async def test_a_log_that_a_later_leader_has_emptied_is_right(
@@ -171,6 +177,46 @@ async def test_every_file_of_zeros_is_mended(
     broker = await start_broker({"durability": "fsync"})
     assert len(await read(broker, "others")) == ROUNDS
     assert broker.topics.partition("orders", 0).log_end_offset
+
+
+def put_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nothing")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("orders-0/leader-epoch-checkpoint", put_directory),
+        (f"orders-0/{0:020d}.log", put_directory),
+        (f"orders-0/{0:020d}.log", link_to_nothing),
+        ("recovery-point-offset-checkpoint", put_directory),
+    ],
+)
+def test_what_is_no_file_is_a_finding_that_takes_a_person(
+    name: str, damage: Callable[[Path], None], data: Path
+) -> None:
+    starts = data / "log-start-offset-checkpoint"
+    starts.write_bytes(encode_offsets({("orders", 0): 1, ("others", 0): 999}))
+    before = starts.read_bytes()
+    content = (data / name).read_bytes()
+    damage(data / name)
+    # Nothing is forgotten of a partition that could not be checked.
+    for command in ("check", "repair"):
+        result = run(command, data)
+        assert result.exit_code == 1, result.output
+        assert f"error {name}" in result.stdout
+        # The other partition is checked, too.
+        assert "others-0 begins at 999" in result.stdout
+    assert starts.read_bytes() == before
+    (data / name).rmdir() if (data / name).is_dir() else (data / name).unlink()
+    (data / name).write_bytes(content)
+    assert run("repair", data).exit_code == 0
 
 
 def test_a_directory_in_use_is_refused(data: Path) -> None:
