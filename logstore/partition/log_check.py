@@ -81,7 +81,8 @@ class LogCheck:
         self.name = directory.rpartition("/")[2]
         self._small = SmallFiles(files, directory)
         self._was_clean = was_clean
-        self._may_have_gaps = may_have_gaps
+        #: Whether compaction may have rewritten batches.
+        self.may_have_gaps = may_have_gaps
         self._start_offset = start_offset
         self._recovery_point = recovery_point
         self._is_lost = is_lost
@@ -147,7 +148,7 @@ class LogCheck:
             self._directory,
             base_offset,
             end_offset,
-            may_have_gaps=self._may_have_gaps,
+            may_have_gaps=self.may_have_gaps,
             expected_damage=expected,
             on_read=self._on_read,
         )
@@ -331,7 +332,11 @@ class _Snapshots:
         folded, offset = self._check.state, state.end_offset
         if folded.end_offset != offset:
             return f"no batch ends at {offset}"
-        if is_own and folded.last_batch_crc not in (0, state.last_batch_crc):
+        if (
+            is_own
+            and not self._check.may_have_gaps
+            and folded.last_batch_crc not in (0, state.last_batch_crc)
+        ):
             return f"the batch before {offset} has another CRC"
         if _open(state) != _open(folded):
             return f"it has other transactions open at {offset} than the log"

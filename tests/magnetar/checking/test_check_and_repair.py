@@ -22,7 +22,7 @@ from tests.logstore.partitions import batch_of
 from tests.logstore.reading import records_from
 from tests.magnetar.checking.damages import DAMAGES, ROUNDS, Damage, logs, make
 from tests.magnetar.conftest import crash
-from wire.records import BatchHeader, Record, iterate_batches
+from wire.records import BatchHeader, Record, SimpleRecord, build_batch, iterate_batches
 from wire.records.header import place
 
 StartBroker = Callable[..., Awaitable[Broker]]
@@ -117,6 +117,27 @@ async def test_a_log_that_a_later_leader_has_emptied_is_right(
     await broker.logs.persist_start_offsets([(log, 3)])
     log.advance_start(3)
     await broker.stop()
+    assert findings(data) == []
+
+
+async def test_a_snapshot_before_which_compaction_has_been_is_right(
+    data: Path, start_broker: StartBroker
+) -> None:
+    settings = {
+        "durability": "fsync",
+        "offsets.topic.num.partitions": "1",
+        "log.cleaner.backoff.ms": "3600000",
+    }
+    configs = {"cleanup.policy": "compact", "segment.ms": "1", "file.delete.delay.ms": "0"}
+    broker = await start_broker(settings)
+    log = broker.topics.create("compacted", configs=configs).local[0]
+    # The cleaner notes in the first batch until when its tombstone stays.
+    for number, value in enumerate((None, b"")):
+        batch = build_batch([SimpleRecord(b"%d" % number, value, 1_000_000 + 10 * number)])
+        await log.durable(log.append(log.check(batch, 1_000_000)).end_offset)
+    assert await broker.cleaner.clean() == 1
+    await broker.stop()
+    assert (data / "compacted-0" / f"{1:020d}.state").exists()
     assert findings(data) == []
 
 
