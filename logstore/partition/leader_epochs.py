@@ -137,7 +137,7 @@ class EpochFiles:
         self._is_identified = topic_id is None
         #: Whether the checkpoint tells of all epochs up to `leader_epoch`.
         self._is_told = False
-        #: The newest epoch that the files need not be told of.
+        #: The leader for which nothing is left to be written: for any other `begin_epoch` is due.
         self.leader_epoch = UNDEFINED
 
     def begin(self, latest_epoch: int, stored_id: UUID | None) -> None:

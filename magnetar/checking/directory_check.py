@@ -140,7 +140,7 @@ class DirectoryCheck:
         yield from self._check_gone()
 
     def _as_findings(self, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """Yield `findings`, and where they end at a name that is no file's, that."""
+        """Yield `findings`. If a name that is no file's ends them, yield that too."""
         try:
             yield from findings
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:

@@ -227,6 +227,7 @@ class PeerRequests:
         marked: list[_Marked],
     ) -> Iterator[bool]:
         """Append the markers of a request; yield True whenever a turn of the event loop is over."""
+        is_begun = False
         for marker in request.markers:
             owed = owed_by(marker)
             result = WritableTxnMarkerResult(producer_id=marker.producer_id)
@@ -238,8 +239,9 @@ class PeerRequests:
                 )
                 for index in topic.partition_indexes:
                     # Not before the first marker: a short request asks for no turn.
-                    if marked and self._turns.is_over():
+                    if is_begun and self._turns.is_over():
                         yield True
+                    is_begun = True
                     partition = TopicPartition(topic.name, index)
                     partitions.append(self._append(owed, partition, marked))
 

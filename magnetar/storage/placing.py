@@ -308,7 +308,7 @@ class _Moves:
                 row, name = self._row_of(found), partition_name(found.topic, found.partition)
                 if row is None and not self._is_unknown(path, found):
                     continue
-                # One start without --workers takes over all that is unknown.
+                # A start without --workers moves to DATA whatever is unknown.
                 other = homes.setdefault((row.id if row else None, name), path)
                 if other != path:
                     raise ConfigError(

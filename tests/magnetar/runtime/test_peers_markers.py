@@ -113,6 +113,16 @@ async def test_few_markers_of_a_peer_are_appended_in_the_step_of_their_request()
 
 
 @pytest.mark.usefixtures("short_turns")
+async def test_markers_that_are_refused_take_turns_too() -> None:
+    node = Node()
+    node.world.delete_topic("big")
+    await node.until(node.ask(1, COUNT))
+    turns = [turn for _, _, turn in node.appended]
+    assert len(turns) == COUNT
+    assert max(turns.count(turn) for turn in turns) <= 2
+
+
+@pytest.mark.usefixtures("short_turns")
 async def test_a_topic_that_is_deleted_between_the_turns_is_unknown() -> None:
     node = Node()
     answer = node.ask(1, COUNT)
