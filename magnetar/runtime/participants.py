@@ -188,6 +188,11 @@ class LocalParticipants:
             marker = _marker_of(one, coordinator_epoch)
             # Sorted, so that a retry after a restart meets the partitions in the same order.
             for partition in sorted(one.partitions):
+                # A marker that makes files, or opens them again, takes as long as twenty others.
+                # One that is refused takes long, too: it has a line in the log.
+                if room <= 0 or (part is Part.SLICES and self._turns.is_over()):
+                    yield markers
+                    markers, room = [], MARKERS_AT_ONCE_MAX
                 try:
                     if part is Part.MISSING_MARKERS and self._is_closed(partition, one.producer_id):
                         self._pass_over(one, partition, coordinator_epoch)
@@ -204,10 +209,6 @@ class LocalParticipants:
                     log, end_offset = self._append_fenced(one, partition, marker, refusal, now_ms)
                 markers.append((one, partition, log, end_offset))
                 room -= 1
-                # A marker that makes files, or opens them again, takes as long as twenty others.
-                if room <= 0 or (part is Part.SLICES and self._turns.is_over()):
-                    yield markers
-                    markers, room = [], MARKERS_AT_ONCE_MAX
         yield markers
 
     def append_owed(

@@ -17,6 +17,7 @@ from logstore.partition.reader import Isolation
 from logstore.partition.transaction_buffer import TransactionMarker
 from logstore.segments.memory_ledger import MemoryLedger
 from logstore.sync.group_commit import Sync
+from magnetar.runtime import participants
 from magnetar.runtime.commit import SLICES_WAITING_MAX
 from tests.magnetar.transaction_world import A0, World
 
@@ -93,6 +94,26 @@ async def test_a_slice_of_markers_that_take_long_ends_with_the_turn(
         await world.until(world.end("tx", identity, commit=True))
     assert sum(turns.done["append"].values()) == COUNT
     assert max(turns.done["append"].values()) <= 2
+    assert world.state() is State.COMPLETE_COMMIT
+
+
+@pytest.mark.usefixtures("short_turns")
+async def test_partitions_that_are_gone_take_turns_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them has a line in the log."""
+    identity = await world.begin(*BIG)
+    world.delete_topic("big")
+    skipped = Counter[int]()
+    with counted(monkeypatch) as turns:
+
+        def skip(*_: object) -> None:
+            skipped[turns.now] += 1
+
+        monkeypatch.setattr(participants, "report_skipped", skip)
+        await world.until(world.end("tx", identity, commit=True))
+    assert skipped.total() == COUNT
+    assert max(skipped.values()) <= 2
     assert world.state() is State.COMPLETE_COMMIT
 
 
