@@ -149,9 +149,9 @@ class Recovery:
         size = last.file.size()
         position = resume(last, size, OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
-            # A clean log ends at its recovery point. A gap beyond it is a damaged offset, which no
-            # CRC covers.
-            limit = max(last.next_offset, self.recovery_point - 1)
+            # A clean log ends at its recovery point, if that is known. A gap beyond it is a damaged
+            # offset, which no CRC covers.
+            limit = max(last.next_offset, (self.recovery_point or OFFSET_MAX) - 1)
             if not last.next_offset <= header.base_offset <= limit:
                 return False
             last.append(header, self.limits.index_interval_bytes, is_recent=False)

@@ -120,6 +120,19 @@ def test_a_clean_log_does_not_go_on_behind_a_damaged_offset(
     assert contents(ledger) == batches[:-1]
 
 
+def test_a_clean_log_keeps_what_is_behind_a_gap_where_no_recovery_point_is_known(
+    disk: Disk,
+) -> None:
+    """The active segment of a replica of Kafka's has gaps where its leader was compacted."""
+    ledger, batches = disk.filled()
+    close_cleanly(ledger)
+    name = log_name(ledger, -1)
+    disk.edit(name, disk.size(name) - len(batches[-1]), (40).to_bytes(8))
+    ledger = disk.open(clean=True)
+    assert ledger.end_offset == 41
+    assert len(contents(ledger)) == len(batches)
+
+
 def test_what_a_log_lacks_is_told_before_it_is_cut_off(disk: Disk) -> None:
     """A start that loses power in between leaves a log that looks whole to the next one."""
     ledger, batches = disk.filled()
