@@ -18,7 +18,7 @@ import asyncpg
 from logstore.remote import postgres_statements as sql
 from logstore.remote.commit_store import StoreUnavailable
 from logstore.remote.postgres_endings import PostgresEndings
-from logstore.remote.postgres_url import STANDBY_WAIT, UNLIMITED
+from logstore.remote.postgres_url import STANDBY_WAIT, UNLIMITED, Hosts, address_for_asyncpg
 
 #: What a lost connection, a refusal of the server, and a timeout raise. InternalClientError comes
 #: where a connection is lost in the middle of asyncpg's own work.
@@ -29,6 +29,7 @@ TROUBLE = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
+#: How long a connection to one host may take, and each of its first statements.
 CONNECT_S = 2.0
 _READ_S = 30.0
 #: How many connections can be lent at the same time.
@@ -44,6 +45,22 @@ BY_KEY = {
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+
+
+async def connect(hosts: Hosts, **options: Any) -> asyncpg.Connection[Any]:
+    """Connect to the first host that serves. Raises TROUBLE: that of the last host."""
+    trouble: BaseException | None = None
+    for address in hosts:
+        try:
+            url = address_for_asyncpg(address)
+            connection = await asyncpg.connect(url, timeout=CONNECT_S, **options)
+        except TROUBLE as error:
+            trouble = error
+        else:
+            hosts.note_serving(address)
+            return connection
+    assert trouble is not None
+    raise trouble
 
 
 def set_statements(settings: Mapping[str, str]) -> str:
@@ -99,9 +116,8 @@ class _Reader(NamedTuple):
 class PostgresReaders:
     """The connections that one node lends to reads and deletions."""
 
-    def __init__(self, url: str, settings: Mapping[str, str], endings: PostgresEndings) -> None:
-        """`url`: as asyncpg has it."""
-        self._url = url
+    def __init__(self, hosts: Hosts, settings: Mapping[str, str], endings: PostgresEndings) -> None:
+        self._hosts = hosts
         self._set_statements = set_statements(settings)
         self._endings = endings
         self._slots = asyncio.Semaphore(_READERS)
@@ -163,7 +179,7 @@ class PostgresReaders:
 
     async def _new(self) -> _Reader:
         changes = self._changes
-        connection = await asyncpg.connect(self._url, timeout=CONNECT_S, command_timeout=_READ_S)
+        connection = await connect(self._hosts, command_timeout=_READ_S)
         try:
             await connection.execute(self._set_statements, timeout=CONNECT_S)
             pid, began = await connection.fetchrow(sql.SERVED_BY, timeout=CONNECT_S)

@@ -47,11 +47,12 @@ from logstore.remote.postgres_readers import (
     TROUBLE,
     PostgresReaders,
     cancelled_waits,
+    connect,
     reason_of,
     set_statements,
     snapshot,
 )
-from logstore.remote.postgres_url import KEPT_ALIVE, address_for_asyncpg
+from logstore.remote.postgres_url import KEPT_ALIVE, Hosts
 from logstore.remote.references import REFERENCE, REFERENCE_BYTES_MAX
 
 #: A commit without an answer for so long counts as lost. That is less than the lease, so that there
@@ -87,7 +88,7 @@ class PostgresStore:
     def __init__(self, url: str, schema: str = "magnetar") -> None:
         """`url` names the database as for libpq: a URL, or key=value pairs. It must not lead to a
         pooler that pools transactions: statements are prepared."""
-        self._url = address_for_asyncpg(url)
+        self._hosts = Hosts(url)
         self._settings = {
             "search_path": schema,
             "application_name": "magnetar",
@@ -103,7 +104,7 @@ class PostgresStore:
         self._commit_chunks_on_basis: Any = None
         self._commit_all: Any = None
         self._endings = PostgresEndings()
-        self._readers = PostgresReaders(self._url, self._settings, self._endings)
+        self._readers = PostgresReaders(self._hosts, self._settings, self._endings)
         self._lend = self._readers.lend
         #: Whether commits have to be proven over other connections.
         self._has_standby = False
@@ -140,7 +141,7 @@ class PostgresStore:
                 self._endings.end(connection)
 
     async def _connect_to_commit(self) -> asyncpg.Connection[Any]:
-        connection = await asyncpg.connect(self._url, timeout=CONNECT_S)
+        connection = await connect(self._hosts)
         try:
             statements = set_statements(self._settings | _COMMITTING)
             await connection.execute(statements, timeout=CONNECT_S)

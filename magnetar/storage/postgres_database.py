@@ -25,7 +25,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from logstore.remote.postgres_url import KEPT_ALIVE, STANDBY_WAIT, UNLIMITED
+from logstore.remote.postgres_url import KEPT_ALIVE, STANDBY_WAIT, UNLIMITED, Hosts
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
 from magnetar.storage.postgres_schema import MIGRATIONS, SCHEMA
 from wire.error_code import ErrorCode
@@ -130,7 +130,6 @@ class PostgresDatabase:
         `owner`: the place that the caller holds (`node_ids`): nodes of its own, which were killed,
         have a lease for a while, and do not live.
         """
-        self._url = url
         self._tables = tables
         self._owner = owner
         # Reentrant, since migrations run inside the opening.
@@ -141,6 +140,7 @@ class PostgresDatabase:
         self._unproven = ""
         try:
             self.shown = shown(url)
+            self._hosts = Hosts(url)
         except psycopg.Error:
             # What psycopg says of it has the whole text, with the password.
             raise CatalogFailure(
@@ -248,8 +248,21 @@ class PostgresDatabase:
         return self._connection
 
     def _connect(self) -> _BoundedConnection:
+        failures: list[str] = []
+        for address in self._hosts:
+            try:
+                connection = self._connect_to(address)
+            except psycopg.OperationalError as failure:
+                failures.append(f"{shown(address)}: {failure}")
+            else:
+                self._hosts.note_serving(address)
+                return connection
+        raise psycopg.OperationalError("\n".join(failures))
+
+    @staticmethod
+    def _connect_to(address: str) -> _BoundedConnection:
         return _BoundedConnection.connect(
-            self._url,
+            address,
             autocommit=True,
             connect_timeout=int(_CALL_S),
             # Whatever the URL and the database say: all texts are UTF-8.

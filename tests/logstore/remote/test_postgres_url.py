@@ -8,7 +8,7 @@ import pytest
 from asyncpg.connect_utils import _parse_connect_arguments
 from psycopg.conninfo import conninfo_to_dict
 
-from logstore.remote.postgres_url import address_for_asyncpg
+from logstore.remote.postgres_url import Hosts, address_for_asyncpg
 
 
 @pytest.mark.parametrize(
@@ -69,14 +69,31 @@ def test_a_directory_as_the_host_is_that_of_a_unix_socket(given: str) -> None:
     assert (parameters.user, parameters.database) == ("m", "cluster")
 
 
-def test_several_hosts_are_tried_in_turn() -> None:
-    for given in (
-        "postgresql://a:1,b:2/x?target_session_attrs=read-write",
-        "host=a,b port=1,2 dbname=x target_session_attrs=read-write",
-    ):
-        addresses, parameters = _of_asyncpg(given)
-        assert addresses == [("a", 1), ("b", 2)]
-        assert parameters.target_session_attrs.value == "read-write"
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("postgresql://a:1,b:2/x", [("a", 1), ("b", 2)]),
+        ("host=a,b port=3 dbname=x", [("a", 3), ("b", 3)]),
+        ("host=a,b dbname=x", [("a", 5432), ("b", 5432)]),
+        ("host=a,b hostaddr=10.0.0.1,10.0.0.2 port=1,2", [("a", 1), ("b", 2)]),
+        ("hostaddr=10.0.0.1,10.0.0.2 port=1,2", [("10.0.0.1", 1), ("10.0.0.2", 2)]),
+        ("host=a port=1", [("a", 1)]),
+    ],
+)
+def test_several_hosts_have_an_address_each(given: str, expected: list[tuple[str, int]]) -> None:
+    mark = " " if "=" in given else "?"
+    found = [_of_asyncpg(one) for one in Hosts(f"{given}{mark}target_session_attrs=read-write")]
+    assert [addresses for addresses, _ in found] == [[one] for one in expected]
+    assert {rest.target_session_attrs.value for _, rest in found} == {"read-write"}
+
+
+def test_the_host_that_served_last_is_asked_first() -> None:
+    hosts = Hosts("host=a,b,c")
+    first, second, third = hosts
+    for address in hosts:
+        if address == second:
+            hosts.note_serving(address)
+    assert [*hosts] == [second, first, third]
 
 
 def _of_asyncpg(given: str) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -178,3 +179,27 @@ async def test_a_load_that_takes_longer_than_a_read_may_ends_nevertheless(
         (loaded,) = await store.load([Wanted(KEY, 0)])
         assert loaded.chunks == CHUNKS + large + small
         await here.close()
+
+
+async def test_a_host_that_does_not_answer_keeps_no_node_from_the_one_that_serves(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has vanished refuses no connection, as one that is paused accepts them all."""
+    monkeypatch.setattr(postgres_readers, "CONNECT_S", 1.0)
+    await make_tables(postgres_url)
+    await start_node(postgres_url, 1, 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ports = (silent.getsockname()[1], urlsplit(postgres_url).port)
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        store = PostgresStore(
+            urlsplit(postgres_url)._replace(netloc=f"postgres@{hosts}").geturl()
+            + "?target_session_attrs=read-write"
+        )
+        store.begin_as(1, 1)
+        await store.connect()
+        # From now on this one is asked first: no lease ends while each attempt waits.
+        async with asyncio.timeout(0.9):
+            await store.connect()
+            await store.commit(Commit(1, 0, Changes(CHUNKS)))
+            assert await store.read(KEY, 0, 100, 1) == CHUNKS
+        await store.close()

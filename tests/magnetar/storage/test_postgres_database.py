@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from compat_tests.waiting import eventually
 from magnetar.storage.catalog import Catalog
@@ -140,6 +142,24 @@ def test_a_server_that_hangs_costs_two_seconds_and_the_next_call_is_good(
 def test_a_server_that_is_gone_is_unavailable() -> None:
     with pytest.raises(CatalogUnavailable, match="127.0.0.1:1"):
         open_catalog("postgresql://127.0.0.1:1/x")
+
+
+def test_a_host_that_does_not_answer_costs_its_time_once(postgres_url: str) -> None:
+    """One that has vanished refuses no connection, as one that is paused accepts them all."""
+    parts = conninfo_to_dict(postgres_url)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        ports = f"{silent.getsockname()[1]},{parts['port']}"
+        url = make_conninfo(postgres_url, host="127.0.0.1,127.0.0.1", port=ports)
+        with closing(open_catalog(url)) as catalog:
+            end_other_sessions(postgres_url)
+            began = time.monotonic()
+            assert catalog.allocate_producer_ids(10) == 0
+            assert time.monotonic() - began < 1.9
+
+
+def test_hosts_that_are_gone_are_all_named() -> None:
+    with pytest.raises(CatalogUnavailable, match=r"127\.0\.0\.1:1/x.*127\.0\.0\.1:2/x"):
+        open_catalog("postgresql://127.0.0.1:1,127.0.0.1:2/x")
 
 
 def test_a_catalog_of_a_newer_version_is_refused(postgres_url: str) -> None:
