@@ -21,6 +21,7 @@ from magnetar import __version__
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import PEERS_IN_TLS, NodeRow
 from magnetar.storage.cluster_objects import objects_url
+from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import read_history
 from magnetar.storage.lost_objects import compared, read_through, run_to_end
 from magnetar.storage.postgres_database import PostgresDatabase
@@ -142,7 +143,15 @@ def _replication(database: PostgresDatabase) -> Iterator[Finding]:
 
 
 def _way(database: PostgresDatabase) -> Finding:
-    if database.is_pooled():
+    try:
+        is_pooled = database.is_pooled()
+    except CatalogUnavailable as away:
+        return Finding(
+            Verdict.BAD,
+            f"there is no second connection: {away.detail}",
+            "A node needs up to twelve: raise max_connections, or the role's limit.",
+        )
+    if is_pooled:
         return Finding(
             Verdict.BAD,
             "a pooler gives one session of the server to several connections, for a transaction"

@@ -197,8 +197,8 @@ class PostgresDatabase:
         """
         own, others = set[Any](), set[Any]()
         with (
+            closing(self._second()) as other,
             self.statements("look at the sessions") as statements,
-            closing(self._connect()) as other,
         ):
             # More than once: other clients of the pooler may hold the shared session at times.
             for _ in range(3):
@@ -206,6 +206,13 @@ class PostgresDatabase:
                 others.update(other.execute(_SESSION_PID.encode()).fetchall())
                 own.update(statements.execute(_SESSION_PID).fetchall())
         return len(own) > 1 or not own.isdisjoint(others)
+
+    def _second(self) -> _BoundedConnection:
+        """Return another connection. This one is kept where the server has no more."""
+        try:
+            return self._connect()
+        except psycopg.OperationalError as error:
+            raise CatalogUnavailable(self._said("make one more connection", error)) from error
 
     def check_sessions(self) -> None:
         """Raise CatalogFailure if this connection has no session of its own."""

@@ -52,6 +52,13 @@ def _but_fsync(url: str) -> list[Finding]:
     return findings
 
 
+def test_a_server_that_has_one_connection_left_is_looked_at(postgres_url: str) -> None:
+    run(postgres_url, "CREATE ROLE narrow LOGIN CONNECTION LIMIT 1")
+    url = postgres_url.replace("postgres@", "narrow@")
+    assert found(url, "no second connection").verdict is Verdict.BAD
+    assert found(url, "no cluster yet")
+
+
 def test_a_database_whose_commits_do_not_wait_is_overruled(postgres_url: str) -> None:
     name = postgres_url.rpartition("/")[2]
     run(postgres_url, f"ALTER DATABASE {name} SET synchronous_commit = off")
