@@ -234,11 +234,13 @@ def hand_over(database: Queries, node_id: int, incarnation: int, moves: Sequence
     False: the node is fenced, and leads nothing; nothing has changed. Expects that all of these
     partitions are durable, and that this node appends nothing to them.
     """
+    # Without a lock on the row: it would last as long as this transaction waits for a standby, and
+    # keep the node's commits out, which renew its lease. No other transaction changes incarnations
+    # meanwhile.
     held = database.execute(
-        "UPDATE nodes SET incarnation = incarnation WHERE node_id = ? AND incarnation = ?",
-        (node_id, incarnation),
+        "SELECT 1 FROM nodes WHERE node_id = ? AND incarnation = ?", (node_id, incarnation)
     )
-    if not held.rowcount:
+    if held.fetchone() is None:
         return False
     live = {*_live(database)}
     taken = [move for move in moves if move.node_id in live]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 import pytest
 
 from compat_tests.waiting import eventually
 from magnetar.storage import postgres_database
+from magnetar.storage.catalog import Catalog
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.postgres_database import PostgresDatabase
 from magnetar.storage.replication import Replication, read_replication
@@ -44,6 +46,22 @@ def test_a_server_without_standbys_is_as_durable_as_its_disk(postgres_url: str) 
     database.close()
 
 
+@contextmanager
+def awaiting_standbys(url: str) -> Iterator[None]:
+    """Let each commit of the server wait for a standby, which is away."""
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        try:
+            admin.execute("SELECT pg_reload_conf()")
+            await_setting(admin, "*")
+            asyncio.run(until_commits_wait(url))
+            yield
+        finally:
+            admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            admin.execute("SELECT pg_reload_conf()")
+            await_setting(admin, "")
+
+
 def test_a_change_whose_wait_for_a_standby_is_cancelled_is_not_known_to_be_there(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,25 +75,33 @@ def test_a_change_whose_wait_for_a_standby_is_cancelled_is_not_known_to_be_there
         # A default that hides warnings.
         admin.execute(f"ALTER DATABASE {name} SET client_min_messages = error".encode())
         database.open("some cluster")
-        admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
-        try:
-            admin.execute("SELECT pg_reload_conf()")
-            await_setting(admin, "*")
-            asyncio.run(until_commits_wait(postgres_url))
-            with ThreadPoolExecutor(1) as threads:
-                cancelling = threads.submit(cancel_waiting, postgres_url)
-                with (
-                    pytest.raises(CatalogUnavailable, match="synchronous replication"),
-                    database.transaction("change something") as statements,
-                ):
-                    statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
-                cancelling.result()
-        finally:
-            admin.execute("ALTER SYSTEM RESET synchronous_standby_names")
-            admin.execute("SELECT pg_reload_conf()")
-            await_setting(admin, "")
+        with awaiting_standbys(postgres_url), ThreadPoolExecutor(1) as threads:
+            cancelling = threads.submit(cancel_waiting, postgres_url)
+            with (
+                pytest.raises(CatalogUnavailable, match="synchronous replication"),
+                database.transaction("change something") as statements,
+            ):
+                statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
+            cancelling.result()
         with database.transaction("change something") as statements:
             statements.execute("UPDATE cluster SET next_producer_id = next_producer_id + 1")
+
+
+def test_a_node_whose_hand_over_waits_for_a_standby_commits_and_keeps_its_lease(
+    postgres_url: str,
+) -> None:
+    """The server goes on with the hand-over, also when the node has given it up."""
+    database = PostgresDatabase(postgres_url)
+    with (
+        closing(Catalog(None, is_shared=True, database=database)) as catalog,
+        psycopg.connect(postgres_url, autocommit=True) as commits,
+    ):
+        incarnation = catalog.start_node(1)
+        with awaiting_standbys(postgres_url):
+            with pytest.raises(CatalogUnavailable):
+                catalog.hand_over(1, incarnation, [])
+            commits.execute("SET synchronous_commit = off; SET lock_timeout = 2000")
+            commits.execute("UPDATE magnetar.nodes SET commit_seq = 1 WHERE node_id = 1")
 
 
 def await_setting(admin: psycopg.Connection[tuple[str]], wanted: str) -> None:
