@@ -208,12 +208,13 @@ class LogReader:
     ) -> Slice | None:
         """Return whole batches from the one containing `offset` on, below the isolation's bound.
 
-        None: the read would wait for the disk; use `read_cold`. `in_file`: many bytes may stay in
-        their file. Raises OFFSET_OUT_OF_RANGE below the log's start and above its end.
+        None: the read would wait for the disk; use `read_cold`. One without room for any batch
+        does not. `in_file`: many bytes may stay in their file. Raises OFFSET_OUT_OF_RANGE below
+        the log's start and above its end.
         """
         bound = self._bound_of_read(offset, isolation)
         records: memoryview | FileRange | None = _EMPTY
-        if offset < bound:
+        if offset < bound and (at_least_one or max_bytes > 0):
             records = self._batches.read(offset, max_bytes, bound, at_least_one=at_least_one)
         if isinstance(records, FileRange):
             if in_file and not self._may_be_cut(offset, isolation):

@@ -33,6 +33,9 @@ WAIT_MS_MAX = 300_000
 #: So many bytes of a response may stay in files until it is sent: what a socket takes at once. It
 #: is a step of the event loop that reads into memory what the socket does not take.
 IN_FILES_BYTES_MAX = 4 << 20
+#: After so long a fetch that has something to answer begins no further read that waits for a disk
+#: or a bucket. One such read takes 25 s at most, and clients wait for 30.
+_COLD_S = 2.0
 
 
 class PartitionRead:
@@ -194,6 +197,8 @@ class Fetch:
         self._unread_bytes = 0
         self._is_complete = self._min_bytes <= 0 or watch.is_empty
         self._gives_way = False
+        #: When reads that wait are not begun any more, in the event loop's time.
+        self._cold_ends_at_s = math.inf
         watch.take(self)
 
     @property
@@ -295,17 +300,28 @@ class Fetch:
             if not read.read_now(
                 isolation, limit_bytes, at_least_one=at_least_one, in_file=in_file
             ):
-                # Many may wait for the disk at once: account for what each of them may bring.
-                held.resize(others_bytes + limit_bytes)
-                await read.read_cold(isolation, limit_bytes, at_least_one=at_least_one)
-                if self._is_overtaken:
-                    # Without `_watch_on`: the other fetch has settled what it has read.
-                    held.resize(others_bytes + read.size_bytes)
-                    return
+                if self._may_wait_for_disk(others_bytes):
+                    # Many may wait at once: account for what each of them may bring.
+                    held.resize(others_bytes + limit_bytes)
+                    await read.read_cold(isolation, limit_bytes, at_least_one=at_least_one)
+                    if self._is_overtaken:
+                        # Without `_watch_on`: the other fetch has settled what it has read.
+                        held.resize(others_bytes + read.size_bytes)
+                        return
+                else:
+                    read.read_now(isolation, 0, at_least_one=False)
             self._size_bytes = others_bytes + read.size_bytes
             if self._size_bytes != held.size_bytes:
                 held.resize(self._size_bytes)
             self._watch_on(key, read)
+
+    def _may_wait_for_disk(self, others_bytes: int) -> bool:
+        """Whether a further partition is read although that waits; else the next fetch reads it."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._cold_ends_at_s:
+            self._cold_ends_at_s = min(self._cold_ends_at_s, now_s + _COLD_S)
+            return True
+        return not (others_bytes or self._is_complete)
 
     def _watch_on(self, key: PartitionKey, read: PartitionRead) -> None:
         """Hear of the next move of a partition that was just read, in the same step.

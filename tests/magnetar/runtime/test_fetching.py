@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from logstore.partition.reader import Isolation, Slice
+from magnetar.runtime import fetching
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
 from magnetar.runtime.fetching import Fetch, IdleFetch, PartitionRead
@@ -95,6 +96,53 @@ async def test_batches_are_read_again_once_enough_of_them_is_visible() -> None:
     partition.settle()
     await asyncio.wait_for(task, 5)
     assert read.size_bytes == 3 * size
+
+
+class ColdReads(PartitionRead):
+    """A read that waits for a store, which may refuse it."""
+
+    is_refused = False
+
+    def read_now(
+        self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool, in_file: bool = False
+    ) -> bool:
+        if limit_bytes or at_least_one:
+            return False
+        return super().read_now(isolation, limit_bytes, at_least_one=at_least_one, in_file=in_file)
+
+    async def read_cold(
+        self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool
+    ) -> None:
+        await asyncio.sleep(0.02)
+        if self.is_refused:
+            self.refuse(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "away"))
+        else:
+            super().read_now(isolation, limit_bytes, at_least_one=at_least_one)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_a_fetch_does_not_wait_for_a_slow_store_once_for_each_partition(
+    is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client would give up, and ask for the same again. The next fetch reads the rest."""
+    monkeypatch.setattr(fetching, "_COLD_S", 0.01)
+    reads: list[PartitionRead] = []
+    for kind in (ColdReads, ColdReads, PartitionRead):
+        partition = SteppedPartition()
+        partition.append(b"x")
+        partition.settle()
+        reads.append(kind(partition.log, 0, 1 << 20))
+    first, second, hot = reads
+    assert isinstance(first, ColdReads)
+    first.is_refused = is_refused
+    fetch = fetch_of(*reads, isolation=Isolation.READ_UNCOMMITTED, min_bytes=1)
+    await asyncio.wait_for(fetch.perform(), 5)
+    assert bool(first.error) is is_refused
+    assert bool(first.size_bytes) is not is_refused
+    # It says where the log ends, as every partition of an answer does.
+    assert second.result is not None and second.result.high_watermark == 1
+    assert (second.size_bytes, second.is_kept_out) == (0, True)
+    assert hot.size_bytes
 
 
 @pytest.mark.parametrize("isolation", Isolation)
