@@ -89,8 +89,12 @@ class Replicated:
 
     def fail_over(self) -> None:
         """Kill the primary, and let the standby take its place, without one of its own."""
-        assert self.standby is not None
         self.primary.stop(signal.SIGQUIT)
+        self.promote()
+
+    def promote(self) -> None:
+        """Let the standby take the primary's place, without one of its own."""
+        assert self.standby is not None
         self.primary, self.standby = self.standby, None
         self.primary.promote()
         # The setting came with the copy.
@@ -399,6 +403,21 @@ def test_a_node_that_waits_for_the_synchronous_standby_stops_at_once(place: Repl
 def test_a_promoted_synchronous_standby_has_everything(place: Replicated) -> None:
     with writing(place.cluster, "synchronous"):
         place.fail_over()
+
+
+def test_a_primary_that_hangs_gives_way_to_the_promoted_standby(place: Replicated) -> None:
+    """It refuses no connection, as one whose host has vanished, and the URL names it first."""
+    hangs = place.primary
+    with writing(place.cluster, "hangs") as writer:
+        hangs.pause()
+        try:
+            place.promote()
+            # Until then a node that reaches no server leads what it led.
+            time.sleep(2 * LEASE_S)
+            writer.await_all()
+            eventually(lambda: {*leaders(place.cluster, "hangs")} == {1, 2}, 5 * LEASE_S)
+        finally:
+            hangs.kill()
 
 
 def test_a_server_that_is_stopped_at_once_and_started_again_has_everything(

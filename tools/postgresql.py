@@ -147,6 +147,11 @@ class PostgresServer:
         """Let a server that was paused go on."""
         self._send_all(signal.SIGCONT)
 
+    def kill(self) -> None:
+        """End the server and all its processes, also where it was paused."""
+        self._send_all(signal.SIGKILL)
+        self.stop(signal.SIGKILL)
+
     def _send_all(self, number: signal.Signals) -> None:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         for pid in (self.pid, *map(int, children)):
