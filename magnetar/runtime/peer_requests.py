@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from coordinator.transactions.add_partitions import check_holds
@@ -212,13 +213,10 @@ class PeerRequests:
                     await asyncio.sleep(0)
         finally:
             self._unfinished -= 1
-        for result, (log, end_offset) in marked:
-            try:
+        for _, (log, end_offset) in marked:
+            with suppress(LedgerClosed):
                 await log.durable(end_offset)
-            # The topic was deleted while its marker waited for the sync.
-            except LedgerClosed:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return response
+        return _settled(response, marked)
 
     def _append_all(
         self,
@@ -307,19 +305,20 @@ def _when_marked(
     response: WriteTxnMarkersResponse, marked: Sequence[_Marked]
 ) -> Message | DelayedResponse:
     """Return `response`, delayed until the markers are durable."""
+    return _when_durable([one for _, one in marked], lambda _: _settled(response, marked))
 
-    def make(_: bool) -> Message:
-        for result, (log, end_offset) in marked:
-            if log.reader.high_watermark >= end_offset:
-                continue
-            try:
-                log.ledger.check_open()
-            # The topic was deleted while its marker waited for the sync.
-            except LedgerClosed:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return response
 
-    return _when_durable([one for _, one in marked], make)
+def _settled(response: WriteTxnMarkersResponse, marked: Sequence[_Marked]) -> Message:
+    """Return `response`, in which a partition is unknown that was deleted before its marker was
+    durable. Raises StorageFailure."""
+    for result, (log, end_offset) in marked:
+        if log.reader.high_watermark >= end_offset:
+            continue
+        try:
+            log.ledger.check_open()
+        except LedgerClosed:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return response
 
 
 def _when_durable(
