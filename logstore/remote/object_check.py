@@ -19,8 +19,7 @@ from logstore.remote.object_store import NoSuchObject, ObjectStore
 from logstore.remote.offload import span_of
 from logstore.remote.references import decode
 from wire.errors import WireError
-from wire.records import crc_ok
-from wire.records.header import iterate_batches
+from wire.records.header import is_intact, iterate_batches
 
 #: (name of the step, how much there is to do) -> a context, which yields the function to call with
 #: how much was done since the last call.
@@ -117,7 +116,7 @@ def whole_bytes(data: bytes) -> int:
     position = 0
     with suppress(WireError):
         for header, batch in iterate_batches(data):
-            if not crc_ok(batch):
+            if not is_intact(header, batch):
                 break
             position += header.size_bytes
     return position
