@@ -1,10 +1,11 @@
-"""The tables of a store in PostgreSQL for tests, and which incarnation of a node may write."""
+"""The tables of a store in PostgreSQL for tests, and the node that may write, which connects."""
 
 from __future__ import annotations
 
 import asyncpg
 
 from logstore.remote.postgres_schema import TABLES
+from logstore.remote.postgres_store import PostgresStore
 
 _NODES = """
 CREATE SCHEMA magnetar; SET search_path = magnetar;
@@ -30,6 +31,14 @@ async def start_node(url: str, node_id: int, incarnation: int) -> None:
         incarnation,
     )
     await connection.close()
+
+
+async def connected(url: str, incarnation: int = 1) -> PostgresStore:
+    """Return a store at `url` that commits as this incarnation of node 1."""
+    store = PostgresStore(url)
+    store.begin_as(1, incarnation)
+    await store.connect()
+    return store
 
 
 async def lease_until_ms(url: str, node_id: int) -> int:

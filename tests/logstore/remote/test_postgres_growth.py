@@ -18,7 +18,7 @@ from logstore.remote.commit_store import (
 )
 from logstore.remote.postgres_store import PostgresStore
 from logstore.remote.references import Reference
-from tests.logstore.remote.stored_nodes import make_tables, start_node
+from tests.logstore.remote.stored_nodes import connected, make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -31,10 +31,7 @@ ROWS = 20_000
 async def _store_of(url: str) -> PostgresStore:
     await make_tables(url)
     await start_node(url, 1, 1)
-    store = PostgresStore(url)
-    store.begin_as(1, 1)
-    await store.connect()
-    return store
+    return await connected(url)
 
 
 async def _commit(store: PostgresStore, number: int, changes: Changes | None = None) -> None:

@@ -33,7 +33,7 @@ from logstore.remote.remote_directory import RemoteDirectory
 from logstore.remote.store_commits import StoreCommits
 from logstore.sync.group_commit import GroupCommit, LedgerClosed
 from tests.logstore.partitions import batch_of
-from tests.logstore.remote.stored_nodes import make_tables, start_node
+from tests.logstore.remote.stored_nodes import connected, make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
 from tools.postgresql import PostgresServer
 from wire.records import iterate_records
@@ -150,9 +150,7 @@ async def test_what_moved_away_leaves_room_for_what_comes(postgres_url: str) -> 
     await make_tables(postgres_url)
     await start_node(postgres_url, 1, 1)
     admin = await asyncpg.connect(postgres_url)
-    store = PostgresStore(postgres_url)
-    store.begin_as(1, 1)
-    await store.connect()
+    store = await connected(postgres_url)
     sizes: list[int] = []
     key, number = LogKey(UUID(int=1), 0), 0
     for _ in range(6):
@@ -181,10 +179,7 @@ async def store_over(url: str, *settings: str) -> PostgresStore:
     for setting in settings:
         await admin.execute(f"ALTER DATABASE {name} SET {setting}")
     await admin.close()
-    store = PostgresStore(url)
-    store.begin_as(1, 1)
-    await store.connect()
-    return store
+    return await connected(url)
 
 
 async def test_a_commit_is_on_the_disk_whatever_the_database_has_by_default(
@@ -235,9 +230,7 @@ async def test_what_another_transaction_still_reads_is_vacuumed_once(
     await make_tables(postgres_url)
     await start_node(postgres_url, 1, 1)
     reader, admin = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
-    store = PostgresStore(postgres_url)
-    store.begin_as(1, 1)
-    await store.connect()
+    store = await connected(postgres_url)
     key = LogKey(UUID(int=1), 0)
     await store.commit(
         Commit(1, 0, Changes([Chunk(key, n, n + 1, bytes(100_000)) for n in range(20)]))
@@ -406,9 +399,7 @@ async def test_a_log_is_deleted_though_that_takes_longer_than_a_call_may(
     monkeypatch.setattr(postgres_readers, "_READ_S", 1.0)
     await make_tables(postgres_url)
     await start_node(postgres_url, 1, 1)
-    store = PostgresStore(postgres_url)
-    store.begin_as(1, 1)
-    await store.connect()
+    store = await connected(postgres_url)
     key, other = LogKey(UUID(int=1), 0), LogKey(UUID(int=1), 1)
     chunks = [Chunk(each, n, n + 1, b"x") for each in (key, other) for n in range(300)]
     await store.commit(Commit(1, 0, Changes(chunks)))

@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from logstore.remote.commit_store import Changes, Chunk, Commit, LogKey
-from logstore.remote.postgres_store import PostgresStore
-from tests.logstore.remote.stored_nodes import make_tables, start_node
+from tests.logstore.remote.stored_nodes import connected, make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -75,9 +74,7 @@ async def test_commits_and_reads_pass_a_pooler_of_sessions(postgres_url: str) ->
     await make_tables(postgres_url)
     await start_node(postgres_url, 1, 7)
     async with pooled(postgres_url) as url:
-        store = PostgresStore(url)
-        store.begin_as(1, 7)
-        await store.connect()
+        store = await connected(url, 7)
         await store.commit(Commit(1, 0, Changes([Chunk(KEY, 0, 3, b"batches")])))
         await store.prove(1)
         # Each connection of the pool more than once: nothing that was set is lost in between.

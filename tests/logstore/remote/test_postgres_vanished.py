@@ -24,7 +24,7 @@ from logstore.remote.commit_store import (
     Wanted,
 )
 from logstore.remote.postgres_store import PostgresStore
-from tests.logstore.remote.stored_nodes import make_tables, start_node
+from tests.logstore.remote.stored_nodes import connected, make_tables, start_node
 from tests.postgresql import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
@@ -86,9 +86,7 @@ async def store_on(way: Way, url: str) -> AsyncIterator[PostgresStore]:
     """Connect as node 1, commit a chunk, and read it."""
     await make_tables(url)
     await start_node(url, 1, 1)
-    store = PostgresStore(await way.open())
-    store.begin_as(1, 1)
-    await store.connect()
+    store = await connected(await way.open())
     await store.commit(Commit(1, 0, Changes(CHUNKS)))
     assert await store.read(KEY, 0, 100, 1) == CHUNKS
     try:
@@ -170,9 +168,7 @@ async def test_a_load_that_takes_longer_than_a_read_may_ends_nevertheless(
     monkeypatch.setattr(postgres_store, "_LOADED_BYTES", 1 << 20)
     way = Way(postgres_url, pause_s=0.01)
     async with store_on(way, postgres_url) as store:
-        here = PostgresStore(postgres_url)
-        here.begin_as(1, 1)
-        await here.connect()
+        here = await connected(postgres_url)
         large = [Chunk(KEY, n, n + 1, bytes(1 << 17)) for n in range(1, 200)]
         small = [Chunk(KEY, n, n + 1, bytes(100)) for n in range(200, 2_000)]
         await here.commit(Commit(2, 1, Changes(large + small)))
@@ -191,12 +187,10 @@ async def test_a_host_that_does_not_answer_keeps_no_node_from_the_one_that_serve
     with socket.create_server(("127.0.0.1", 0)) as silent:
         ports = (silent.getsockname()[1], urlsplit(postgres_url).port)
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        store = PostgresStore(
+        store = await connected(
             urlsplit(postgres_url)._replace(netloc=f"postgres@{hosts}").geturl()
             + "?target_session_attrs=read-write"
         )
-        store.begin_as(1, 1)
-        await store.connect()
         # From now on this one is asked first: no lease ends while each attempt waits.
         async with asyncio.timeout(0.9):
             await store.connect()

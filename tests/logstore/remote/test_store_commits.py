@@ -389,8 +389,11 @@ async def test_the_lease_in_the_store_is_renewed_while_a_standby_is_away(world: 
 
 
 def refuse(world: World, refusals: Sequence[type[OutcomeUnknown]]) -> list[bool]:
-    """Have the store refuse commits by these, each 4 s later; return whether the node's lease lived
-    at each."""
+    """Let the store refuse the next commits, each with the next of `refusals`.
+
+    Each refusal takes 4 s. The list that is returned gets an entry then: whether the node's lease
+    is alive.
+    """
     committing = world.store.commit
     live: list[bool] = []
 
