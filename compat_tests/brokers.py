@@ -66,6 +66,8 @@ KAFKA_SETTINGS = {
 #: More settings, by kind, for brokers that no test kills. A busy machine stops Kafka's process for
 #: seconds, and a controller that takes its broker for gone takes its partitions away.
 LONG_LIVED = {"kafka": {"broker.session.timeout.ms": "60000"}}
+#: The nodes of a cluster look at their shares each half second. Two looks, s.
+_LOOKS_S = 1.2
 #: Where Kafkas of this process listen, or have listened.
 KAFKA_ADDRESSES: set[str] = set()
 #: For tests a small, quickly started machine will do.
@@ -362,6 +364,7 @@ class MagnetarBroker(Broker):
             # The first node leads everything until the others have joined: a partition that a test
             # has just made would move with the rest.
             self._await_metadata(partial(_has_shared, self.workers), "nodes lack their shares")
+            time.sleep(_LOOKS_S)  # Nodes look once more, and move what seems uneven by then.
 
     def spawn(self) -> None:
         command = [*self.program, "serve", "--data-dir", str(self.log_directory)]
