@@ -1,23 +1,19 @@
-"""A store whose old chunks lie in objects: reads follow the references.
+"""Reads of a store whose old chunks lie in objects: they follow the references.
 
-Only reads. Chunks are moved to objects in the background (`logstore.remote.offload`), so no commit
-ever waits for an object store.
+Chunks are moved to objects in the background (`logstore.remote.offload`), so no commit ever waits
+for an object store.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from uuid import UUID
+from collections.abc import Callable, Sequence
 
 from logstore.remote.commit_store import (
-    Basis,
     Chunk,
-    Commit,
-    CommitStore,
     LogKey,
-    Span,
     StoredLog,
+    StoredLogs,
     StoreUnavailable,
     Wanted,
 )
@@ -39,11 +35,11 @@ _LOOKS_MAX = 3
 
 
 class BulkStore:
-    """A `CommitStore` of rows and objects."""
+    """The logs of rows and objects: batches in place of the references that `rows` has."""
 
     def __init__(
         self,
-        rows: CommitStore,
+        rows: StoredLogs,
         objects: ObjectStore | None,
         on_unread: Callable[[LogKey, str], None] = lambda key, reason: None,
     ) -> None:
@@ -64,41 +60,8 @@ class BulkStore:
         #: Why the object store did not answer a load. Empty: it has answered since.
         self.away = ""
 
-    def begin_as(self, node_id: int, incarnation: int) -> None:
-        """As `CommitStore.begin_as`."""
-        self._rows.begin_as(node_id, incarnation)
-
-    async def connect(self) -> None:
-        """As `CommitStore.connect`."""
-        await self._rows.connect()
-
-    async def commit(self, commit: Commit) -> None:
-        """As `CommitStore.commit`."""
-        await self._rows.commit(commit)
-
-    @property
-    def proven(self) -> int:
-        """As `CommitStore.proven`."""
-        return self._rows.proven
-
-    async def prove(self, number: int) -> None:
-        """As `CommitStore.prove`."""
-        await self._rows.prove(number)
-
-    async def renew(self) -> None:
-        """As `CommitStore.renew`."""
-        await self._rows.renew()
-
-    async def has(self, bases: Sequence[Basis]) -> bool:
-        """As `CommitStore.has`."""
-        return await self._rows.has(bases)
-
-    async def last_commit(self) -> int:
-        """As `CommitStore.last_commit`."""
-        return await self._rows.last_commit()
-
     async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
-        """As `CommitStore.load`. A log whose objects cannot be read is `away`; others are whole.
+        """As `StoredLogs.load`. A log whose objects cannot be read is `away`; others are whole.
 
         Once the object store has not answered, it is not asked for later logs, each of which would
         take seconds. `look_again` asks it.
@@ -145,7 +108,7 @@ class BulkStore:
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
     ) -> Sequence[Chunk]:
-        """As `CommitStore.read`. It may end before `max_bytes`, so as to read few objects."""
+        """As `StoredLogs.read`. It may end before `max_bytes`, so as to read few objects."""
         for _ in range(_LOOKS_MAX):
             found = _within(await self._rows.read(key, offset, max_bytes, end_offset), max_bytes)
             if not any(is_reference(chunk.data) for chunk in found):
@@ -174,30 +137,6 @@ class BulkStore:
             self._unread.add(key)
         else:
             self._is_away_told = True
-
-    async def delete(self, keys: Sequence[LogKey]) -> None:
-        """As `CommitStore.delete`. A later sweep deletes the objects."""
-        await self._rows.delete(keys)
-
-    async def reclaim(self, bytes_min: int) -> None:
-        """As `CommitStore.reclaim`."""
-        await self._rows.reclaim(bytes_min)
-
-    async def incarnations(self) -> Collection[int]:
-        """As `CommitStore.incarnations`."""
-        return await self._rows.incarnations()
-
-    async def remains(self, topic_ids: Collection[UUID]) -> Sequence[LogKey]:
-        """As `CommitStore.remains`."""
-        return await self._rows.remains(topic_ids)
-
-    def references(self, spans: Collection[Span]) -> AsyncIterator[Sequence[bytes]]:
-        """As `CommitStore.references`."""
-        return self._rows.references(spans)
-
-    async def close(self) -> None:
-        """As `CommitStore.close`."""
-        await self._rows.close()
 
     async def _followed(self, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Return the chunks with their batches. Raises NoSuchObject, StoreUnavailable."""

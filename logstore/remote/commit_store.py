@@ -233,7 +233,27 @@ def all_are_there(bases: Sequence[Basis], last: Mapping[int, tuple[int, int]]) -
     return True
 
 
-class CommitStore(Protocol):
+class StoredLogs(Protocol):
+    """The logs of a store, as they are read back. `BulkStore` follows their references to objects;
+    a `CommitStore` returns the rows as they are."""
+
+    async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
+        """Return logs, in the order of `wanted`; empty ones where nothing is stored.
+
+        One may be `away`: look at that field before any other. Raises StoreUnavailable.
+        """
+
+    async def read(
+        self, key: LogKey, offset: int, max_bytes: int, end_offset: int
+    ) -> Sequence[Chunk]:
+        """Return chunks from the one that holds `offset` on, or from the next after a gap.
+
+        The first one whole, the next ones up to `max_bytes` in all, none that begins at
+        `end_offset` or after. Raises StoreUnavailable.
+        """
+
+
+class CommitStore(StoredLogs, Protocol):
     """The store, as one incarnation of one node uses it."""
 
     @property
@@ -274,21 +294,6 @@ class CommitStore(Protocol):
         """Return the number of this incarnation's last commit, 0 if there is none.
 
         Raises Fenced, Forgotten, StoreUnavailable.
-        """
-
-    async def load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
-        """Return logs, in the order of `wanted`; empty ones where nothing is stored.
-
-        One may be `away`: look at that field before any other. Raises StoreUnavailable.
-        """
-
-    async def read(
-        self, key: LogKey, offset: int, max_bytes: int, end_offset: int
-    ) -> Sequence[Chunk]:
-        """Return chunks from the one that holds `offset` on, or from the next after a gap.
-
-        The first one whole, the next ones up to `max_bytes` in all, none that begins at
-        `end_offset` or after. Raises StoreUnavailable.
         """
 
     async def delete(self, keys: Sequence[LogKey]) -> None:

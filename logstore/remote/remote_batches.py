@@ -18,7 +18,7 @@ from wire.records.header import NO_TIMESTAMP
 #: Bytes of one read of the store where a search goes through a log.
 _SCAN_BYTES = 1 << 20
 
-#: (offset, max_bytes, end_offset) -> chunks, as `CommitStore.read`. Raises KafkaError.
+#: (offset, max_bytes, end_offset) -> chunks, as `StoredLogs.read`. Raises KafkaError.
 ReadStore: TypeAlias = Callable[[int, int, int], Awaitable[Sequence[Chunk]]]
 
 

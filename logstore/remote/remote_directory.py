@@ -24,6 +24,7 @@ from logstore.remote.commit_store import (
     LogKey,
     NodeFenced,
     StoredLog,
+    StoredLogs,
     StoreUnavailable,
     Wanted,
 )
@@ -72,6 +73,7 @@ class RemoteDirectory:
     def __init__(
         self,
         store: CommitStore,
+        stored: StoredLogs,
         commits: StoreCommits,
         group_commit: GroupCommit,
         *,
@@ -79,14 +81,17 @@ class RemoteDirectory:
         is_loaded_whole: Callable[[str], bool],
         tail_bytes: int = TAIL_BYTES,
     ) -> None:
-        """`commits` is the medium of `group_commit`. `is_loaded_whole` says of which topics."""
+        """`stored` reads the logs of `store`. `commits` is the medium of `group_commit`.
+        `is_loaded_whole` says of which topics.
+        """
         self._store = store
+        self._stored = stored
         self._commits = commits
         self._group_commit = group_commit
         self._steady_ms = steady_ms
         self._is_loaded_whole = is_loaded_whole
         self._tail = MemoryTail(tail_bytes)
-        self._reads = StoreReads(store)
+        self._reads = StoreReads(stored)
         self._logs: dict[LogKey, PartitionLog] = {}
         self._renewing: asyncio.Task[None] | None = None
         #: Tasks that delete the rows of deleted logs, one after the other.
@@ -209,7 +214,7 @@ class RemoteDirectory:
         return logs
 
     async def _load(self, wanted: Sequence[Wanted]) -> list[StoredLog]:
-        return await self._until_answered(lambda: self._store.load(wanted))
+        return await self._until_answered(lambda: self._stored.load(wanted))
 
     async def _open_loaded(
         self, opening: RemoteOpening, stored: StoredLog, *, is_whole: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logstore.remote.commit_store import Chunk, CommitStore, LogKey, StoreUnavailable
+from logstore.remote.commit_store import Chunk, LogKey, StoredLogs, StoreUnavailable
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
@@ -15,7 +15,7 @@ READS_MAX = 1000
 class StoreReads:
     """The reads of one node."""
 
-    def __init__(self, store: CommitStore) -> None:
+    def __init__(self, store: StoredLogs) -> None:
         self._store = store
         #: The reads that wait or are under way.
         self.count = 0
@@ -23,7 +23,7 @@ class StoreReads:
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
     ) -> Sequence[Chunk]:
-        """As `CommitStore.read`. Raises KAFKA_STORAGE_ERROR, on which clients try again."""
+        """As `StoredLogs.read`. Raises KAFKA_STORAGE_ERROR, on which clients try again."""
         if self.count >= READS_MAX:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.count} reads wait for the store"

@@ -71,12 +71,13 @@ def export_from_cluster(
         epochs, bucket = catalog.node_epochs(), objects_url(catalog)
         contents = catalog_contents.read(catalog.database).on_one_disk(RESOURCE)
     try:
-        store = BulkStore(PostgresStore(url), open_bucket(bucket) if bucket else None)
+        store = PostgresStore(url)
+        logs = BulkStore(store, open_bucket(bucket) if bucket else None)
     except ConfigError as unusable:
         raise ImportRefused(str(unusable)) from unusable
     partial = directory.with_name(f"{directory.name}.partial")
     with _emptied(partial):
-        copied = run_with_store(_write_logs(store, contents, partial, progress))
+        copied = run_with_store(_write_logs(store, logs, contents, partial, progress))
         _write_catalog(partial, contents)
         (partial / EXPORTED).write_bytes(encode_exported(contents.epoch))
         # Nodes that started meanwhile have written what this copy lacks.
@@ -124,7 +125,11 @@ def _refuse_live(catalog: Catalog) -> None:
 
 
 async def _write_logs(
-    store: BulkStore, contents: Contents, directory: Path, progress: Progress
+    store: PostgresStore,
+    logs: BulkStore,
+    contents: Contents,
+    directory: Path,
+    progress: Progress,
 ) -> Copied:
     starts: Offsets = {}
     dirty: Offsets = {}
@@ -135,12 +140,12 @@ async def _write_logs(
             for topic_id, name, count in topics:
                 for index in range(count):
                     key = LogKey(topic_id, index)
-                    (stored,) = await store.load([Wanted(key)])
+                    (stored,) = await logs.load([Wanted(key)])
                     if stored.away:
                         # An export without some partition must not look like a whole one.
                         raise StoreUnavailable(stored.away)
                     target = directory / partition_name(name, index)
-                    size_bytes += await _write_log(store, key, stored, target)
+                    size_bytes += await _write_log(logs, key, stored, target)
                     partitions += target.exists()
                     if stored.start_offset:
                         starts[name, index] = stored.start_offset
@@ -154,7 +159,7 @@ async def _write_logs(
     return Copied(len(topics), partitions, size_bytes)
 
 
-async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory: Path) -> int:
+async def _write_log(logs: BulkStore, key: LogKey, stored: StoredLog, directory: Path) -> int:
     """Write one partition; return the bytes of its batches. Raises ImportRefused."""
     bases = _bases(stored)
     if not bases:
@@ -167,7 +172,7 @@ async def _write_log(store: BulkStore, key: LogKey, stored: StoredLog, directory
     for base_offset in bases:
         Path(segment_path(str(directory), base_offset, LOG_SUFFIX)).touch()
     size_bytes, offset, ends = 0, bases[0], [*bases[1:], OFFSET_MAX]
-    while chunks := await store.read(key, offset, _READ_BYTES, OFFSET_MAX):
+    while chunks := await logs.read(key, offset, _READ_BYTES, OFFSET_MAX):
         for chunk in chunks:
             for header, batch in batches_of(chunk.data):
                 if header.next_offset <= offset:

@@ -55,12 +55,12 @@ class RemoteLogs(Logs):
         """`objects`: where older batches move to; None: they stay. `objects_prefix`: of the keys
         that no other store uses there. `executor` and `now_ms`, as `StoreCommits` has it, are
         others in a simulation."""
-        self._rows, self._objects, self._objects_prefix = store, objects, objects_prefix
+        self._store, self._objects, self._objects_prefix = store, objects, objects_prefix
         if objects is None:
             # All bytes are in rows: what is appended meanwhile waits until they are deleted.
             self.trimmed_together = 1
         self._objects_after_ms = config.view(ClusterConfig).cluster_objects_after_ms
-        store = self._store = self.bulk_store = BulkStore(store, objects, self._tell_unread)
+        stored = self.bulk_store = BulkStore(store, objects, self._tell_unread)
         commits = StoreCommits(store, now_ms=now_ms, on_trouble=_tell_trouble)
         group_commit = GroupCommit(
             None,
@@ -75,6 +75,7 @@ class RemoteLogs(Logs):
         self.bases = self
         self._remote = RemoteDirectory(
             store,
+            stored,
             commits,
             group_commit,
             steady_ms=clock.steady_ms,
@@ -92,8 +93,8 @@ class RemoteLogs(Logs):
         self._own = (node_id, incarnation)
         if self._objects is not None:
             where = (self._objects, self._objects_prefix)
-            offload = Offload(self._rows, *where, incarnation, self._objects_after_ms)
-            self.bulk = Bulk(*where, offload, Sweep(self._rows, *where, self._group_commit.settle))
+            offload = Offload(self._store, *where, incarnation, self._objects_after_ms)
+            self.bulk = Bulk(*where, offload, Sweep(self._store, *where, self._group_commit.settle))
 
     @property
     def is_leased(self) -> bool:

@@ -245,7 +245,7 @@ class SimulatedDatabase:
         )
 
     def read(self, key: LogKey, offset: int, max_bytes: int, end_offset: int) -> list[Chunk]:
-        """Return chunks as `CommitStore.read` does."""
+        """Return chunks as `StoredLogs.read` does."""
         log = self._logs.get(key)
         if log is None:
             return []

@@ -49,6 +49,13 @@ class SlowObjects(SimulatedObjects):
         return await super().read(key, position, size)
 
 
+async def rows_of(database: SimulatedDatabase) -> SimulatedStore:
+    """Return the store of the node that a test has started."""
+    store = SimulatedStore(database, 1, 0)
+    await store.connect()
+    return store
+
+
 async def test_few_reads_wait_for_objects_at_once_and_loads_for_none_of_them() -> None:
     """However little each of a thousand clients asks for, its read brings a whole reference."""
     database, objects = SimulatedDatabase(), SlowObjects()
@@ -57,8 +64,7 @@ async def test_few_reads_wait_for_objects_at_once_and_loads_for_none_of_them() -
     in_rows = Chunk(KEY, 5, 6, batch(5))
     assert database.commit(1, 0, Commit(1, 0, Changes([reference, in_rows])))
     objects.objects["object"] = DATA
-    store = BulkStore(SimulatedStore(database, 1, 0), objects)
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects)
     async with asyncio.timeout(20):
         reads = [asyncio.ensure_future(store.read(KEY, 0, 1, 5)) for _ in range(300)]
         while objects.asked < 64:
@@ -92,8 +98,7 @@ async def test_a_read_of_many_small_objects_ends_soon() -> None:
     # The last ones are in rows still.
     assert database.commit(1, 0, Commit(1, 0, Changes([*references[:150], *whole[150:]])))
     objects.objects |= {f"object {number}": batch(number) for number in range(150)}
-    store = BulkStore(SimulatedStore(database, 1, 0), objects)
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects)
     assert await store.read(KEY, 0, 1 << 20, 200) == whole[:64]
     assert await store.read(KEY, 100, 1 << 20, 200) == whole[100:]
     assert (await store.load([Wanted(KEY, 0)]))[0].chunks == whole
@@ -108,8 +113,7 @@ async def test_others_go_on_between_the_looks_at_two_objects(
     whole, references = whole_and_references(6)
     assert database.commit(1, 0, Commit(1, 0, Changes(references)))
     objects.objects |= {f"object {chunk.base_offset}": chunk.data for chunk in whole}
-    store = BulkStore(SimulatedStore(database, 1, 0), objects)
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects)
     turn, looked_in = 0, []
 
     def look(chunk: Chunk, _source: Reference) -> Chunk:
@@ -134,10 +138,7 @@ async def test_objects_that_clients_cannot_read_are_told_once_for_each_log() -> 
     chunks = [chunk._replace(key=key) for key in keys for chunk in references]
     assert database.commit(1, 0, Commit(1, 0, Changes(chunks)))
     told: list[tuple[LogKey, str]] = []
-    store = BulkStore(
-        SimulatedStore(database, 1, 0), objects, lambda key, why: told.append((key, why))
-    )
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects, lambda key, why: told.append((key, why)))
 
     async def fail() -> list[LogKey]:
         for key in keys * 2:
@@ -166,8 +167,7 @@ async def test_a_log_that_has_left_hides_no_later_fault() -> None:
     chunks = [chunk._replace(key=key) for key in (left, other) for chunk in references]
     assert database.commit(1, 0, Commit(1, 0, Changes(chunks)))
     told: list[LogKey] = []
-    store = BulkStore(SimulatedStore(database, 1, 0), objects, lambda key, why: told.append(key))
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects, lambda key, why: told.append(key))
     with pytest.raises(StoreUnavailable):
         await store.read(left, 0, 1, 1)
     objects.loses_request = lambda: True
@@ -190,8 +190,7 @@ async def test_a_bucket_that_was_away_hides_no_object_that_is_missing() -> None:
     chunks = [chunk._replace(key=key) for key in keys for chunk in references]
     assert database.commit(1, 0, Commit(1, 0, Changes(chunks)))
     told: list[LogKey] = []
-    store = BulkStore(SimulatedStore(database, 1, 0), objects, lambda key, why: told.append(key))
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects, lambda key, why: told.append(key))
     for is_away in (True, False):
         objects.loses_request = partial(bool, is_away)
         for key in keys:
@@ -220,8 +219,7 @@ async def test_an_object_with_other_bytes_is_as_good_as_none(damaged: bytes) -> 
     before = b"another log's"
     reference = Reference("object", len(before), len(damaged)).encode()
     assert database.commit(1, 0, Commit(1, 0, Changes([Chunk(KEY, 3, 11, reference)])))
-    store = BulkStore(SimulatedStore(database, 1, 0), objects)
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects)
     objects.objects["object"] = before + damaged
     (found,) = await store.load([Wanted(KEY, 0)])
     assert "object is damaged" in found.away
@@ -236,6 +234,5 @@ async def test_batches_with_gaps_between_them_are_no_damage() -> None:
     reference = whole._replace(data=Reference("object", 0, len(WHOLE)).encode())
     assert database.commit(1, 0, Commit(1, 0, Changes([reference])))
     objects.objects["object"] = WHOLE
-    store = BulkStore(SimulatedStore(database, 1, 0), objects)
-    await store.connect()
+    store = BulkStore(await rows_of(database), objects)
     assert await store.read(KEY, 4, 1, 11) == [whole]

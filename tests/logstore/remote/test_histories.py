@@ -80,6 +80,7 @@ class _Node:
         )
         self.directory = RemoteDirectory(
             store,
+            store,
             commits,
             self._group_commit,
             steady_ms=world.now_ms,

@@ -199,7 +199,7 @@ async def test_an_object_store_that_fails_leaves_the_rows(world: World) -> None:
     assert await world.carried_out()
     # The one whose writer heard nothing is there too, until two sweeps have not found its name.
     assert len(world.objects.objects) == 2
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    sweep = Sweep(world.rows, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep(), await sweep.sweep(), await sweep.sweep()] == [0, 1, 0]
     await world.check()
 
@@ -309,7 +309,7 @@ async def test_what_was_cleaned_moves_once_more(world: World) -> None:
     assert not any(is_reference(chunk.data) for chunk in world.chunks())
     assert await world.carried_out()
     assert await world.read(0) == b"".join(world.batches[2:12])
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    sweep = Sweep(world.rows, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
     assert await world.read(0) == b"".join(world.batches[2:12])
 

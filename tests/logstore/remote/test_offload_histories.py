@@ -97,7 +97,7 @@ class Node:
         world.objects.loses_request = lambda: world.is_drawn(mishap_probability)
         world.objects.loses_answer = lambda: world.is_drawn(mishap_probability)
         self.store = BulkStore(self._rows, world.objects)
-        self._commits = StoreCommits(self.store, now_ms=world.now_ms)
+        self._commits = StoreCommits(self._rows, now_ms=world.now_ms)
         self._group_commit = GroupCommit(
             None, Durability.FSYNC, on_failure=lambda failure: None, medium=self._commits
         )
@@ -118,7 +118,7 @@ class Node:
             KEY, self._group_commit, StoreReads(self.store), tail, LIMITS, stored
         )
         open_now(self.ledger)
-        self._sweep = Sweep(self.store, self._world.objects, PREFIX, self._group_commit.settle)
+        self._sweep = Sweep(self._rows, self._world.objects, PREFIX, self._group_commit.settle)
 
     async def live(self) -> None:
         """Do everything at once for a while, and end in the middle of it."""

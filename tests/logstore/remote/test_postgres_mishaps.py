@@ -59,7 +59,12 @@ class _Node:
             None, Durability.FSYNC, on_failure=lambda failure: None, medium=commits
         )
         self.directory = RemoteDirectory(
-            store, commits, self._group_commit, steady_ms=lambda: 0, is_loaded_whole=lambda _: True
+            store,
+            store,
+            commits,
+            self._group_commit,
+            steady_ms=lambda: 0,
+            is_loaded_whole=lambda _: True,
         )
         self._store = store
 

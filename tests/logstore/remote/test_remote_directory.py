@@ -68,6 +68,7 @@ class Node:
         )
         self.directory = RemoteDirectory(
             self.store,
+            self.store,
             commits,
             self.group_commit,
             steady_ms=lambda: 1_000,

@@ -39,7 +39,7 @@ async def test_what_a_replaced_incarnation_left_goes_with_the_first_sweep(world:
     for incarnation in (0, 1):
         world.objects.objects[f"{PREFIX}/topic/0/0-1-{incarnation}-7"] = b"x"
     world.stepped.database.start_node(NODE, 1)
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    sweep = Sweep(world.rows, world.objects, PREFIX, _nothing)
     assert await sweep.sweep() == 1
     assert world.objects.objects.keys() - named == {f"{PREFIX}/topic/0/0-1-1-7"}
     assert await sweep.sweep() == 1
@@ -56,7 +56,7 @@ async def test_a_sweep_has_few_keys_in_memory_however_many_objects_there_are(
     named = set(world.objects.objects)
     for number in range(5):
         world.objects.objects[f"{PREFIX}/{UUID(int=9)}/0/0-1-0-{number}"] = b"x"
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    sweep = Sweep(world.rows, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep() for _ in range(4)] == [0, 2, 2, 1]
     assert world.objects.objects.keys() == named and len(named) > 2
     await world.check()
@@ -73,7 +73,7 @@ async def test_a_sweep_reads_the_references_of_a_large_log_once(
     assert len(world.objects.objects) > 10
     references = len(world.stepped.database.references())
     before = world.rows.references_read
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    sweep = Sweep(world.rows, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 0]
     assert world.rows.references_read - before == 2 * references
     await world.check()
@@ -99,7 +99,7 @@ async def test_an_object_with_another_name_is_no_trouble_and_goes(
     assert await world.carried_out()
     named = set(world.objects.objects)
     world.objects.objects[f"{PREFIX}/{partition}/{name}"] = b"x"
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    sweep = Sweep(world.rows, world.objects, PREFIX, _nothing)
     assert [await sweep.sweep(), await sweep.sweep()] == [0, 1]
     assert world.objects.objects.keys() == named
     await world.check()
@@ -112,7 +112,7 @@ async def test_a_sweep_deletes_nothing_that_it_does_not_understand(world: World)
     data = bytearray(log.chunks[0].data)
     data[1] = 9
     log.chunks[0] = log.chunks[0]._replace(data=bytes(data))
-    sweep = Sweep(world.store, world.objects, PREFIX, _nothing)
+    sweep = Sweep(world.rows, world.objects, PREFIX, _nothing)
     for _ in range(3):
         with pytest.raises(StoreUnavailable, match="later release"):
             await sweep.sweep()
