@@ -250,10 +250,9 @@ def _batch_before(ledger: Ledger, offset: int) -> BatchHeader | None:
     """Return the header of the batch that ends at an offset; None at the log's first batch."""
     if offset <= next(iter(ledger.segments.base_offsets), offset):
         return None
-    batch = ledger.batches.batch_at(offset - 1)
-    if batch is None:
+    header = next(ledger.batches.headers(offset - 1), None)
+    if header is None:
         raise CorruptSnapshot(f"there is no batch before {offset}")
-    header = BatchHeader.parse(batch)
     if header.next_offset != offset:
         raise CorruptSnapshot(f"no batch ends at {offset}")
     return header

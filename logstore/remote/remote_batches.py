@@ -61,7 +61,9 @@ class RemoteBatches:
         return cold + self._hot.bytes_between(cold_end, end_offset)
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        for header, _ in self.iterate(from_offset):
+        """As `Batches.headers`. Raises NotInMemory."""
+        self._check_in_memory(from_offset)
+        for header, _ in self._hot.since(from_offset):
             yield header
 
     def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -70,13 +72,6 @@ class RemoteBatches:
         for header, batch in self._hot.since(from_offset):
             yield header, memoryview(batch)
         self._hot.unpin()
-
-    def batch_at(self, offset: int) -> memoryview | None:
-        """As `Batches.batch_at`. Raises NotInMemory."""
-        self._check_in_memory(offset)
-        for _, batch in self._hot.since(offset):
-            return memoryview(batch)
-        return None
 
     def _check_in_memory(self, offset: int) -> None:
         offset = max(offset, self._segments.base_offsets[0])

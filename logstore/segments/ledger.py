@@ -187,16 +187,15 @@ class Batches(Protocol):
         """
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        """Yield every batch header from the one containing `from_offset` on. Blocks."""
+        """Yield every batch header from the one containing `from_offset` on, or from the next one
+        after a gap. Blocks.
+        """
 
     def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield as `headers` does, with each whole batch, which the caller may keep: for replay.
 
         Raises DamagedLog where a batch is not what was written, before it is yielded.
         """
-
-    def batch_at(self, offset: int) -> memoryview | None:
-        """Return the batch that contains `offset`, or the next one after a gap. None: the end."""
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int

@@ -206,11 +206,6 @@ class MemorySegments:
         for header, batch in self._since(from_offset):
             yield header, memoryview(batch)
 
-    def batch_at(self, offset: int) -> memoryview | None:
-        for _, batch in self._since(offset):
-            return memoryview(batch)
-        return None
-
     async def offset_for_timestamp(
         self, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> TimestampOffset | None:

@@ -231,8 +231,12 @@ class StoredSegments:
         return total
 
     def headers(self, from_offset: int) -> Iterator[BatchHeader]:
-        for header, _ in self._scan(from_offset, whole=False):
-            yield header
+        for segment in self.since(from_offset):
+            start = self._offset_index(segment).lookup(from_offset)
+            file = self._unsynced.file_of(segment)
+            for _, header, _ in scan(file, start, segment.size, whole=False):
+                if header.last_offset >= from_offset:
+                    yield header
 
     def iterate(self, from_offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         for segment in self.since(from_offset):
@@ -271,19 +275,6 @@ class StoredSegments:
             self._cold_indexes.use(segment)
         assert segment.offset_index is not None
         return segment.offset_index
-
-    def batch_at(self, offset: int) -> memoryview | None:
-        for _, batch in self._scan(offset, whole=True):
-            return batch
-        return None
-
-    def _scan(self, offset: int, *, whole: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for segment in self.since(offset):
-            start = self._offset_index(segment).lookup(offset)
-            file = self._unsynced.file_of(segment)
-            for _, header, data in scan(file, start, segment.size, whole=whole):
-                if header.last_offset >= offset:
-                    yield header, data
 
     def since(self, offset: int) -> Iterator[Segment]:
         """Yield the segment that contains `offset`, then those after it, as they are when asked."""

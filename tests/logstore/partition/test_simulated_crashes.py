@@ -126,8 +126,7 @@ class Story:
             if partition.start_offset == ledger.end_offset:
                 return
             offset = self.random.randrange(partition.start_offset, ledger.end_offset)
-            found = ledger.batches.batch_at(offset)
-            assert found is not None
+            _, found = next(ledger.batches.iterate(offset))
             assert bytes(found) == next(b for b in partition.batches if last(b) >= offset)
 
     def _replace_journal(self, partition: Partition, ledger: FileLedger) -> None:
