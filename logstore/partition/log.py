@@ -313,29 +313,27 @@ class PartitionLog:
         if marker is None:
             state.on_batch(header, steady_ms)
         else:
-            completed = state.on_marker(
+            aborted = state.on_marker(
                 header, marker.coordinator_epoch, steady_ms, commit=marker.commit
             )
-            if completed is not None and completed.is_aborted:
-                self._note_aborted(header.base_offset)
+            if aborted is not None:
+                self._note_aborted(aborted)
         # The ledger asserts that a batch begins at its end, so state and ledger end alike.
         end_offset = state.end_offset
         snapshots = self._snapshots
         snapshots.bytes_until_due -= header.batch_length + snapshots.bytes_of_a_batch
         if snapshots.bytes_until_due <= 0:
-            snapshots.take(state, for_kafka=False)
+            snapshots.take(state)
         first, start = header.base_offset, ledger.start_offset
         # Not the constructor, which is Python: every batch passes here.
         place = (first, end_offset - 1, end_offset, append_time_ms, start, False)
         return tuple.__new__(Appended, place)
 
-    def _note_aborted(self, offset: int) -> None:
-        """Write down the transaction that the marker at `offset` has aborted. The entry is durable
-        in the same step as the marker, so the file is whole below every durable end."""
-        self.ledger.attachments.append(
-            aborted_name(self.ledger.segments.base_offsets[-1]),
-            next(self.transactions.aborted.entries(offset, offset + 1)).encode(),
-        )
+    def _note_aborted(self, entry: AbortedEntry) -> None:
+        """Write down a transaction that the last marker has aborted. The entry is durable in the
+        same step as the marker, so the file is whole below every durable end."""
+        name = aborted_name(self.ledger.segments.base_offsets[-1])
+        self.ledger.attachments.append(name, entry.encode())
 
     def expire_producers(self, producer_ids: Iterable[int], steady_ms: int) -> list[int]:
         """Forget those of the producers that were silent for `producer.id.expiration.ms`. Returns
@@ -392,7 +390,7 @@ class PartitionLog:
     def _on_roll(self, _base_offset: int) -> None:
         self._epoch_files.on_roll(self.state.leader_epochs)
         # The segment that ends here will be trimmed one day: only this snapshot tells of it then.
-        self._snapshots.take(self.state, for_kafka=True)
+        self._snapshots.take(self.state, for_kafka=True, is_synced=True)
         self._snapshots.on_durable(self.reader.high_watermark)
 
     # Giving up what is old.
@@ -435,7 +433,7 @@ class PartitionLog:
         if self.reader.is_gone:
             raise self.reader.gone
         end_offset = self.state.end_offset
-        self._snapshots.take(self.state, for_kafka=False, synced=True)
+        self._snapshots.take(self.state, is_synced=True)
         await self.durable(end_offset)
         await self._wait(self._snapshots.until_written, end_offset)
         await self.ledger.segments.settled()

@@ -134,13 +134,13 @@ class Snapshots:
         self._written, self._written_for_kafka = written, written_for_kafka
         self._synced_at = next(reversed(written), -1)
 
-    def take(self, state: PartitionState, *, for_kafka: bool, synced: bool | None = None) -> None:
+    def take(
+        self, state: PartitionState, *, for_kafka: bool = False, is_synced: bool = False
+    ) -> None:
         """Take the state as it is now; `on_durable` writes it.
 
-        `for_kafka`: Kafka's file too, at the end of a segment or of the log; then ours is synced.
-        `synced` overrides that.
+        `for_kafka`: Kafka's file too, at the end of a segment. `is_synced`: ours is synced.
         """
-        is_synced = for_kafka if synced is None else synced
         self.pending.append(self._pending(state, for_kafka=for_kafka, is_synced=is_synced))
 
     def _pending(self, state: PartitionState, *, for_kafka: bool, is_synced: bool) -> _Pending:

@@ -10,11 +10,8 @@ from typing import NamedTuple
 
 from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.producer_state import Producers, ProducersView
-from logstore.partition.transaction_buffer import (
-    CompletedTransaction,
-    OpenTransaction,
-    TransactionBuffer,
-)
+from logstore.partition.transaction_buffer import OpenTransaction, TransactionBuffer
+from logstore.segments.aborted_index import AbortedEntry
 from wire.records import BatchHeader
 from wire.records.header import ATTRIBUTE_TRANSACTIONAL
 
@@ -72,8 +69,8 @@ class PartitionState:
 
     def on_marker(
         self, header: BatchHeader, coordinator_epoch: int, steady_ms: int, *, commit: bool
-    ) -> CompletedTransaction | None:
-        """Account for a marker at the log's end; return the transaction it completed, if any."""
+    ) -> AbortedEntry | None:
+        """Account for a marker at the log's end; return as `TransactionBuffer.on_marker`."""
         producer_id = header.producer_id
         self.producers.on_marker(
             producer_id,
@@ -83,13 +80,9 @@ class PartitionState:
             steady_ms,
             header.base_offset,
         )
-        completed = self.transactions.on_marker(
-            producer_id,
-            header.base_offset,
-            commit=commit,
-        )
+        aborted = self.transactions.on_marker(producer_id, header.base_offset, commit=commit)
         self.on_other(header)
-        return completed
+        return aborted
 
     def on_other(self, header: BatchHeader) -> None:
         """Account for what any batch tells; of one that compaction has emptied there is no more."""

@@ -32,13 +32,11 @@ class OpenTransaction(NamedTuple):
     started_ms: int
 
 
-class CompletedTransaction(NamedTuple):
-    """A transaction whose marker is appended; `last_offset` is the marker's."""
+class _Completing(NamedTuple):
+    """A transaction whose marker, at `last_offset`, is appended and not durable yet."""
 
-    producer_id: int
     first_offset: int
     last_offset: int
-    is_aborted: bool
 
 
 class TransactionMarker(NamedTuple):
@@ -61,8 +59,8 @@ class TransactionBuffer:
     def __init__(self) -> None:
         # Ordered by first offset, because transactions begin in offset order.
         self._open: OrderedDict[int, OpenTransaction] = OrderedDict()
-        # Marker appended, not durable yet: still open to readers. In marker order.
-        self._completing: deque[CompletedTransaction] = deque()
+        # Still open to readers. In the order of the markers.
+        self._completing: deque[_Completing] = deque()
         self.aborted = AbortedIndex()
         #: The first offset that a read_committed fetch must not return; moved by `stabilize` only.
         self.last_stable_offset = 0
@@ -126,34 +124,23 @@ class TransactionBuffer:
                 producer_id, header.producer_epoch, header.base_offset, header.max_timestamp
             )
 
-    def on_marker(
-        self, producer_id: int, offset: int, *, commit: bool
-    ) -> CompletedTransaction | None:
-        """Account for a marker at the log's end; return the transaction that it completed.
+    def on_marker(self, producer_id: int, offset: int, *, commit: bool) -> AbortedEntry | None:
+        """Account for a marker at the log's end; return the entry of the transaction it aborted.
 
-        None: the producer had no open transaction here, so the marker changes nothing.
+        None: the marker commits, or the producer had no open transaction here.
         """
         transaction = self._open.pop(producer_id, None)
         if transaction is None:
             return None
-        completed = CompletedTransaction(
-            producer_id, transaction.first_offset, offset, is_aborted=not commit
-        )
-        self._completing.append(completed)
-        if completed.is_aborted:
-            self.aborted.append(self.aborted_entry(completed))
-        return completed
-
-    def aborted_entry(self, completed: CompletedTransaction) -> AbortedEntry:
-        """Return the index entry of a transaction just completed.
-
-        Its stable offset is the one that the marker allows once it is durable.
-        """
+        self._completing.append(_Completing(transaction.first_offset, offset))
+        if commit:
+            return None
         oldest = next(iter(self._open.values()), None)
-        stable = completed.last_offset + 1 if oldest is None else oldest.first_offset
-        return AbortedEntry(
-            completed.producer_id, completed.first_offset, completed.last_offset, stable
-        )
+        # What the marker allows once it is durable.
+        stable = offset + 1 if oldest is None else oldest.first_offset
+        entry = AbortedEntry(producer_id, transaction.first_offset, offset, stable)
+        self.aborted.append(entry)
+        return entry
 
     def stabilize(self, high_watermark: int) -> int:
         """Move the stable offset as far as a durable end of `high_watermark` allows; return it.
