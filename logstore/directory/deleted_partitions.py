@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from threading import Lock
 
@@ -101,7 +101,7 @@ class DeletedPartitions:
 
         Returns the new path, or None where the partition has no directory.
         """
-        self.forget((key,))
+        self.forget(key)
         name = partition_name(*key)
         if not self._files.exists(f"{self._path}/{name}"):
             return None
@@ -110,12 +110,11 @@ class DeletedPartitions:
         self._unsettled.add(key)
         return target
 
-    def forget(self, keys: Iterable[Key]) -> None:
-        """Forget what the checkpoints tell of these partitions; `settle` makes that durable."""
-        for key in keys:
-            if outdated := self._offsets.forget((key,)):
-                self._outdated |= outdated
-                self._unsettled.add(key)
+    def forget(self, key: Key) -> None:
+        """Forget what the checkpoints tell of a partition; `settle` makes that durable."""
+        if outdated := self._offsets.forget((key,)):
+            self._outdated |= outdated
+            self._unsettled.add(key)
 
     def forget_lost(self, key: Key) -> None:
         """Forget what the checkpoints tell of a partition that has no directory.
@@ -123,7 +122,7 @@ class DeletedPartitions:
         `settle` must follow before anything is written to the next partition of that name.
         """
         if not self._files.exists(f"{self._path}/{partition_name(*key)}"):
-            self.forget((key,))
+            self.forget(key)
 
     def settle(self) -> None:
         """Make durable all deletions, and checkpoints without them. Blocks; for any thread."""

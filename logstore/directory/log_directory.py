@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -51,7 +50,7 @@ from logstore.disk.checkpoints import (
 )
 from logstore.disk.discards import CallLater, Cancellable, Discards
 from logstore.disk.durability import Durability
-from logstore.disk.files import FileSystem, StorageFailure
+from logstore.disk.files import FileSystem
 from logstore.partition.log import PartitionLog
 from logstore.partition.log_config import LogConfig
 from logstore.partition.state_recovery import ClosedLog
@@ -122,7 +121,7 @@ class LogDirectory:
         self._call_later, self._aside = call_later, aside
         self._on_damage, self._on_unreadable, self._on_stray = on_damage, on_unreadable, on_stray
         self._on_replayed = on_replayed
-        self._discards = Discards(files, self._later, aside, self._failed)
+        self._discards = Discards(files, self._later, aside, partial(group_commit.failed, path))
         self._deleted = DeletedPartitions(
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
         )
@@ -191,7 +190,7 @@ class LogDirectory:
         Durable on return. Blocks: all of a log is read, unless it was closed cleanly.
         """
         points = self._offsets.recovery_points
-        with self._storing():
+        with self._group_commit.storing(self.path):
             for each in found:
                 key = each.topic, each.partition
                 if not (self.was_clean and key in points):
@@ -218,7 +217,7 @@ class LogDirectory:
         `config` defaults to the directory's. A directory of another topic id is set aside. Blocks.
         """
         opening = self.opening(topic, partition, topic_id, config, leader_epoch)
-        with self._storing():
+        with self._group_commit.storing(self.path):
             log = perform(self._files, opening)
             self._deleted.free((topic, partition))
         return log
@@ -237,16 +236,16 @@ class LogDirectory:
 
         Else the checkpoints of the deleted topic would be taken for those of the new one.
         """
-        with self._storing():
+        with self._group_commit.storing(self.path):
             self._deleted.free(*((topic, index) for index in range(partition_count)))
 
     async def free_all(self) -> None:
         """Do as `free`, for every partition whose deletion has ended."""
-        with self._storing():
+        with self._group_commit.storing(self.path):
             await self._deleted.free_all()
 
     async def _perform_together(self, procedures: Iterable[Procedure[Result]]) -> list[Result]:
-        with self._storing():
+        with self._group_commit.storing(self.path):
             return await perform_together(self._files, procedures, self._aside)
 
     def opening(
@@ -336,7 +335,7 @@ class LogDirectory:
             del self._logs[key]
             leaving[key] = log
         self._data.forget_topic_ids(leaving)
-        with self._storing():
+        with self._group_commit.storing(self.path):
             await self._deleted.delete(leaving)
 
     async def release(self, logs: Sequence[PartitionLog]) -> None:
@@ -347,7 +346,7 @@ class LogDirectory:
 
     def remove(self, found: Iterable[FoundPartition]) -> None:
         """Delete partitions that are not opened, durably. Blocks."""
-        with self._storing():
+        with self._group_commit.storing(self.path):
             self._data.forget_topic_ids((each.topic, each.partition) for each in found)
             for each in found:
                 self._deleted.put_away((each.topic, each.partition), DELETE_SUFFIX)
@@ -379,7 +378,7 @@ class LogDirectory:
         await self._write_aside(LOG_START_OFFSETS)
 
     async def _write_aside(self, name: str) -> None:
-        with self._storing():
+        with self._group_commit.storing(self.path):
             await self._aside(partial(self._offsets.write, name, sync=True))
 
     def checkpoint_cleaned(self, log: PartitionLog) -> None:
@@ -387,7 +386,7 @@ class LogDirectory:
         key = log.topic, log.partition
         if not self._in_memory and self._logs.get(key) is log:
             self._offsets.first_dirty_offsets[key] = log.first_dirty_offset
-            with self._storing():
+            with self._group_commit.storing(self.path):
                 self._offsets.write(CLEANER_OFFSETS, sync=False)
 
     def _discard(self, log: PartitionLog, paths: Sequence[str]) -> None:
@@ -460,7 +459,7 @@ class LogDirectory:
         if clean and not self._in_memory:
             # What only the journal has is synced to its own files before the journal goes.
             if self._group_commit.has_journal:
-                with self._storing():
+                with self._group_commit.storing(self.path):
                     await self._aside(self._files.sync_all)
                     remove_journal(self._files, self.path)
             points = {key: log.recovery_point for key, log in self._logs.items()}
@@ -485,16 +484,3 @@ class LogDirectory:
         self._discards.stop()
         self._logs.clear()
         self._data.release()
-
-    @contextmanager
-    def _storing(self) -> Iterator[None]:
-        """Turn an error of the disk into a StorageFailure, after which nothing becomes durable."""
-        try:
-            yield
-        except OSError as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: OSError) -> StorageFailure:
-        failure = StorageFailure(f"{self.path}: {error}")
-        self._group_commit.fail(failure)
-        return failure

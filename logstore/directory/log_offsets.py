@@ -51,12 +51,12 @@ class LogOffsets:
             return None
 
     def keys(self) -> set[tuple[str, int]]:
-        """Return the logs of which anything is said but that they begin at 0."""
-        points = {key for key, offset in self.recovery_points.items() if offset > 0}
-        return points.union(self.start_offsets, self.first_dirty_offsets)
+        """Return the logs of which `tells_of` is true."""
+        known = {*self.recovery_points, *self.start_offsets, *self.first_dirty_offsets}
+        return {key for key in known if self.tells_of(key)}
 
     def tells_of(self, key: tuple[str, int]) -> bool:
-        """Whether `key` is one of `keys()`."""
+        """Whether anything is said of a log but that it begins at 0."""
         return (
             key in self.start_offsets
             or key in self.first_dirty_offsets
