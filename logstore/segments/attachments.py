@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from logstore.disk.barriers import TURN, Barrier, Procedure
+from logstore.disk.barriers import TURN, Barrier, Procedure, perform
 from logstore.disk.files import Buffer, File, FileSystem
 from logstore.disk.pieces import Piece
 from logstore.segments.names import DELETED, LEFTOVER_SUFFIXES, SEGMENT_SUFFIXES, UNFINISHED
@@ -43,11 +43,7 @@ class SmallFiles:
 
     def write(self, name: str, data: Buffer, *, sync: bool) -> None:
         """Replace a file atomically, by renaming a finished one over it."""
-        for barrier in self.replacing(name, ((0, data),), sync=sync):
-            for file in barrier.files:
-                file.sync()
-            for directory in barrier.directories:
-                self._files.sync_directory(directory)
+        perform(self._files, self.replacing(name, ((0, data),), sync=sync))
 
     def replacing(self, name: str, pieces: Iterable[Piece], *, sync: bool) -> Procedure[None]:
         """Replace a file: the finished file first, then its name. Durably with `sync`.
@@ -177,6 +173,7 @@ class FileAttachments:
     ) -> None:
         """`ledger` is what group commit syncs for them; `discard` deletes files, now or later."""
         self.small_files = SmallFiles(files, directory)
+        self._files = files
         self._directory = directory
         self._unsynced_names = names
         self._unsynced = unsynced
@@ -186,16 +183,8 @@ class FileAttachments:
         self._discard = discard
 
     def write(self, name: str, data: Buffer, *, sync: bool = True) -> None:
-        names = self._unsynced_names
         with self._group_commit.storing(self._directory):
-            names.ensure_directory()
-            self.small_files.write(name, data, sync=sync)
-            if not sync:
-                names.add()
-            elif names.is_new_directory:
-                # A durable file in a directory without a durable name would be lost with it.
-                names.sync()
-                names.dirty.clear()
+            perform(self._files, self.replacing(name, ((0, data),), sync=sync))
 
     def replacing(
         self, name: str, pieces: Iterable[Piece], *, sync: bool = True
@@ -206,7 +195,7 @@ class FileAttachments:
         if not sync:
             self._unsynced_names.add()
         elif self._unsynced_names.is_new_directory:
-            # As in `write`: the file would be lost with its directory.
+            # A durable file in a directory without a durable name would be lost with it.
             yield Barrier((), self._unsynced_names.both)
 
     def carry_out(

@@ -31,6 +31,7 @@ from logstore.segments.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from logstore.segments.segment_reads import scan
 from logstore.segments.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from logstore.segments.time_index import TimeIndex
+from logstore.segments.timestamps import latest_in_file
 from wire.records import BatchHeader
 from wire.records.header import LENGTH_OVERHEAD, NO_TIMESTAMP, OFFSET_MAX
 
@@ -275,13 +276,10 @@ class Segment:
         """
         try:
             offsets, times = self.read_indexes()
-            timestamp, offset = times.last or (NO_TIMESTAMP, self.base_offset)
-            for _, header, _ in scan(file, offsets.lookup(offset), self.size, whole=False):
-                if header.max_timestamp > timestamp:
-                    timestamp, offset = header.max_timestamp, header.last_offset
+            known = times.last or (NO_TIMESTAMP, self.base_offset)
+            return latest_in_file(file, offsets.lookup(known[1]), self.size, OFFSET_MAX, known)
         finally:
             file.close()
-        return timestamp, offset
 
     def learn_max_timestamp(self, timestamp_ms: int, offset: int) -> None:
         """Take over what was read. An append may have brought a later timestamp meanwhile."""

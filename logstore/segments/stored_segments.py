@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain, islice
 
 from logstore.disk.file_range import FileRange
-from logstore.disk.files import File, FileSystem, StorageFailure
+from logstore.disk.files import FileSystem, StorageFailure
 from logstore.disk.pools import COLD_READS, HOUSEKEEPING
 from logstore.segments.closed_segments import ClosedSegments
 from logstore.segments.cold_indexes import ColdIndexes
@@ -188,8 +188,7 @@ class StoredSegments:
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
         for segment in self.since(offset):
-            file = self._pin(segment)
-            try:
+            with self._pinned(segment) as file:
                 exact = segment.recent_range(
                     offset, max_bytes, end_offset, at_least_one=at_least_one
                 )
@@ -201,10 +200,6 @@ class StoredSegments:
                 plan = self._plan(segment, offset, max_bytes, end_offset, at_least_one=at_least_one)
                 work = partial(perform, plan, file.read, self.limits.index_interval_bytes)
                 found = await COLD_READS.run(work)
-            except OSError as error:
-                raise self.failed_read(error) from error
-            finally:
-                file.unpin()
             if found is not None and found is not ABSENT:
                 return found
             if self.is_closed:
@@ -350,22 +345,15 @@ class StoredSegments:
     @contextmanager
     def _pinned(self, segment: Segment) -> Iterator[Readable]:
         """Keep a segment's file open, to be read in threads. Raises as `failed_read` does."""
-        file = self._pin(segment)
-        try:
-            yield self._unsynced.file_of(segment)
-        except OSError as error:
-            raise self.failed_read(error) from error
-        finally:
-            file.unpin()
-
-    def _pin(self, segment: Segment) -> File:
-        """Return a segment's file, to be unpinned. Raises as `failed_read` does."""
         try:
             file = segment.file
+            file.pin()
+            try:
+                yield self._unsynced.file_of(segment)
+            finally:
+                file.unpin()
         except OSError as error:
             raise self.failed_read(error) from error
-        file.pin()
-        return file
 
     async def _indexes_of(self, segment: Segment) -> tuple[OffsetIndex, TimeIndex]:
         """Return a segment's indexes, which a thread reads where they are not in memory."""
