@@ -38,9 +38,8 @@ from logstore.segments.names import (
 from logstore.segments.offset_index import OffsetIndex
 from logstore.segments.segment import Segment
 from logstore.segments.segment_reads import SCAN_BYTES, scan
-from wire.records import BatchHeader
-from wire.records.header import BATCH_LENGTH_MIN, MAGIC, OFFSET_MAX
-from wire.records.spans import empty_batch
+from wire.records.header import OFFSET_MAX
+from wire.records.spans import batch_without_records
 
 SET_ASIDE = ".magnetar-set-aside"
 _LIST = "list.txt"
@@ -209,23 +208,7 @@ class Mending:
 def _empty(first_offset: int, end_offset: int, leader_epoch: int) -> Iterator[Buffer]:
     """Yield a batch without records for the offsets [first_offset, end_offset)."""
     if 0 < end_offset - first_offset <= _DELTA_MAX:
-        yield empty_batch(
-            BatchHeader(
-                base_offset=first_offset,
-                batch_length=BATCH_LENGTH_MIN,
-                partition_leader_epoch=leader_epoch,
-                magic=MAGIC,
-                crc=0,
-                attributes=0,
-                last_offset_delta=end_offset - first_offset - 1,
-                base_timestamp=-1,
-                max_timestamp=-1,
-                producer_id=-1,
-                producer_epoch=-1,
-                base_sequence=-1,
-                record_count=0,
-            )
-        )
+        yield batch_without_records(first_offset, end_offset, leader_epoch)
 
 
 def _write_anew(files: FileSystem, path: str, pieces: Iterable[Buffer]) -> None:

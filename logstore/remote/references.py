@@ -17,15 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from wire.records import BatchHeader
-from wire.records.header import (
-    BATCH_LENGTH_MIN,
-    MAGIC,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    NO_TIMESTAMP,
-    pack_batch,
-)
+from wire.records.spans import batch_without_records
 
 #: The first byte of a reference.
 REFERENCE = 0xFF
@@ -71,26 +63,7 @@ def without_object(base_offset: int, end_offset: int, cuts: Iterable[int] = ()) 
     """
     within = {cut for cut in cuts if base_offset < cut < end_offset}
     bounds = sorted({base_offset, end_offset} | within)
-    return b"".join(_empty_batch(*each) for each in pairwise(bounds))
-
-
-def _empty_batch(base_offset: int, end_offset: int) -> bytearray:
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=BATCH_LENGTH_MIN,
-        partition_leader_epoch=-1,
-        magic=MAGIC,
-        crc=0,
-        attributes=0,
-        last_offset_delta=end_offset - base_offset - 1,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-        record_count=0,
-    )
-    return pack_batch(header, b"")
+    return b"".join(batch_without_records(*each) for each in pairwise(bounds))
 
 
 def stands_for_lost(header: BatchHeader) -> bool:

@@ -14,6 +14,7 @@ from wire.records.spans import (
     KeptRecords,
     RecordSpan,
     batch_of_spans,
+    batch_without_records,
     empty_batch,
     scan_records,
     timestamp_of,
@@ -86,6 +87,14 @@ def test_an_empty_batch_tells_of_its_producer_alone() -> None:
     assert after.is_transactional and after.compression is Compression.NONE
     assert (after.record_count, after.base_timestamp, after.max_timestamp) == (0, -1, 5)
     assert (after.last_offset, after.last_sequence) == (12, header.last_sequence)
+
+
+def test_a_batch_without_records_is_whole_and_tells_of_nothing_but_its_offsets() -> None:
+    made = batch_without_records(10, 15, 3)
+    header = BatchHeader.parse(made)
+    assert crc_ok(made) and list(iterate_records(made)) == []
+    assert (header.base_offset, header.next_offset, header.partition_leader_epoch) == (10, 15, 3)
+    assert (header.producer_id, header.max_timestamp, header.size_bytes) == (-1, -1, len(made))
 
 
 def test_timestamps_of_the_brokers_time_stay_the_brokers() -> None:

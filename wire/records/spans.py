@@ -21,6 +21,10 @@ from wire.records.header import (
     ATTRIBUTE_COMPRESSION,
     ATTRIBUTE_DELETE_HORIZON,
     BATCH_LENGTH_MIN,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
     BatchHeader,
     TimestampType,
@@ -172,3 +176,23 @@ def empty_batch(header: BatchHeader) -> bytearray:
         record_count=0,
     )
     return pack_batch(made, b"")
+
+
+def batch_without_records(base_offset: int, end_offset: int, leader_epoch: int = -1) -> bytearray:
+    """Return a batch that stands for the offsets [base_offset, end_offset), of no producer."""
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_LENGTH_MIN,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=end_offset - base_offset - 1,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=0,
+    )
+    return pack_batch(header, b"")
