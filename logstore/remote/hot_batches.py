@@ -79,10 +79,6 @@ class HotBatches:
                 yield header, batch
             batch_index += 1
 
-    def read(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> bytes:
-        """Return whole batches as `Batches.read` does."""
-        return joined(self.since(offset), max_bytes, end_offset, at_least_one=at_least_one)
-
     @property
     def memory_bytes(self) -> int:
         """How much memory the batches take."""
@@ -104,7 +100,7 @@ def joined(
     end_offset: int,
     *,
     at_least_one: bool,
-) -> bytes:
+) -> memoryview:
     """Return the first of these batches as one piece, within the limits of `Batches.read`."""
     chosen: list[bytes] = []
     size_bytes = 0
@@ -115,7 +111,7 @@ def joined(
         if size_bytes > max_bytes and (chosen or not at_least_one):
             break
         chosen.append(batch)
-    return chosen[0] if len(chosen) == 1 else b"".join(chosen)
+    return memoryview(chosen[0] if len(chosen) == 1 else b"".join(chosen))
 
 
 def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:

@@ -35,7 +35,8 @@ class RemoteBatches:
     ) -> memoryview | None:
         if offset < self._hot.first_offset:
             return None
-        return memoryview(self._hot.read(offset, max_bytes, end_offset, at_least_one=at_least_one))
+        batches = self._hot.since(offset)
+        return joined(batches, max_bytes, end_offset, at_least_one=at_least_one)
 
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
@@ -43,13 +44,13 @@ class RemoteBatches:
         # Anew after each read: more batches may have left memory meanwhile.
         while offset < (cold_end := self._hot.first_offset):
             chunks = await self.read_store(offset, max_bytes, min(cold_end, end_offset))
-            batches = _from(chunks, offset)
             if chunks:
-                found = joined(batches, max_bytes, end_offset, at_least_one=at_least_one)
-                return memoryview(found)
+                batches = _from(chunks, offset)
+                return joined(batches, max_bytes, end_offset, at_least_one=at_least_one)
             # The cleaner has removed everything between `offset` and the batches in memory.
             offset = cold_end
-        return memoryview(self._hot.read(offset, max_bytes, end_offset, at_least_one=at_least_one))
+        batches = self._hot.since(offset)
+        return joined(batches, max_bytes, end_offset, at_least_one=at_least_one)
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
         if offset >= end_offset:

@@ -98,22 +98,13 @@ class RemoteDirectory:
         self._deletions: set[asyncio.Task[None]] = set()
         self._deleting = asyncio.Lock()
 
-    @property
-    def is_leased(self) -> bool:
-        """Whether no other node can have taken over these partitions yet."""
-        return self._commits.is_leased
-
-    async def lease_ended(self) -> None:
-        """As `StoreCommits.lease_ended`."""
-        await self._commits.lease_ended()
-
     async def in_time(self, work: Coroutine[None, None, object], bound_s: float) -> bool:
         """Do a part of a stop; return whether it was done. Raises what `work` raises.
 
         The work is given up after `bound_s`, or when the lease ends: then other nodes may do it.
         """
         working = asyncio.ensure_future(work)
-        ending = asyncio.ensure_future(self.lease_ended())
+        ending = asyncio.ensure_future(self._commits.lease_ended())
         try:
             await asyncio.wait(
                 (working, ending), timeout=bound_s, return_when=asyncio.FIRST_COMPLETED
@@ -125,10 +116,6 @@ class RemoteDirectory:
         finally:
             working.cancel()
             ending.cancel()
-
-    def proof(self) -> Callable[[], bool | None]:
-        """As `StoreCommits.proof`."""
-        return self._commits.proof()
 
     def log_of(self, key: LogKey) -> PartitionLog | None:
         """Return an open log; None: it is not open here."""
@@ -265,8 +252,7 @@ class RemoteDirectory:
         except NotInMemory:
             log.ledger.close()
             raise
-        assert log.topic_id is not None
-        key = LogKey(log.topic_id, log.partition)
+        key = _key_of(log)
         assert key not in self._logs, f"{log.topic}-{log.partition} is open"
         self._logs[key] = log
 
@@ -293,8 +279,7 @@ class RemoteDirectory:
             log.ledger.attachments.write(CLEANED, CLEANED_OFFSET.pack(log.first_dirty_offset))
 
     def _is_open(self, log: PartitionLog) -> bool:
-        assert log.topic_id is not None
-        return self._logs.get(LogKey(log.topic_id, log.partition)) is log
+        return self._logs.get(_key_of(log)) is log
 
     async def delete(self, logs: Sequence[PartitionLog]) -> None:
         """Delete partitions: unknown from this step on; after the return nothing writes to them.
@@ -338,8 +323,7 @@ class RemoteDirectory:
         await self._group_commit.settle()
 
     def _take(self, log: PartitionLog) -> LogKey:
-        assert log.topic_id is not None
-        key = LogKey(log.topic_id, log.partition)
+        key = _key_of(log)
         del self._logs[key]
         return key
 
@@ -390,6 +374,11 @@ class RemoteDirectory:
                 if self._group_commit.failure is not None:
                     raise self._group_commit.failure from unavailable
             await asyncio.sleep(_RETRY_S)
+
+
+def _key_of(log: PartitionLog) -> LogKey:
+    assert log.topic_id is not None, "every topic of a cluster has an id"
+    return LogKey(log.topic_id, log.partition)
 
 
 def _raise_unheard(task: asyncio.Task[None]) -> None:

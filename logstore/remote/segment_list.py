@@ -27,7 +27,7 @@ class SegmentList:
         # Of the active segment:
         self._base_offset = 0
         self._end_offset = 0
-        self._active_bytes = 0
+        self.active_bytes = 0
         self._max_timestamp = NO_TIMESTAMP
         self._first_timestamp: int | None = None
         # Of all:
@@ -50,16 +50,11 @@ class SegmentList:
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments."""
-        return self._bytes_before[-1] - self._bytes_before[0] + self._active_bytes
-
-    @property
-    def active_bytes(self) -> int:
-        """Bytes of the active segment."""
-        return self._active_bytes
+        return self._bytes_before[-1] - self._bytes_before[0] + self.active_bytes
 
     def add(self, header: BatchHeader) -> None:
         """Account for a batch at the log's end."""
-        self._active_bytes += header.size_bytes
+        self.active_bytes += header.size_bytes
         timestamp = header.max_timestamp
         if self._first_timestamp is None:
             self._first_timestamp = timestamp
@@ -76,7 +71,7 @@ class SegmentList:
         if first_timestamp is None:
             return False
         return (
-            self._active_bytes + header.size_bytes > limits.segment_bytes
+            self.active_bytes + header.size_bytes > limits.segment_bytes
             or (first_timestamp >= 0 and header.max_timestamp - first_timestamp > limits.segment_ms)
             or header.last_offset - self._base_offset > RELATIVE_OFFSET_MAX
         )
@@ -87,14 +82,14 @@ class SegmentList:
             self._key,
             self._base_offset,
             self._end_offset,
-            self._active_bytes,
+            self.active_bytes,
             self._max_timestamp,
         )
         self._sealed = [*self._sealed, sealed]
         self._base_offset = self._end_offset
-        self._bytes_before = [*self._bytes_before, self._bytes_before[-1] + self._active_bytes]
+        self._bytes_before = [*self._bytes_before, self._bytes_before[-1] + self.active_bytes]
         self.base_offsets = (*self.base_offsets, self._base_offset)
-        self._active_bytes, self._max_timestamp, self._first_timestamp = 0, NO_TIMESTAMP, None
+        self.active_bytes, self._max_timestamp, self._first_timestamp = 0, NO_TIMESTAMP, None
         return sealed
 
     def trim(self, start_offset: int) -> int:
@@ -122,7 +117,7 @@ class SegmentList:
     def facts(self) -> Iterator[SegmentFacts]:
         """Yield what `Segments.facts` does, as it is when the first is asked for."""
         active = SegmentFacts(
-            self._base_offset, self._end_offset, self._active_bytes, self._max_timestamp
+            self._base_offset, self._end_offset, self.active_bytes, self._max_timestamp
         )
         for _, base_offset, end_offset, size_bytes, max_timestamp_ms in self._sealed:
             yield SegmentFacts(base_offset, end_offset, size_bytes, max_timestamp_ms)
@@ -131,7 +126,7 @@ class SegmentList:
     def bytes_since(self, offset: int) -> int:
         """Return the bytes of all segments from the one that holds `offset` on."""
         first = max(bisect_right(self.base_offsets, offset) - 1, 0)
-        return self._bytes_before[-1] - self._bytes_before[first] + self._active_bytes
+        return self._bytes_before[-1] - self._bytes_before[first] + self.active_bytes
 
     def bytes_touching(self, offset: int, end_offset: int) -> int:
         """Return the bytes of all segments that touch [offset, end_offset)."""
@@ -139,7 +134,7 @@ class SegmentList:
         end = bisect_left(self.base_offsets, end_offset, 0, len(self._sealed))
         sealed_bytes = self._bytes_before[end] - self._bytes_before[first] if first < end else 0
         is_active_touched = self._base_offset < end_offset and self._end_offset > offset
-        return sealed_bytes + (self._active_bytes if is_active_touched else 0)
+        return sealed_bytes + (self.active_bytes if is_active_touched else 0)
 
     def covered_by(self, segment: StoredSegment) -> list[int]:
         """Return the base offsets of the sealed segments in the bounds of this one."""

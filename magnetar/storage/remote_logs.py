@@ -102,16 +102,16 @@ class RemoteLogs(Logs):
 
         What is read from memory while it is false may be old.
         """
-        return self._remote.is_leased
+        return self._commits.is_leased
 
     async def lease_ended(self) -> None:
-        await self._remote.lease_ended()
+        await self._commits.lease_ended()
 
     async def in_time(self, work: Coroutine[None, None, object], bound_s: float = 5.0) -> bool:
         return await self._remote.in_time(work, bound_s)
 
     def proof(self) -> Callable[[], bool | None]:
-        return self._remote.proof()
+        return self._commits.proof()
 
     def basis(self) -> Basis | None:
         number = self._commits.last_unproven
