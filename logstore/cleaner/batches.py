@@ -19,8 +19,7 @@ which keeps one batch of each producer, and of a whole run only the last batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.cleaner.offset_map import OffsetMap
 from logstore.cleaner.transactions import CleanedTransactions
@@ -100,14 +99,13 @@ def map_batch(
     return None
 
 
-@dataclass(slots=True)
-class BatchCleaner:
-    """Decides what stays of each batch of a log. The batches have to come in offset order."""
+class CleaningPlan(NamedTuple):
+    """What the second pass needs to know of a log."""
 
-    transactions: CleanedTransactions
-    offset_map: OffsetMap
     #: The end (exclusive) of the offsets that the map covers.
     mapped_end_offset: int
+    #: All of the log's aborted transactions, in the order of their markers.
+    aborted: tuple[AbortedEntry, ...]
     #: Base offsets, as `offsets_of_state` returns them.
     offsets_of_state: frozenset[int]
     #: The offset of the log's last abort marker. That marker stays with its entry, because
@@ -115,9 +113,18 @@ class BatchCleaner:
     last_aborted_offset: int
     delete_retention_ms: int
     now_ms: int
-    pause: Pause
-    #: The entries of the aborted index that stay. The caller sets an empty list for each segment.
-    aborted: list[AbortedEntry] = field(default_factory=list)
+
+
+class BatchCleaner:
+    """Decides what stays of each batch of a log. The batches have to come in offset order."""
+
+    def __init__(self, plan: CleaningPlan, offset_map: OffsetMap, pause: Pause) -> None:
+        self._plan = plan
+        self._offset_map = offset_map
+        self._pause = pause
+        self._transactions = CleanedTransactions(plan.aborted)
+        #: The entries of the aborted index that stay. The caller takes those of each segment.
+        self.aborted: list[AbortedEntry] = []
 
     def clean(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
         """Return what stays of the batch: `batch` itself, a new one, or None.
@@ -125,10 +132,10 @@ class BatchCleaner:
         `is_last`: the batch is the last of the segment being written, so it must stay, if only as
         an empty one. Raises WireError for bytes that are no records.
         """
-        is_needed = is_last or header.base_offset in self.offsets_of_state
+        is_needed = is_last or header.base_offset in self._plan.offsets_of_state
         if header.is_control:
             return self._clean_control(header, batch, is_needed=is_needed)
-        if self.transactions.on_batch(header) or not header.record_count:
+        if self._transactions.on_batch(header) or not header.record_count:
             return _emptied(header, batch) if is_needed else None
         return self._clean_data(header, batch, is_needed=is_needed)
 
@@ -141,8 +148,8 @@ class BatchCleaner:
             control_type = parse_marker(batch).control_type
         except WireError:
             return batch  # A control batch that is no transaction's marker is left alone.
-        has_data, entry = self.transactions.on_marker(header, control_type)
-        is_last_abort = header.base_offset == self.last_aborted_offset
+        has_data, entry = self._transactions.on_marker(header, control_type)
+        is_last_abort = header.base_offset == self._plan.last_aborted_offset
         is_needed |= is_last_abort
         if entry is not None and (is_last_abort or has_data):
             self.aborted.append(entry)
@@ -153,11 +160,13 @@ class BatchCleaner:
             kept = KeptRecords()
             kept.add(scan_records(body, 0, header.record_count)[0])
             return self._with_horizon(header, body, kept, header.max_timestamp)
-        return batch if is_needed or self.now_ms < header.base_timestamp else None
+        return batch if is_needed or self._plan.now_ms < header.base_timestamp else None
 
     def _clean_data(self, header: BatchHeader, batch: Buffer, *, is_needed: bool) -> Buffer | None:
         body = records_of(header, batch, DECOMPRESSED_BYTES_MAX)
-        keeps_tombstones = not (header.has_delete_horizon and header.base_timestamp <= self.now_ms)
+        keeps_tombstones = not (
+            header.has_delete_horizon and header.base_timestamp <= self._plan.now_ms
+        )
         kept = KeptRecords()
         has_tombstone = False
         position = done = 0
@@ -168,10 +177,10 @@ class BatchCleaner:
             has_tombstone |= not all(span[4] for span in staying)
             kept.add(staying)
             done += count
-            self.pause(0)
+            self._pause(0)
         # The horizon begins with the run that maps the tombstone: only that run removes the records
         # that the tombstone deletes, and until then readers may still get them.
-        is_mapped = header.last_offset < self.mapped_end_offset
+        is_mapped = header.last_offset < self._plan.mapped_end_offset
         needs_horizon = has_tombstone and is_mapped and not header.has_delete_horizon
         if len(kept) == header.record_count and not needs_horizon:
             return batch
@@ -191,8 +200,8 @@ class BatchCleaner:
         self, header: BatchHeader, spans: Sequence[RecordSpan], keeps_tombstones: bool
     ) -> list[RecordSpan]:
         """Return those of a batch's records that stay."""
-        base_offset, offset_map = header.base_offset, self.offset_map
-        if header.next_offset > self.mapped_end_offset or not offset_map.tells_of(
+        base_offset, offset_map = header.base_offset, self._offset_map
+        if header.next_offset > self._plan.mapped_end_offset or not offset_map.tells_of(
             base_offset, header.next_offset
         ):
             return [span for span in spans if self._stays(base_offset, span, keeps_tombstones)]
@@ -209,9 +218,9 @@ class BatchCleaner:
     def _stays(self, base_offset: int, span: RecordSpan, keeps_tombstones: bool) -> bool:
         _, _, delta, key, has_value = span
         offset = base_offset + delta
-        if offset >= self.mapped_end_offset:
+        if offset >= self._plan.mapped_end_offset:
             return True
-        if key is None or offset < self.offset_map.get(key):
+        if key is None or offset < self._offset_map.get(key):
             return False
         return has_value or keeps_tombstones
 
@@ -222,7 +231,7 @@ class BatchCleaner:
             header,
             body,
             kept,
-            delete_horizon_ms=self.now_ms + self.delete_retention_ms,
+            delete_horizon_ms=self._plan.now_ms + self._plan.delete_retention_ms,
             max_timestamp=max_timestamp,
         )
 

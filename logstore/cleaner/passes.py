@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from logstore.cleaner.batches import BatchCleaner, Pause, map_batch
+from logstore.cleaner.batches import BatchCleaner, CleaningPlan, Pause, map_batch
 from logstore.cleaner.offset_map import OffsetMap
 from logstore.cleaner.transactions import CleanedTransactions
 from logstore.disk.files import Buffer
@@ -34,18 +34,6 @@ class MapPlan(NamedTuple):
     end_offset: int
     #: The log's aborted transactions that reach beyond `first_offset`.
     aborted: tuple[AbortedEntry, ...]
-
-
-class CleaningPlan(NamedTuple):
-    """What the second pass needs to know of a log. See `BatchCleaner`."""
-
-    mapped_end_offset: int
-    #: All of the log's aborted transactions.
-    aborted: tuple[AbortedEntry, ...]
-    offsets_of_state: frozenset[int]
-    last_aborted_offset: int
-    delete_retention_ms: int
-    now_ms: int
 
 
 class Place(NamedTuple):
@@ -126,16 +114,7 @@ class LocalPasses:
         return None
 
     def begin_cleaning(self, plan: CleaningPlan) -> int:
-        self._cleaner = BatchCleaner(
-            CleanedTransactions(plan.aborted),
-            self._offset_map,
-            plan.mapped_end_offset,
-            plan.offsets_of_state,
-            plan.last_aborted_offset,
-            plan.delete_retention_ms,
-            plan.now_ms,
-            self._pause,
-        )
+        self._cleaner = BatchCleaner(plan, self._offset_map, self._pause)
         return len(self._offset_map)
 
     def clean_segment(

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from logstore.cleaner.batches import Pause
-from logstore.cleaner.passes import CleaningPlan, MapPlan, Place
+from logstore.cleaner.batches import CleaningPlan, Pause
+from logstore.cleaner.passes import MapPlan, Place
 from logstore.cleaner.worker import Word, receive, send
 from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.ledger import Replacement, SealedSegment

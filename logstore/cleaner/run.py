@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from logstore.cleaner.batches import Pause, offsets_of_state
+from logstore.cleaner.batches import CleaningPlan, Pause, offsets_of_state
 from logstore.cleaner.offset_map import SLOT_BYTES
-from logstore.cleaner.passes import CleaningPlan, LocalPasses, MapPlan, Passes, Place
+from logstore.cleaner.passes import LocalPasses, MapPlan, Passes, Place
 from logstore.cleaner.plan import Cleanable, Group, grouped
 from logstore.partition.log import PartitionLog
 from logstore.partition.producer_state import ProducerState

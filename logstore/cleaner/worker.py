@@ -23,7 +23,8 @@ from contextlib import suppress
 from struct import Struct
 from typing import Any, NamedTuple
 
-from logstore.cleaner.passes import CleaningPlan, LocalPasses, MapPlan, Place
+from logstore.cleaner.batches import CleaningPlan
+from logstore.cleaner.passes import LocalPasses, MapPlan, Place
 from logstore.disk.files import Buffer
 from logstore.segments.aborted_index import AbortedEntry
 from logstore.segments.segment_copy import SegmentWriter, scanned

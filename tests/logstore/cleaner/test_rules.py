@@ -8,11 +8,10 @@ from random import Random
 
 import pytest
 
-from logstore.cleaner.batches import BatchCleaner
+from logstore.cleaner.batches import BatchCleaner, CleaningPlan
 from logstore.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from logstore.cleaner.plan import Cleanable, cleanable, grouped, is_dirty_enough, is_overdue
 from logstore.cleaner.run import OffsetMapLimits
-from logstore.cleaner.transactions import CleanedTransactions
 from logstore.partition.log_config import LogConfig
 from logstore.segments.aborted_index import AbortedEntry, AbortedIndex
 from logstore.segments.ledger import SegmentFacts
@@ -140,9 +139,8 @@ def test_a_large_offset_map_is_made_in_no_time() -> None:
 def test_a_batch_of_many_records_takes_little_memory() -> None:
     count = 50_000
     batch = build_batch([SimpleRecord(b"key", b"", 0)] * count)
-    cleaner = BatchCleaner(
-        CleanedTransactions(()), OffsetMap(10), 0, frozenset(), -1, 0, 0, lambda _: None
-    )
+    plan = CleaningPlan(0, (), frozenset(), -1, 0, 0)
+    cleaner = BatchCleaner(plan, OffsetMap(10), lambda _: None)
     tracemalloc.start()
     try:
         assert cleaner.clean(BatchHeader.parse(batch), batch, is_last=False) is batch

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.cleaner.passes import CleaningPlan
+from logstore.cleaner.batches import CleaningPlan
 from logstore.cleaner.process import ProcessPasses
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
