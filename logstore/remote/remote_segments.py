@@ -11,6 +11,7 @@ from logstore.remote.references import stands_for_lost
 from logstore.remote.remote_batches import RemoteBatches
 from logstore.remote.segment_list import SegmentList
 from logstore.segments.ledger import Runner, SegmentFacts
+from logstore.segments.segment_copy import SealedBatches
 from wire.records import BatchHeader
 from wire.records.header import NO_TIMESTAMP
 
@@ -53,7 +54,7 @@ class RemoteSegments:
     async def read_max_timestamp(self, base_offset: int) -> None:
         """Does nothing: `facts` knows all of them."""
 
-    async def read_sealed(self, base_offset: int) -> _SealedBatches | None:
+    async def read_sealed(self, base_offset: int) -> SealedBatches | None:
         found = self._known.sealed_at([base_offset])
         if not found:
             return None
@@ -64,7 +65,7 @@ class RemoteSegments:
         if any(stands_for_lost(header) for header, _ in batches):
             # This node may have counted, and written, the segment's bytes before they were lost.
             size_bytes = sum(len(batch) for _, batch in batches)
-        return _SealedBatches(batches, size_bytes)
+        return SealedBatches(batches, size_bytes)
 
     def replacement(self, base_offsets: Sequence[int]) -> _RemoteReplacement | None:
         replaced = self._known.sealed_at(base_offsets)
@@ -74,25 +75,6 @@ class RemoteSegments:
 
     async def settled(self) -> None:
         await self._settle()
-
-
-class _SealedBatches:
-    """The batches of a segment, in memory while the cleaner reads them."""
-
-    def __init__(self, batches: list[tuple[BatchHeader, bytes]], size_bytes: int) -> None:
-        self._batches = batches
-        self.size_bytes = size_bytes
-
-    @property
-    def descriptor(self) -> int:
-        return -1
-
-    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for header, batch in self._batches:
-            yield header, memoryview(batch)
-
-    def close(self) -> None:
-        self._batches = []
 
 
 class _RemoteReplacement:

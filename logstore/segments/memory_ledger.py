@@ -23,6 +23,7 @@ from logstore.segments.ledger import (
 )
 from logstore.segments.names import aborted_name
 from logstore.segments.searching import pool_for
+from logstore.segments.segment_copy import SealedBatches
 from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
 from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync, Waiter
 from wire.records import BatchHeader
@@ -252,12 +253,13 @@ class MemorySegments:
 
     # Cleaning
 
-    async def read_sealed(self, base_offset: int) -> _SealedBatches | None:
+    async def read_sealed(self, base_offset: int) -> SealedBatches | None:
         if not self.are_sealed([base_offset]):
             return None
         end_offset = self._bases[self._bases.index(base_offset) + 1]
         first, end = (bisect_left(self._batch_offsets, at) for at in (base_offset, end_offset))
-        return _SealedBatches(self._batches[first:end])
+        batches = [(BatchHeader.parse(batch), batch) for batch in self._batches[first:end]]
+        return SealedBatches(batches, sum(map(len, self._batches[first:end])))
 
     def replacement(self, base_offsets: Sequence[int]) -> _MemoryReplacement | None:
         if not self.are_sealed(base_offsets):
@@ -326,28 +328,6 @@ class MemoryAttachments:
     def discard(self, names: Iterable[str]) -> None:
         for name in names:
             self.delete(name)
-
-
-class _SealedBatches:
-    """The batches of a segment as they were when a reader opened it."""
-
-    def __init__(self, batches: list[bytes]) -> None:
-        self._batches = batches
-
-    @property
-    def descriptor(self) -> int:
-        return -1
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(map(len, self._batches))
-
-    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
-        for batch in self._batches:
-            yield BatchHeader.parse(batch), memoryview(batch)
-
-    def close(self) -> None:
-        """Do nothing: memory needs no release."""
 
 
 class _MemoryReplacement:

@@ -1,4 +1,4 @@
-"""Reading a sealed segment's file and writing the next one: the cleaner's work on the disk.
+"""Reading a sealed segment and writing the next one: the cleaner's work.
 
 It happens in a thread, or in the cleaner's own process, which has the files by their descriptors
 alone. So this module knows no names, and imports little.
@@ -49,6 +49,23 @@ class SealedFile:
     def close(self) -> None:
         self._file.unpin()
         self._file.close()
+
+
+class SealedBatches:
+    """The batches of a segment that is in memory, as they were when a reader opened it."""
+
+    descriptor = -1
+
+    def __init__(self, batches: Sequence[tuple[BatchHeader, bytes]], size_bytes: int) -> None:
+        self._batches = batches
+        self.size_bytes = size_bytes
+
+    def batches(self) -> Iterator[tuple[BatchHeader, memoryview]]:
+        for header, batch in self._batches:
+            yield header, memoryview(batch)
+
+    def close(self) -> None:
+        self._batches = ()
 
 
 def scanned(file: Readable, size_bytes: int) -> Iterator[tuple[BatchHeader, memoryview]]:
