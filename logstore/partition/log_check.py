@@ -43,10 +43,6 @@ from logstore.segments.segment_check import SegmentCheck
 _SNAPSHOT_SUFFIXES = (SUFFIX, KAFKA_SUFFIX)
 
 
-def _ignore(_count: int) -> None:
-    """The progress of a check that is not watched."""
-
-
 def _ignore_batch(_batch: WholeBatch) -> None:
     """The batches of a log whose records are of no interest."""
 
@@ -61,11 +57,11 @@ class LogCheck:
         *,
         was_clean: bool,
         may_have_gaps: bool,
-        start_offset: int = 0,
-        recovery_point: int = 0,
-        is_lost: bool = False,
-        cut_offset: int | None = None,
-        on_read: Callable[[int], None] = _ignore,
+        start_offset: int,
+        recovery_point: int,
+        is_lost: bool,
+        cut_offset: int | None,
+        on_read: Callable[[int], None],
         on_batch: Callable[[WholeBatch], None] = _ignore_batch,
     ) -> None:
         """`was_clean`: the broker was stopped, not killed. `may_have_gaps`: it may be compacted.

@@ -193,17 +193,17 @@ def _newest_snapshot(
 ) -> Procedure[PartitionState | None]:
     """Return the newest snapshot in a range of offsets that holds against the log, if any."""
     candidates = [
-        (offset, suffix == SUFFIX)
+        (offset, suffix)
         for suffix in (SUFFIX, KAFKA_SUFFIX)
         for offset in reversed(snapshot_offsets(ledger.attachments.names(), suffix))
         if first_offset <= offset <= last_offset
     ]
-    for offset, is_own in candidates:
+    for offset, suffix in candidates:
         try:
-            return (yield from _state_at(ledger, offset, steady_ms, is_own=is_own))
+            return (yield from _state_at(ledger, offset, suffix, steady_ms))
         except CorruptSnapshot:
             # Not fatal: an older snapshot, or the log itself, tells the same. This one is useless.
-            ledger.attachments.delete(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+            ledger.attachments.delete(snapshot_name(offset, suffix))
         except CorruptIndex:
             # Older snapshots need the same index. Only a replay of the log does without.
             break
@@ -211,13 +211,13 @@ def _newest_snapshot(
 
 
 def _state_at(
-    ledger: Ledger, offset: int, steady_ms: int, *, is_own: bool
+    ledger: Ledger, offset: int, suffix: str, steady_ms: int
 ) -> Procedure[PartitionState]:
-    data = ledger.attachments.read(snapshot_name(offset, SUFFIX if is_own else KAFKA_SUFFIX))
+    data = ledger.attachments.read(snapshot_name(offset, suffix))
     if data is None:
         raise CorruptSnapshot("it is gone")
     aborted, is_whole = _read_aborted(ledger, offset)
-    if not is_own:
+    if suffix == KAFKA_SUFFIX:
         if not is_whole:
             raise CorruptIndex(
                 "a file of aborted transactions is cut, and nothing says where it should end"
