@@ -34,7 +34,7 @@ from logstore.disk.files import FileSystem
 from logstore.disk.sealed import BODY_AT, BrokenSeal, Seal
 from logstore.partition.state_recovery import ClosedLog
 from logstore.segments.closed_segments import ClosedSegments
-from logstore.segments.names import LOG_SUFFIX, segment_path
+from logstore.segments.names import LOG_SUFFIX, segment_name, segment_path
 
 CLOSED_LOGS = ".magnetar-closed-logs"
 
@@ -83,7 +83,7 @@ def left_logs(files: FileSystem, path: str, data: bytes) -> Left:
         elif stamps_now is not None:
             missing = [each for each in segments if not _lies_in(files, directory, *each)]
             if missing:
-                left.missing[key] = [f"{base:020d}{LOG_SUFFIX}" for base, _ in missing]
+                left.missing[key] = [segment_name(base, LOG_SUFFIX) for base, _ in missing]
     return left
 
 

@@ -35,10 +35,6 @@ class File(Protocol):
     """An open file. Opened, pinned, unpinned and closed on one thread; the rest is safe on any."""
 
     @property
-    def path(self) -> str:
-        """The path that the file has now."""
-
-    @property
     def descriptor(self) -> int:
         """The operating system's descriptor of a pinned file, -1 if there is none."""
 

@@ -49,12 +49,8 @@ class _Content:
 class _OverlayFile:
     """One open file of an overlay."""
 
-    def __init__(self, path: str, content: _Content, below: File | None) -> None:
-        self._path, self._content, self._below = path, content, below
-
-    @property
-    def path(self) -> str:
-        return self._path
+    def __init__(self, content: _Content, below: File | None) -> None:
+        self._content, self._below = content, below
 
     @property
     def descriptor(self) -> int:
@@ -116,7 +112,7 @@ class OverlayFiles:
         content = self._contents.get(path)
         if content is None:
             content = self._contents[path] = _Content(0 if below is None else below.size())
-        return _OverlayFile(path, content, below)
+        return _OverlayFile(content, below)
 
     def exists(self, path: str) -> bool:
         source = self._names.get(path, path)

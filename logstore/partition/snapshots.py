@@ -23,6 +23,7 @@ from logstore.partition.snapshot_kafka import SUFFIX as KAFKA_SUFFIX
 from logstore.partition.snapshot_kafka import kafka_snapshot_pieces
 from logstore.partition.state import PartitionState, StateView
 from logstore.segments.ledger import Ledger
+from logstore.segments.names import segment_name
 from logstore.sync.group_commit import LedgerClosed
 
 _KEPT = 2
@@ -69,7 +70,7 @@ def _first_offset(pending: _Pending) -> int:
 
 def snapshot_name(end_offset: int, suffix: str = SUFFIX) -> str:
     """Return the file name of a snapshot: its end offset in twenty digits."""
-    return f"{end_offset:020d}{suffix}"
+    return segment_name(end_offset, suffix)
 
 
 def snapshot_offsets(names: Iterable[str], suffix: str) -> list[int]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from logstore.disk.barriers import Barrier, Procedure
+from logstore.disk.barriers import TURN, Procedure
 from logstore.disk.files import Buffer
 from logstore.remote.commit_store import (
     Changes,
@@ -205,7 +205,7 @@ class RemoteLedger(CommittedLedger):
             turn_bytes += len(chunk.data)
             if turn_bytes >= _TURN_BYTES:
                 turn_bytes = 0
-                yield Barrier()
+                yield TURN
         return None if first is None or last is None else (first, last)
 
     def opened(self) -> None:

@@ -46,7 +46,7 @@ def segment_name(base_offset: int, suffix: str) -> str:
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     """Return the path of a segment's file."""
-    return f"{directory}/{base_offset:020d}{suffix}"
+    return f"{directory}/{segment_name(base_offset, suffix)}"
 
 
 def aborted_name(segment_base_offset: int) -> str:

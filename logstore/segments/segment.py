@@ -24,6 +24,7 @@ from logstore.segments.names import (
     OFFSET_INDEX_SUFFIX,
     SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    segment_name,
     segment_path,
 )
 from logstore.segments.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
@@ -73,7 +74,7 @@ class Segment:
         self._stage = ""
         self.base_offset = base_offset
         #: The name of the `.log` file while the segment is appended to.
-        self.log_name = f"{base_offset:020d}{LOG_SUFFIX}"
+        self.log_name = segment_name(base_offset, LOG_SUFFIX)
         self.next_offset = base_offset
         self.size = 0
         #: None: on disk, not loaded (`load_indexes`).
