@@ -436,7 +436,7 @@ class PartitionLog:
         self._snapshots.take(self.state, is_synced=True)
         await self.durable(end_offset)
         await self._wait(self._snapshots.until_written, end_offset)
-        await self.ledger.segments.settled()
+        await self.ledger.settled()
 
     def on_replaced(self, first_offset: int, end_offset: int, aborted: list[AbortedEntry]) -> None:
         """One cleaned segment holds [first_offset, end_offset) from this step on.

@@ -123,9 +123,7 @@ class RemoteLedger(CommittedLedger):
         self._hot = HotBatches(0)
         self._known = SegmentList(key)
         self.batches = RemoteBatches(self._hot, self._known, self._read_store)
-        self.segments = RemoteSegments(
-            key, self._known, self.batches, group_commit.settle, self._perform_swap
-        )
+        self.segments = RemoteSegments(key, self._known, self.batches, self._perform_swap)
         self.attachments = RemoteAttachments(
             key,
             stored.attachments,

@@ -31,13 +31,11 @@ class RemoteSegments:
         key: LogKey,
         known: SegmentList,
         batches: RemoteBatches,
-        settle: Callable[[], Awaitable[None]],
         perform_swap: PerformSwap,
     ) -> None:
         self._key = key
         self._known = known
         self._batches = batches
-        self._settle = settle
         self.perform_swap = perform_swap
 
     @property
@@ -72,9 +70,6 @@ class RemoteSegments:
         if not replaced:
             return None
         return _RemoteReplacement(self._key, replaced, self._known, self.perform_swap)
-
-    async def settled(self) -> None:
-        await self._settle()
 
 
 class _RemoteReplacement:

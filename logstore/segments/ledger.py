@@ -245,12 +245,6 @@ class Segments(Protocol):
         None: one of them is gone, or active. Raises OSError.
         """
 
-    async def settled(self) -> None:
-        """Return when everything durable is durable in its own segment. Cleaning depends on it.
-
-        Raises StorageFailure.
-        """
-
 
 class TrimmedSegment(Protocol):
     """A segment wholly below the start offset, which the last process has not deleted."""
@@ -386,6 +380,12 @@ class Appends(Protocol):
         """Begin a sync of everything where durability asks for less. False: nothing to sync.
 
         What was written before is on the disk when the next sync has ended.
+        """
+
+    async def settled(self) -> None:
+        """Return when everything durable is durable in its own segment. Cleaning depends on it.
+
+        Raises StorageFailure.
         """
 
 

@@ -266,9 +266,6 @@ class MemorySegments:
             return None
         return _MemoryReplacement(self, self._attachments, base_offsets)
 
-    async def settled(self) -> None:
-        """Return at once: every batch is in its segment, and no journal holds any."""
-
     def are_sealed(self, base_offsets: Sequence[int]) -> bool:
         """Return whether these segments exist, follow one another, and none of them is active."""
         first = bisect_left(self._bases, base_offsets[0])

@@ -406,9 +406,6 @@ class StoredSegments:
         self._may_have_leftovers = True
         return FileReplacement(self, self._files, self._directory, sealed)
 
-    async def settled(self) -> None:
-        await self._group_commit.settle()
-
     def _sealed(self, base_offsets: Sequence[int]) -> list[Segment]:
         first = bisect_left(self._bases, base_offsets[0])
         last = first + len(base_offsets)

@@ -42,6 +42,9 @@ class Syncs(Protocol):
     def forget(self, member: CommittedLedger, /) -> None:
         """Leave out a ledger that is being closed."""
 
+    async def settle(self) -> None:
+        """Return when everything durable is in its own place."""
+
 
 class Order:
     """How far the appends of one ledger are ordered, and what waits for that."""
@@ -139,6 +142,9 @@ class CommittedLedger(ABC):
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.when_ordered(end_offset, partial(_resolve, future))
         return future
+
+    async def settled(self) -> None:
+        await self._syncs.settle()
 
     # Called by group commit.
 

@@ -357,7 +357,7 @@ def test_a_segment_may_end_before_what_is_held_back_is_written() -> None:
 
 
 async def settle(process: Process, log: PartitionLog) -> None:
-    settled = asyncio.ensure_future(log.ledger.segments.settled())
+    settled = asyncio.ensure_future(log.ledger.settled())
     while not settled.done():
         await asyncio.sleep(0)
         process.executor.run()
