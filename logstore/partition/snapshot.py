@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 from logstore.disk.barriers import TURN, Procedure, at_once
 from logstore.disk.pieces import Piece, headed, whole
@@ -53,14 +54,11 @@ class CorruptSnapshot(ValueError):
     """A snapshot is torn, of another format, or not of this log. An older one will do."""
 
 
-class Snapshot:
+class Snapshot(NamedTuple):
     """The contents of a `.state` file. `last_aborted_offset` must be found in the aborted index."""
 
-    __slots__ = ("last_aborted_offset", "state")
-
-    def __init__(self, state: PartitionState, last_aborted_offset: int) -> None:
-        self.state = state
-        self.last_aborted_offset = last_aborted_offset
+    state: PartitionState
+    last_aborted_offset: int
 
 
 def encode_snapshot(state: PartitionState) -> bytes:

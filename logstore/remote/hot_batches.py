@@ -94,26 +94,6 @@ class HotBatches:
         return max(bisect_right(self._offsets, offset, self._first) - 1, self._first)
 
 
-def joined(
-    batches: Iterator[tuple[BatchHeader, bytes]],
-    max_bytes: int,
-    end_offset: int,
-    *,
-    at_least_one: bool,
-) -> memoryview:
-    """Return the first of these batches as one piece, within the limits of `Batches.read`."""
-    chosen: list[bytes] = []
-    size_bytes = 0
-    for header, batch in batches:
-        if header.next_offset > end_offset:
-            break
-        size_bytes += len(batch)
-        if size_bytes > max_bytes and (chosen or not at_least_one):
-            break
-        chosen.append(batch)
-    return memoryview(chosen[0] if len(chosen) == 1 else b"".join(chosen))
-
-
 def batches_of(data: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
     """Yield the batches of a chunk."""
     position = 0

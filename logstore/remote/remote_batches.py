@@ -7,10 +7,11 @@ from functools import partial
 from typing import TypeAlias
 
 from logstore.remote.commit_store import Chunk
-from logstore.remote.hot_batches import HotBatches, NotInMemory, batches_of, joined
+from logstore.remote.hot_batches import HotBatches, NotInMemory, batches_of
 from logstore.remote.segment_list import SegmentList
 from logstore.segments.ledger import TimestampOffset
 from logstore.segments.searching import pool_for
+from logstore.segments.segment_reads import joined
 from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
 from wire.records import BatchHeader
 from wire.records.header import NO_TIMESTAMP

@@ -24,6 +24,7 @@ from logstore.segments.ledger import (
 from logstore.segments.names import aborted_name
 from logstore.segments.searching import pool_for
 from logstore.segments.segment_copy import SealedBatches
+from logstore.segments.segment_reads import joined
 from logstore.segments.timestamps import first_record_since, latest_record, may_hold_since
 from logstore.sync.group_commit import CommittedLedger, GroupCommit, Sync, Waiter
 from wire.records import BatchHeader
@@ -177,16 +178,8 @@ class MemorySegments:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
-        chosen: list[bytes] = []
-        size = 0
-        for header, batch in self._since(offset):
-            if header.next_offset > end_offset:
-                break
-            size += len(batch)
-            if size > max_bytes and (chosen or not at_least_one):
-                break
-            chosen.append(batch)
-        return memoryview(b"".join(chosen) if len(chosen) != 1 else chosen[0])
+        batches = self._since(offset)
+        return joined(batches, max_bytes, end_offset, at_least_one=at_least_one)
 
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True

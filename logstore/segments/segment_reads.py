@@ -1,4 +1,4 @@
-"""Reading batches out of a `.log` file: in sequence, or a range for a fetch.
+"""Reading batches out of a `.log` file, or out of memory: in sequence, or a range for a fetch.
 
 A fetch of the latest batches needs none of this: `Segment.recent_range` knows their positions. A
 fetch of older ones is planned on the event loop from the index (`plan_read`) and performed there or
@@ -293,3 +293,23 @@ def scan_checked(
             return
         yield at, header, batch
         first_offset = header.next_offset
+
+
+def joined(
+    batches: Iterator[tuple[BatchHeader, bytes]],
+    max_bytes: int,
+    end_offset: int,
+    *,
+    at_least_one: bool,
+) -> memoryview:
+    """Return the first of some batches in memory as one piece, within the limits of a read."""
+    chosen: list[bytes] = []
+    size_bytes = 0
+    for header, batch in batches:
+        if header.next_offset > end_offset:
+            break
+        size_bytes += len(batch)
+        if size_bytes > max_bytes and (chosen or not at_least_one):
+            break
+        chosen.append(batch)
+    return memoryview(chosen[0] if len(chosen) == 1 else b"".join(chosen))
