@@ -17,7 +17,6 @@ from coordinator.groups.offsets.committed import (
     OffsetRecord,
     metadata_code,
 )
-from coordinator.groups.offsets.pending_acks import check_conflicts
 from coordinator.groups.shard import GroupShard
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -64,76 +63,7 @@ def acceptable(group_id: str, commits: Sequence[Commit], metadata_units_max: int
     return Decision(records=records, answer=codes)
 
 
-def decide_commit(
-    shard: GroupShard,
-    committer: Committer,
-    acceptable: CommitDecision,
-    *,
-    knows_group_not_found: bool,
-) -> CommitDecision:
-    """Return the `acceptable` commits, which the committer may make.
-
-    Refuses all commits as `check_commit` of the group's protocol does. Where a member names a group
-    that does not exist, the refusal is GROUP_ID_NOT_FOUND for clients that know this code
-    (`knows_group_not_found`, OffsetCommit v9+, TxnOffsetCommit v6+), ILLEGAL_GENERATION for others.
-    """
-    _check_committer(
-        shard,
-        committer,
-        acceptable.records,
-        transactional=False,
-        knows_group_not_found=knows_group_not_found,
-    )
-    return acceptable
-
-
-def decide_commit_in_transaction(
-    shard: GroupShard,
-    committer: Committer,
-    acceptable: CommitDecision,
-    producer: tuple[int, int],
-    *,
-    knows_group_not_found: bool,
-    detects_conflicts: bool,
-) -> CommitDecision:
-    """Return the `acceptable` commits, to be pending acks of `producer`, (producer id, epoch).
-
-    Refuses as `decide_commit` does, and with `detects_conflicts` also as `check_conflicts` does.
-    """
-    # In a transaction too a zombie is fenced by its generation (KIP-447).
-    _check_committer(
-        shard,
-        committer,
-        acceptable.records,
-        transactional=True,
-        knows_group_not_found=knows_group_not_found,
-    )
-    if detects_conflicts:
-        keys = [record.key for record in acceptable.records]
-        check_conflicts(shard.offsets.pending, *producer, keys)
-    return acceptable
-
-
-def keep_alive(shard: GroupShard, committer: Committer, now_ms: int) -> int | None:
-    """Restart the session of a classic member that commits; return the group's next deadline."""
-    group = shard.groups.get(committer.group_id)
-    if group is None:
-        return None
-    heartbeats.keep_alive(group, committer.member_id, now_ms)
-    return group.deadline_ms
-
-
-def check_fetch(shard: GroupShard, group_id: str, member_id: str | None, member_epoch: int) -> None:
-    """Refuse to show the offsets of a consumer group to a sender that is no current member of it.
-
-    Raises as `membership.check_fetch`. Any client may read the offsets of a classic group.
-    """
-    group = shard.consumer_groups.get(group_id)
-    if group is not None:
-        membership.check_fetch(group, member_id, member_epoch)
-
-
-def _check_committer(
+def check_committer(
     shard: GroupShard,
     committer: Committer,
     records: Sequence[OffsetRecord],
@@ -141,6 +71,13 @@ def _check_committer(
     transactional: bool,
     knows_group_not_found: bool,
 ) -> None:
+    """Return if the committer may make these commits, else raise.
+
+    Refuses all of them as `check_commit` of the group's protocol does: in a transaction too a
+    zombie is fenced by its generation (KIP-447). Where a member names a group that does not exist,
+    the refusal is GROUP_ID_NOT_FOUND for clients that know this code (`knows_group_not_found`,
+    OffsetCommit v9+, TxnOffsetCommit v6+), ILLEGAL_GENERATION for others.
+    """
     group_id, member_id, generation_id, group_instance_id = committer
     consumer_group = shard.consumer_groups.get(group_id)
     if consumer_group is not None:
@@ -169,3 +106,22 @@ def _check_committer(
     heartbeats.check_commit(
         group, member_id, generation_id, group_instance_id, transactional=transactional
     )
+
+
+def keep_alive(shard: GroupShard, committer: Committer, now_ms: int) -> int | None:
+    """Restart the session of a classic member that commits; return the group's next deadline."""
+    group = shard.groups.get(committer.group_id)
+    if group is None:
+        return None
+    heartbeats.keep_alive(group, committer.member_id, now_ms)
+    return group.deadline_ms
+
+
+def check_fetch(shard: GroupShard, group_id: str, member_id: str | None, member_epoch: int) -> None:
+    """Refuse to show the offsets of a consumer group to a sender that is no current member of it.
+
+    Raises as `membership.check_fetch`. Any client may read the offsets of a classic group.
+    """
+    group = shard.consumer_groups.get(group_id)
+    if group is not None:
+        membership.check_fetch(group, member_id, member_epoch)

@@ -157,10 +157,7 @@ def _commit(
     )
     knows = context.version >= _GROUP_NOT_FOUND_SINCE
     try:
-        if prepared is None:
-            committed = offsets.commit(committer, read.commits, knows_group_not_found=knows)
-        else:
-            committed = offsets.commit_prepared(committer, prepared, knows_group_not_found=knows)
+        committed = offsets.commit(committer, read.commits, prepared, knows_group_not_found=knows)
     except KafkaError as refusal:
         # A refusal of the group is that of each commit.
         log_refused_request(services, context, request, refusal)

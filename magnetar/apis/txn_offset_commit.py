@@ -279,14 +279,9 @@ def _commit_all(
     # No await between the two: the transaction is ongoing when its offsets become pending.
     offsets, producer = services.groups.offsets, (request.producer_id, request.producer_epoch)
     knows = version >= _GROUP_NOT_FOUND_SINCE
-    if read.prepared is None:
-        committed = offsets.commit_in_transaction(
-            committer, *producer, read.commits, knows_group_not_found=knows
-        )
-    else:
-        committed = offsets.commit_prepared_in_transaction(
-            committer, *producer, read.prepared, knows_group_not_found=knows
-        )
+    committed = offsets.commit_in_transaction(
+        committer, *producer, read.commits, read.prepared, knows_group_not_found=knows
+    )
     return committed, held
 
 

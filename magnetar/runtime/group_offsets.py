@@ -20,13 +20,13 @@ from coordinator.groups.committing import (
     CommitDecision,
     Committer,
     acceptable,
+    check_committer,
     check_fetch,
-    decide_commit,
-    decide_commit_in_transaction,
     keep_alive,
 )
 from coordinator.groups.deletion import EXPIRED_AT_ONCE, decide_expiry, decide_offset_deletion
 from coordinator.groups.offsets.committed import NO_TOPIC_ID
+from coordinator.groups.offsets.pending_acks import check_conflicts
 from coordinator.groups.offsets.store import LookedUp
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
@@ -65,11 +65,11 @@ class Committed(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """Commits after the work that does not need the group's state."""
+    """Many commits after the work that does not need the group's state."""
 
     acceptable: CommitDecision
-    encoded: EncodedRecords | None = None
-    """The bytes of the acceptable records. None: they are not made yet, or there are none."""
+    encoded: EncodedRecords | None
+    """The bytes of the acceptable records. None: there are none."""
 
 
 class OffsetQuery(NamedTuple):
@@ -127,19 +127,6 @@ class GroupOffsets:
             raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, detail)
         return count
 
-    def commit(
-        self, committer: Committer, commits: Sequence[Commit], *, knows_group_not_found: bool
-    ) -> Committed:
-        """Append the commits that are accepted; return a code for each, and what to await.
-
-        OFFSET_METADATA_TOO_LARGE is the code of one commit. What is raised refuses all of them:
-        as `decide_commit`, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION.
-        """
-        prepared = Prepared(self._acceptable(committer.group_id, commits))
-        return self.commit_prepared(
-            committer, prepared, knows_group_not_found=knows_group_not_found
-        )
-
     def prepare(self, group_id: str, commits: Sequence[Commit]) -> Prepared:
         """Return many commits with their bytes. May run in a thread: 9,000 of them take 30 ms."""
         accepted = self._acceptable(group_id, commits)
@@ -151,28 +138,40 @@ class GroupOffsets:
     def _acceptable(self, group_id: str, commits: Sequence[Commit]) -> CommitDecision:
         return acceptable(group_id, commits, self._config.offset_metadata_max_bytes)
 
-    def commit_prepared(
-        self, committer: Committer, prepared: Prepared, *, knows_group_not_found: bool
+    def commit(
+        self,
+        committer: Committer,
+        commits: Sequence[Commit],
+        prepared: Prepared | None = None,
+        *,
+        knows_group_not_found: bool,
     ) -> Committed:
-        """As `commit`, of commits that were prepared before this step."""
+        """Append the commits that are accepted; return a code for each, and what to await.
+
+        OFFSET_METADATA_TOO_LARGE is the code of one commit. What is raised refuses all of them:
+        as `check_committer`, INVALID_COMMIT_OFFSET_SIZE, POLICY_VIOLATION. `prepared`: what
+        `prepare` has returned for the commits, if they are many.
+        """
         group_id = committer.group_id
+        accepted, encoded = prepared or (self._acceptable(group_id, commits), None)
         shard = self._shards.of(group_id)
         self._shards.check_count(group_id, shard.state)
         now_ms = self._clock.steady_ms()
-        decision = decide_commit(
+        check_committer(
             shard.state,
             committer,
-            prepared.acceptable,
+            accepted.records,
+            transactional=False,
             knows_group_not_found=knows_group_not_found,
         )
         # Before the append: the member lives on, even if its commit is too large.
         deadline_ms = keep_alive(shard.state, committer, now_ms)
         try:
-            end_offset = shard.append(decision.records, now_ms, encoded=prepared.encoded)
+            end_offset = shard.append(accepted.records, now_ms, encoded=encoded)
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
         self._timers.watch(group_id, deadline_ms, now_ms)
-        return Committed(decision.answer, shard.log, end_offset)
+        return Committed(accepted.answer, shard.log, end_offset)
 
     def commit_in_transaction(
         self,
@@ -180,6 +179,7 @@ class GroupOffsets:
         producer_id: int,
         producer_epoch: int,
         commits: Sequence[Commit],
+        prepared: Prepared | None = None,
         *,
         knows_group_not_found: bool,
     ) -> Committed:
@@ -187,49 +187,32 @@ class GroupOffsets:
 
         They are pending until the transaction's marker. Call `transactions.check_offsets` first, in
         the same step. Refuses as `commit` and as `RunningShard.append_pending`; and, if the
-        detection of conflicts is switched on, as `pending_acks.check_conflicts`.
+        detection of conflicts is switched on, as `pending_acks.check_conflicts`. `prepared`: as in
+        `commit`.
         """
-        prepared = Prepared(self._acceptable(committer.group_id, commits))
-        return self.commit_prepared_in_transaction(
-            committer,
-            producer_id,
-            producer_epoch,
-            prepared,
-            knows_group_not_found=knows_group_not_found,
-        )
-
-    def commit_prepared_in_transaction(
-        self,
-        committer: Committer,
-        producer_id: int,
-        producer_epoch: int,
-        prepared: Prepared,
-        *,
-        knows_group_not_found: bool,
-    ) -> Committed:
-        """As `commit_in_transaction`, of commits that were prepared before this step."""
-        check_group_id(committer.group_id)
-        shard = self._shards.of(committer.group_id)
-        self._shards.check_count(committer.group_id, shard.state)
-        decision = decide_commit_in_transaction(
+        group_id = committer.group_id
+        accepted, encoded = prepared or (self._acceptable(group_id, commits), None)
+        check_group_id(group_id)
+        shard = self._shards.of(group_id)
+        self._shards.check_count(group_id, shard.state)
+        check_committer(
             shard.state,
             committer,
-            prepared.acceptable,
-            (producer_id, producer_epoch),
+            accepted.records,
+            transactional=True,
             knows_group_not_found=knows_group_not_found,
-            detects_conflicts=self._config.transaction_offset_conflict_detection_enable,
         )
+        if self._config.transaction_offset_conflict_detection_enable:
+            keys = (record.key for record in accepted.records)
+            check_conflicts(shard.state.offsets.pending, producer_id, producer_epoch, keys)
+        now_ms = self._clock.steady_ms()
         try:
             end_offset = shard.append_pending(
-                decision.records,
-                producer_id,
-                producer_epoch,
-                self._clock.steady_ms(),
-                encoded=prepared.encoded,
+                accepted.records, producer_id, producer_epoch, now_ms, encoded=encoded
             )
         except KafkaError as refusal:
             raise _of_commit(refusal) from None
-        return Committed(decision.answer, shard.log, end_offset)
+        return Committed(accepted.answer, shard.log, end_offset)
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise unless the sender may read the offsets of a consumer group.

@@ -11,8 +11,7 @@ from coordinator.groups.classic.heartbeats import check_commit
 from coordinator.groups.committing import (
     Committer,
     acceptable,
-    decide_commit,
-    decide_commit_in_transaction,
+    check_committer,
     keep_alive,
 )
 from coordinator.groups.consumer.records import ResolvedRegex, epoch_record, regex_record
@@ -142,17 +141,13 @@ def test_a_group_that_does_not_exist_has_no_generations(
     committer = Committer(group_id="group", member_id="m", generation_id=generation_id)
     accepted = acceptable("group", [("topic", 0, CommittedOffset(1))], 100)
     try:
-        if transactional:
-            decide_commit_in_transaction(
-                shard,
-                committer,
-                accepted,
-                (1, 0),
-                knows_group_not_found=knows,
-                detects_conflicts=False,
-            )
-        else:
-            decide_commit(shard, committer, accepted, knows_group_not_found=knows)
+        check_committer(
+            shard,
+            committer,
+            accepted.records,
+            transactional=transactional,
+            knows_group_not_found=knows,
+        )
     except KafkaError as refusal:
         assert refusal.code is code
     else:
@@ -166,8 +161,7 @@ def test_a_commit_is_a_sign_of_life(driver: Any) -> None:
         group_id="group", member_id=member_id, generation_id=driver.group.generation_id
     )
     driver.advance(9_999)
-    nothing = acceptable("group", [], 100)
-    decide_commit(shard, committer, nothing, knows_group_not_found=True)
+    check_committer(shard, committer, (), transactional=False, knows_group_not_found=True)
     assert keep_alive(shard, committer, driver.now_ms) is not None
     driver.advance(9_999)
     assert member_id in driver.group.members

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.groups.classic.group import GroupLimits
-from coordinator.groups.committing import Committer, acceptable, decide_commit
+from coordinator.groups.committing import acceptable
 from coordinator.groups.offsets.committed import (
     NO_TOPIC_ID,
     CommittedOffset,
@@ -263,12 +263,8 @@ def test_a_record_of_progress_never_expires(journal: Journal) -> None:
 
 
 def test_a_commit_is_one_record_for_each_partition() -> None:
-    shard = GroupShard(GroupLimits())
     commits = [("topic", index, CommittedOffset(index)) for index in range(3)]
-    accepted = acceptable("group", commits, 100)
-    records = decide_commit(
-        shard, Committer(group_id="group"), accepted, knows_group_not_found=True
-    ).records
+    records = acceptable("group", commits, 100).records
     assert [record.key for record in records] == [OffsetKey("group", "topic", i) for i in range(3)]
 
 
