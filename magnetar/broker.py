@@ -43,6 +43,7 @@ from magnetar.runtime.config_resources import ConfigResources
 from magnetar.runtime.failing import Failing, end_process
 from magnetar.runtime.fetch_sessions import FetchSessions
 from magnetar.runtime.flushing import Flushing
+from magnetar.runtime.group_shards import GroupShards
 from magnetar.runtime.groups import Groups
 from magnetar.runtime.healing import Healing
 from magnetar.runtime.nodes import ANNOUNCED_S, Nodes, as_configured
@@ -88,7 +89,7 @@ OpenStorage: TypeAlias = Callable[
 
 #: Makes the way of markers to partitions. The last argument is None for a node that is alone.
 MakeParticipants: TypeAlias = Callable[
-    [Topics, Groups, Turns, RememberedHolds | None], LocalParticipants
+    [Topics, GroupShards, Turns, RememberedHolds | None], LocalParticipants
 ]
 
 
@@ -257,17 +258,17 @@ class Broker:
             assert topic is not None
             tell_open(topic.local)
         # Groups first: the transactions that are replayed send their markers to them.
-        self.groups = Groups(
+        groups = self.groups = Groups(
             self.topics, self.stored_configs, self.clock, self.config, self.fail, self.turns
         )
-        participants = self._make_participants(self.topics, self.groups, self.turns, self._held)
+        participants = self._make_participants(self.topics, groups.shards, self.turns, self._held)
         among = self.among_peers = self._among_peers(participants)
         self.transactions = Transactions(
             self.topics,
             self.catalog,
             self.clock,
             self.config,
-            offsets_partition_of=self.groups.partition_of,
+            offsets_partition_of=groups.shards.partition_of,
             participants=participants,
             storage=self.logs.storage,
             stop=self._stop_for_good,

@@ -58,7 +58,7 @@ async def consumer_group_describe(
             )
         described.append(group)
     # A state is not shown before the records that led to it are durable.
-    await services.groups.durable(group_ids)
+    await services.groups.shards.durable(group_ids)
     return ConsumerGroupDescribeResponse(groups=described)
 
 

@@ -47,7 +47,7 @@ async def describe_groups(
                 services, context, Resource.GROUP, group.group_id
             )
     # A state is not shown before the records that led to it are durable.
-    await services.groups.durable(groups)
+    await services.groups.shards.durable(groups)
     return DescribeGroupsResponse(groups=described)
 
 

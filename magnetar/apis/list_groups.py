@@ -40,7 +40,7 @@ async def list_groups(
         and (not types or group.group_type in types)
     ]
     # A group is not shown before the records that made it what it is are durable.
-    await services.groups.durable([group.group_id for group in listed])
+    await services.groups.shards.durable([group.group_id for group in listed])
     return ListGroupsResponse(groups=listed)
 
 

@@ -309,4 +309,4 @@ def _hold(
 
 
 def _partition_of(services: Services, group_id: str) -> TopicPartition:
-    return TopicPartition(CONSUMER_OFFSETS, services.groups.partition_of(group_id))
+    return TopicPartition(CONSUMER_OFFSETS, services.groups.shards.partition_of(group_id))

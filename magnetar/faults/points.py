@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from coordinator.transactions.commit_plan import MarkerWork, Part
 from coordinator.transactions.remembered_holds import RememberedHolds
 from magnetar.faults.rules import DECIDED, MARKING
-from magnetar.runtime.groups import Groups
+from magnetar.runtime.group_shards import GroupShards
 from magnetar.runtime.participants import AppendedMarker, LeftMarker, LocalParticipants
 from magnetar.runtime.turns import Turns
 from magnetar.storage.topics import Topics
@@ -23,7 +23,7 @@ class CrashingParticipants(LocalParticipants):
     def __init__(
         self,
         topics: Topics,
-        groups: Groups,
+        groups: GroupShards,
         turns: Turns,
         held: RememberedHolds | None,
         reached: Callable[[str, Set[str]], None],

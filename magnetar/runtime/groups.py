@@ -8,7 +8,7 @@ name either kind. The modules that serve them share the same `group_shards`: `cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from uuid import uuid4
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
@@ -25,8 +25,6 @@ from coordinator.groups.classic.requests import (
 from coordinator.groups.consumer.group import ConsumerGroup
 from coordinator.groups.deletion import decide_deletion
 from coordinator.groups.offsets.committed import CommittedOffset, OffsetKey
-from logstore.partition.log import PartitionLog
-from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.runtime.background import Tasks
@@ -176,7 +174,7 @@ class Groups:
     def find(self, group_id: str) -> ClassicGroup:
         """Return the classic group as it is now. Raises GROUP_ID_NOT_FOUND.
 
-        Await `durable` with its id before a client hears of what was read from it.
+        Await `shards.durable` with its id before a client hears of what was read from it.
         """
         return self.shards.of(group_id).state.find(group_id)
 
@@ -209,10 +207,6 @@ class Groups:
                 if state.exists(group_id):
                     yield state.consumer_groups.get(group_id) or state.find(group_id)
 
-    async def durable(self, group_ids: Collection[str]) -> None:
-        """Return when all that the groups' shards hold at the moment of the call is durable."""
-        await self.shards.durable(group_ids)
-
     def delete(self, group_id: str) -> tuple[RunningGroupShard, int]:
         """Delete the group and all its offsets; return its shard, and the end offset to await.
 
@@ -221,18 +215,6 @@ class Groups:
         shard = self.shards.of(group_id)
         records = decide_deletion(shard.state, group_id)
         return shard, shard.append_in_parts(records, self._clock.now_ms())
-
-    # --- for transactions
-
-    def partition_of(self, group_id: str) -> int:
-        """Return the partition of `__consumer_offsets` that has the group."""
-        return self.shards.partition_of(group_id)
-
-    def append_marker(
-        self, partition: int, marker: TransactionMarker, now_ms: int
-    ) -> tuple[PartitionLog, int]:
-        """Append a marker and resolve its pending acks; as `GroupShards.append_marker`."""
-        return self.shards.append_marker(partition, marker, now_ms)
 
     # --- what timers and shards call
 

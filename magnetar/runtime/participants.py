@@ -104,11 +104,7 @@ class PartitionsByName(Protocol):
 
 
 class PendingAcks(Protocol):
-    """The group coordinator, as far as transactions go."""
-
-    def partition_of(self, group_id: str) -> int:
-        """Return the partition of `__consumer_offsets` that has the group."""
-        ...
+    """The shards of the group coordinator, as far as markers go."""
 
     def append_marker(
         self, partition_index: int, marker: TransactionMarker, now_ms: int

@@ -47,7 +47,7 @@ class GroupsWorld(World):
         self.groups = Groups(
             topics, stored_configs, WorldClock(self), config, self.failures.append, Turns()
         )
-        return self.groups
+        return self.groups.shards
 
     @property
     def offsets_partition(self) -> TopicPartition:

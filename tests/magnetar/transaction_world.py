@@ -143,7 +143,7 @@ class World:
             self,
             WorldClock(self),
             config,
-            offsets_partition_of=groups.partition_of,
+            offsets_partition_of=self.partition_of,
             participants=LocalParticipants(self, groups, Turns()),
             storage=self.storage,
             stop=self.failures.append,
@@ -160,7 +160,7 @@ class World:
     # What surrounds a coordinator.
 
     def pending_acks(self) -> PendingAcks:
-        """Return the group coordinator, as far as transactions go."""
+        """Return the shards of the group coordinator, as far as markers go."""
         return self
 
     def allocate_producer_ids(self, block_size: int) -> int:

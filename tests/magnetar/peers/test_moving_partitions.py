@@ -259,7 +259,7 @@ async def committed(nodes: MovingNodes, node_id: int, group: str) -> int:
 
 
 def shard_of_group(nodes: MovingNodes, group: str) -> int:
-    return nodes.any().groups.partition_of(group)
+    return nodes.any().groups.shards.partition_of(group)
 
 
 async def test_a_group_goes_with_its_offsets(nodes: MovingNodes) -> None:
