@@ -105,8 +105,8 @@ def verified(
 ) -> dict[TopicPartition, ErrorCode]:
     """Return for each partition whether `txn` is this producer's, ONGOING, and holds it: NONE.
 
-    Else as `check_holds` for a client that knows TRANSACTION_ABORTABLE, but for a stale epoch: who
-    asks is the leader of a partition, and makes of PRODUCER_FENCED what its client is told.
+    Else as `check_holds` for a client that knows TRANSACTION_ABORTABLE, but a stale epoch is
+    PRODUCER_FENCED: the leader of a partition asks, and tells its client `refusal_of_data`.
     """
     if txn is None or identity.producer_id != txn.producer_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_ID_MAPPING)

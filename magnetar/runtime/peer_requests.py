@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from coordinator.transactions.add_partitions import check_holds
+from coordinator.transactions.add_partitions import verified
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import encode_record
 from logstore.partition.log import PartitionLog
@@ -29,7 +29,7 @@ from magnetar.clock import Clock
 from magnetar.logging import get_logger
 from magnetar.runtime.add_messages import encode_held, partitions_of
 from magnetar.runtime.bases import name_basis, rest_on_basis
-from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.delayed_response import DelayedResponse, when_durable
 from magnetar.runtime.marker_messages import OwedMarkers, owed_by
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.peer_messages import (
@@ -175,12 +175,7 @@ class PeerRequests:
     ) -> dict[TopicPartition, ErrorCode]:
         shard = self._transactions.store.shard_of(transactional_id)
         txn = shard.state.get(transactional_id)
-        codes = dict.fromkeys(partitions, ErrorCode.NONE)
-        for partition in partitions:
-            try:
-                check_holds(txn, *identity, partition, is_abortable_known=True)
-            except KafkaError as refusal:
-                codes[partition] = refusal.code
+        codes = verified(txn, identity, partitions)
         awaited.append((shard.log, shard.log.log_end_offset))
         is_held = txn is not None and ErrorCode.NONE in codes.values()
         # All partitions that the transaction holds, so that the peer need not ask for the next one.
@@ -286,26 +281,19 @@ class PeerRequests:
         shards = self._transactions.store.shards
         ends = [(shard.log, shard.log.log_end_offset) for shard in shards]
         loaded = [shard.log.partition for shard in shards]
-        return _answered(FindProducersResponse(producers=found, shards=loaded), ends)
-
-
-def _answered(response: Message, awaited: Sequence[_Awaited]) -> Message | DelayedResponse:
-    """Return `response`, delayed until each log is durable up to its end offset."""
-
-    def make(_: bool) -> Message:
-        for log, end_offset in awaited:
-            if log.reader.high_watermark < end_offset:
-                log.ledger.check_open()
-        return response
-
-    return _when_durable(awaited, make)
+        response = FindProducersResponse(producers=found, shards=loaded)
+        # A late answer is not sent, so there is nothing to say in it (`magnetar.peers.listening`).
+        return when_durable(response, ends, _ANSWER_S_MAX, lambda: None)
 
 
 def _when_marked(
     response: WriteTxnMarkersResponse, marked: Sequence[_Marked]
 ) -> Message | DelayedResponse:
     """Return `response`, delayed until the markers are durable."""
-    return _when_durable([one for _, one in marked], lambda _: _settled(response, marked))
+    delayed = DelayedResponse(_ANSWER_S_MAX, lambda _: _settled(response, marked))
+    for _, (log, end_offset) in marked:
+        delayed.wait_for(log.ledger, end_offset)
+    return delayed if delayed.waits else _settled(response, marked)
 
 
 def _settled(response: WriteTxnMarkersResponse, marked: Sequence[_Marked]) -> Message:
@@ -319,12 +307,3 @@ def _settled(response: WriteTxnMarkersResponse, marked: Sequence[_Marked]) -> Me
         except LedgerClosed:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return response
-
-
-def _when_durable(
-    awaited: Sequence[_Awaited], make: Callable[[bool], Message]
-) -> Message | DelayedResponse:
-    delayed = DelayedResponse(_ANSWER_S_MAX, make)
-    for log, end_offset in awaited:
-        delayed.wait_for(log.ledger, end_offset)
-    return delayed if delayed.waits else make(False)
