@@ -16,11 +16,6 @@ class Background:
         self._fail = fail
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def was_started(self) -> bool:
-        """Whether `start` was called; the task may have ended since."""
-        return self._task is not None
-
     def start(self, work: Coroutine[None, None, None]) -> None:
         """Run `work` as a task of the running event loop."""
         self._task = asyncio.get_running_loop().create_task(work)
@@ -50,10 +45,6 @@ class Tasks:
         self._fail = fail
         self._running: set[asyncio.Task[Any]] = set()
         self._is_over = False
-
-    def any_running(self) -> bool:
-        """Whether any task runs."""
-        return bool(self._running)
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Run `work` as a task of the running event loop, unless `cancel` was called."""

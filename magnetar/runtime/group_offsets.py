@@ -8,6 +8,7 @@ that has returned.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -31,7 +32,6 @@ from coordinator.groups.offsets.store import LookedUp
 from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
-from magnetar.runtime.alarm import Alarm
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.group_shards import RECORD_FORMAT, GroupShards, RunningGroupShard
 from magnetar.runtime.group_timers import GroupTimers
@@ -345,37 +345,22 @@ class OffsetsRetention:
         self._clock = clock
         self._config = config
         self._tasks = tasks
-        self._alarm = Alarm(self._on_alarm)
-        self._due_ms: int | None = None
+        self._has_begun = False
         #: (steady time, how far the wall clock was ahead of it) at the start and at checks since.
         #: A later one that is as low replaces those before it, so the first one is the lowest.
         self._ahead: deque[tuple[int, int]] = deque()
         self._cautious_ms(0)
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self) -> None:
         """Check for the first time after one interval. Further calls change nothing."""
-        if self._due_ms is None:
-            self._check_later(now_ms)
-
-    def cancel(self) -> None:
-        """Expire no offset any more."""
-        self._alarm.cancel()
-
-    def _check_later(self, now_ms: int) -> None:
-        self._due_ms = now_ms + self._config.offsets_retention_check_interval_ms
-        self._alarm.set(self._due_ms, now_ms)
-
-    def _on_alarm(self) -> None:
-        now_ms = self._clock.steady_ms()
-        # The alarm rings early where the interval is longer than its longest sleep.
-        if self._due_ms is not None and now_ms < self._due_ms:
-            self._alarm.set(self._due_ms, now_ms)
-        else:
+        if not self._has_begun:
+            self._has_begun = True
             self._tasks.spawn(self._expire_periodically())
 
     async def _expire_periodically(self) -> None:
-        await self.expire_unused()
-        self._check_later(self._clock.steady_ms())
+        while True:
+            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            await self.expire_unused()
 
     async def expire_unused(self) -> None:
         """Delete the offsets that were unused for offsets.retention.minutes, topic by topic."""

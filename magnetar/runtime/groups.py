@@ -101,7 +101,6 @@ class Groups:
     def stop(self) -> None:
         """Expire no members and no offsets any more."""
         self.timers.cancel()
-        self.retention.cancel()
         self.tasks.cancel()
 
     # --- membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup
@@ -235,7 +234,7 @@ class Groups:
     def _on_replayed(self, shard: RunningGroupShard, now_ms: int) -> None:
         self._classic.resume(shard, now_ms)
         self.consumer.resume(shard, now_ms)
-        self.retention.begin(now_ms)
+        self.retention.begin()
 
     def _on_unloaded(self, shard: RunningGroupShard) -> None:
         self._classic.refuse_all(shard)

@@ -31,4 +31,3 @@ async def test_a_cancelled_one_and_one_that_was_never_started_tell_nothing() -> 
     await background.ended()
     await asyncio.sleep(0)
     assert told == []
-    assert background.was_started

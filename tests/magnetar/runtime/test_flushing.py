@@ -10,6 +10,7 @@ import pytest
 from logstore.partition.log import PartitionLog
 from magnetar.broker import Broker
 from magnetar.runtime import flushing
+from magnetar.runtime.flushing import Flushing
 from magnetar.storage.topic import Topic
 from tests.magnetar.clocks import HandClock
 from wire.records import SimpleRecord, build_batch
@@ -47,19 +48,31 @@ async def test_each_log_is_flushed_when_its_time_has_come(start_broker: StartBro
 
 @pytest.mark.parametrize(("durability", "is_flushed"), [("page-cache", True), ("fsync", False)])
 async def test_the_scheduler_flushes_where_acknowledgements_do_not_mean_disk(
-    start_broker: StartBroker, durability: str, is_flushed: bool
+    start_broker: StartBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    durability: str,
+    is_flushed: bool,
 ) -> None:
     settings = {"log.flush.scheduler.interval.ms": "5", "durability": durability}
     broker = await start_broker(settings)
     broker.topics.create("a")
     assert broker.topics.partition("a", 0).config.flush_ms == 5, "the interval is its default"
+    looks: list[Flushing] = []
+    flush = Flushing.flush
+
+    async def look(flushing: Flushing) -> int:
+        looks.append(flushing)
+        return await flush(flushing)
+
+    monkeypatch.setattr(Flushing, "flush", look)
     append(broker, "a")
     if is_flushed:
         async with asyncio.timeout(10):
             while not any(broker.logs.sync_durations.counts):
                 await asyncio.sleep(0.005)
     else:
-        assert not broker.flushing.is_running
+        await asyncio.sleep(0.05)
+    assert bool(looks) is is_flushed
 
 
 async def test_partitions_are_gathered_as_they_are_looked_at(
