@@ -27,7 +27,7 @@ from coordinator.groups.classic.requests import (
     SyncRequest,
     Token,
 )
-from coordinator.groups.consumer.migration import refuse_parked
+from coordinator.groups.consumer.migration import refuse_all_parked
 from coordinator.groups.deletion import group_deletion
 from coordinator.groups.records import GroupRecord
 from magnetar.clock import Clock
@@ -149,7 +149,7 @@ class ClassicGroups:
     def refuse_all(self, shard: RunningGroupShard) -> None:
         """Refuse what members of the shard's groups wait for: another node coordinates them."""
         for group in shard.state.groups.values():
-            outcome = refuse_parked(group, ErrorCode.NOT_COORDINATOR)
+            outcome = refuse_all_parked(group, ErrorCode.NOT_COORDINATOR)
             self.give(outcome, shard.log.log_end_offset)
 
     def take_over(

@@ -25,7 +25,7 @@ from coordinator.groups.consumer.migration import (
     deletion,
     downgraded,
     is_downgrade_due,
-    refuse_parked,
+    refuse_all_parked,
 )
 from coordinator.groups.consumer.records import ConsumerGroupRecord, ResolvedRegex
 from coordinator.groups.consumer.requests import (
@@ -261,7 +261,7 @@ class ConsumerGroups:
         finally:
             # Also where a record was too large: the classic group's deletion came first.
             if classic is not None and classic.state is GroupState.DEAD:
-                self._classic.give(refuse_parked(classic), shard.log.log_end_offset)
+                self._classic.give(refuse_all_parked(classic), shard.log.log_end_offset)
                 _log.info("group upgraded", group_id=group_id, members=len(classic.members))
 
     # --- deadlines

@@ -176,6 +176,14 @@ class ClassicGroup:
         if self.state is GroupState.DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self.group_id} is deleted")
 
+    def check_generation(self, generation_id: int) -> None:
+        """Raise ILLEGAL_GENERATION unless it is the current generation."""
+        if generation_id != self.generation_id:
+            raise KafkaError(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"{self.group_id} is at generation {self.generation_id}, not {generation_id}",
+            )
+
     def account_in(self, account: MemberAccount) -> None:
         """Let what the members take count in `account`, and no longer where it did."""
         size_bytes = self.member_bytes

@@ -22,7 +22,7 @@ def heartbeat(
     """
     group.check_alive()
     member = group.known(member_id, group_instance_id)
-    _refuse_other_generation(group, generation_id)
+    group.check_generation(generation_id)
     group.restart_session(member, now_ms)
     if group.state is GroupState.PREPARING_REBALANCE:
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
@@ -50,7 +50,7 @@ def check_commit(
     group.check_alive()
     if generation_id >= 0 or member_id or group_instance_id is not None:
         group.known(member_id, group_instance_id)
-        _refuse_other_generation(group, generation_id)
+        group.check_generation(generation_id)
     elif not transactional:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID, f"{group.group_id} has members, and this is none of them"
@@ -68,11 +68,3 @@ def keep_alive(group: ClassicGroup, member_id: str, now_ms: int) -> None:
         GroupState.PREPARING_REBALANCE,
     ):
         group.restart_session(member, now_ms)
-
-
-def _refuse_other_generation(group: ClassicGroup, generation_id: int) -> None:
-    if generation_id != group.generation_id:
-        raise KafkaError(
-            ErrorCode.ILLEGAL_GENERATION,
-            f"{group.group_id} is at generation {group.generation_id}, not {generation_id}",
-        )

@@ -16,13 +16,13 @@ from coordinator.groups.classic.rebalance import (
     generation_answer,
     prepare,
     prepare_or_complete,
+    refuse_parked,
 )
 from coordinator.groups.classic.records import current_value
 from coordinator.groups.classic.requests import (
     JoinAnswer,
     JoinRequest,
     Outcome,
-    SyncAnswer,
     Token,
 )
 from wire.error_code import ErrorCode
@@ -170,7 +170,7 @@ def _join_static(
     old_leader = group.leader
     member = group.members[old_member_id]
     # If two clients use one instance id, the later one wins, and the earlier one is fenced.
-    _fence_parked(group, member, outcome)
+    refuse_parked(group, member, old_member_id, outcome, ErrorCode.FENCED_INSTANCE_ID)
     group.rename(member, request.new_member_id, request.client_id, request.client_host)
     member.is_new = False
     _update(group, member, request, token, outcome)
@@ -183,15 +183,6 @@ def _join_static(
     else:
         # In COMPLETING_REBALANCE the leader may assign to the old member id: begin a new rebalance.
         prepare(group, now_ms, outcome)
-
-
-def _fence_parked(group: ClassicGroup, member: Member, outcome: Outcome) -> None:
-    code = ErrorCode.FENCED_INSTANCE_ID
-    if (joining := group.take_join(member)) is not None:
-        outcome.answer(joining, JoinAnswer(member_id=member.member_id, error_code=code))
-    syncing, member.syncing = member.syncing, None
-    if syncing is not None:
-        outcome.answer(syncing, SyncAnswer(error_code=code))
 
 
 def _answer_restart(

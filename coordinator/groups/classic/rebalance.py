@@ -160,11 +160,17 @@ def refuse_syncs(group: ClassicGroup, now_ms: int, outcome: Outcome) -> None:
 def drop(group: ClassicGroup, member_id: str, outcome: Outcome, code: ErrorCode) -> None:
     """Remove a member, and refuse its parked requests with `code`."""
     member = group.members[member_id]
-    joining = group.take_join(member)
-    syncing, member.syncing = member.syncing, None
+    refuse_parked(group, member, "", outcome, code)
     group.remove(member_id)
-    if joining is not None:
-        outcome.answer(joining, JoinAnswer(member_id="", error_code=code))
+
+
+def refuse_parked(
+    group: ClassicGroup, member: Member, told_id: str, outcome: Outcome, code: ErrorCode
+) -> None:
+    """Answer a member's parked join and sync with `code`; the answer to a join names `told_id`."""
+    if (joining := group.take_join(member)) is not None:
+        outcome.answer(joining, JoinAnswer(member_id=told_id, error_code=code))
+    syncing, member.syncing = member.syncing, None
     if syncing is not None:
         outcome.answer(syncing, SyncAnswer(error_code=code))
 
@@ -205,12 +211,7 @@ def assigns(group: ClassicGroup, request: SyncRequest) -> bool:
 def _validated(group: ClassicGroup, request: SyncRequest) -> Member:
     group.check_alive()
     member = group.known(request.member_id, request.group_instance_id)
-    if request.generation_id != group.generation_id:
-        raise KafkaError(
-            ErrorCode.ILLEGAL_GENERATION,
-            f"group {group.group_id} is at generation {group.generation_id},"
-            f" the member at {request.generation_id}: join again",
-        )
+    group.check_generation(request.generation_id)
     if group.state is GroupState.PREPARING_REBALANCE:
         # First: in a group that was a consumer group, members may know another protocol's name.
         raise KafkaError(

@@ -16,8 +16,9 @@ from uuid import UUID
 
 from coordinator.groups.classic.group import ClassicGroup, GroupLimits
 from coordinator.groups.classic.group import Member as ClassicMember
+from coordinator.groups.classic.rebalance import refuse_parked
 from coordinator.groups.classic.records import stable_value
-from coordinator.groups.classic.requests import JoinAnswer, Outcome, SyncAnswer
+from coordinator.groups.classic.requests import Outcome
 from coordinator.groups.consumer.consumer_protocol import (
     CONSUMER,
     CustomAssignor,
@@ -163,7 +164,7 @@ def _at(member: Member, epoch: int, target: Target) -> Member:
     )
 
 
-def refuse_parked(
+def refuse_all_parked(
     classic: ClassicGroup, code: ErrorCode = ErrorCode.REBALANCE_IN_PROGRESS
 ) -> Outcome:
     """Refuse the requests parked in the classic group, each with `code`.
@@ -172,11 +173,7 @@ def refuse_parked(
     """
     outcome = Outcome()
     for member in classic.members.values():
-        if (joining := classic.take_join(member)) is not None:
-            outcome.answer(joining, JoinAnswer(member_id=member.member_id, error_code=code))
-        syncing, member.syncing = member.syncing, None
-        if syncing is not None:
-            outcome.answer(syncing, SyncAnswer(error_code=code))
+        refuse_parked(classic, member, member.member_id, outcome, code)
     return outcome
 
 
