@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from coordinator.producer_ids import BLOCK_SIZE, ProducerIdBlock
+from coordinator.producer_ids import BLOCK_SIZE
 from wire.records.header import NO_PRODUCER_ID
 
 
@@ -25,7 +25,8 @@ class ProducerIds:
 
     def __init__(self, source: BlockSource) -> None:
         self._source = source
-        self._block = ProducerIdBlock()
+        #: The ids from the one to the other (exclusive) are persisted as given, and not yet used.
+        self._next_producer_id = self._end_producer_id = 0
         self._highest_found = NO_PRODUCER_ID
 
     def stay_above(self, producer_id: int) -> None:
@@ -34,19 +35,17 @@ class ProducerIds:
 
     def peek(self) -> int:
         """Return the id that `take` would return, without using it up."""
-        self._refill()
-        return self._block.peek()
+        if self._next_producer_id == self._end_producer_id:
+            first = self._source.allocate_producer_ids(BLOCK_SIZE)
+            if first <= self._highest_found:
+                self._source.reserve_producer_ids_below(self._highest_found + 1)
+                first = self._source.allocate_producer_ids(BLOCK_SIZE)
+            assert first >= self._end_producer_id, f"block {first} was handed out before"
+            self._next_producer_id, self._end_producer_id = first, first + BLOCK_SIZE
+        return self._next_producer_id
 
     def take(self) -> int:
         """Return an id and use it up."""
-        self._refill()
-        return self._block.take()
-
-    def _refill(self) -> None:
-        if not self._block.is_used_up:
-            return
-        first = self._source.allocate_producer_ids(BLOCK_SIZE)
-        if first <= self._highest_found:
-            self._source.reserve_producer_ids_below(self._highest_found + 1)
-            first = self._source.allocate_producer_ids(BLOCK_SIZE)
-        self._block.refill(first)
+        producer_id = self.peek()
+        self._next_producer_id += 1
+        return producer_id
