@@ -125,10 +125,6 @@ class Cleaner:
         self.uncleanable: WeakSet[PartitionLog] = WeakSet()
         #: Whether processes can be started here, as far as known.
         self._has_processes = True
-        #: Runs since the start, and the bytes that they have read and written.
-        self.runs = 0
-        self.read_bytes = 0
-        self.written_bytes = 0
 
     def start(self) -> None:
         """Clean periodically from here on."""
@@ -257,7 +253,7 @@ class Cleaner:
         if log.is_gone:
             return False
         self._logs.checkpoint_cleaned(log)
-        self._account(log, cleaned, time.perf_counter() - began)
+        _tell_cleaned(log, cleaned, time.perf_counter() - began)
         return True
 
     def _is_for_a_process(self, found: Cleanable) -> bool:
@@ -266,23 +262,6 @@ class Cleaner:
     def _leave_alone(self, what: str, log: PartitionLog, error: Exception) -> None:
         self.uncleanable.add(log)
         _report(f"{what} is not cleaned any more", log, error)
-
-    def _account(self, log: PartitionLog, cleaned: Cleaned, took_s: float) -> None:
-        self.runs += 1
-        self.read_bytes += cleaned.read_bytes
-        self.written_bytes += cleaned.written_bytes
-        _log.info(
-            "log cleaned",
-            topic=log.topic,
-            partition=log.partition,
-            first_dirty_offset=cleaned.first_dirty_offset,
-            keys=cleaned.keys,
-            read_bytes=cleaned.read_bytes,
-            written_bytes=cleaned.written_bytes,
-            segments_before=cleaned.segments_before,
-            segments_after=cleaned.segments_after,
-            took_ms=round(1000 * took_s),
-        )
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         if self._pace.is_stopped:
@@ -318,3 +297,18 @@ def _report(
     event: str, log: PartitionLog, error: Exception, tell: Callable[..., object] = _log.error
 ) -> None:
     tell(event, topic=log.topic, partition=log.partition, reason=str(error))
+
+
+def _tell_cleaned(log: PartitionLog, cleaned: Cleaned, took_s: float) -> None:
+    _log.info(
+        "log cleaned",
+        topic=log.topic,
+        partition=log.partition,
+        first_dirty_offset=cleaned.first_dirty_offset,
+        keys=cleaned.keys,
+        read_bytes=cleaned.read_bytes,
+        written_bytes=cleaned.written_bytes,
+        segments_before=cleaned.segments_before,
+        segments_after=cleaned.segments_after,
+        took_ms=round(1000 * took_s),
+    )

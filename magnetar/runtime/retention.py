@@ -22,7 +22,6 @@ from typing import NamedTuple
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import PartitionGone
 from logstore.partition.retention import due_in
-from logstore.partition.trims import first_base
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
@@ -66,9 +65,6 @@ class Retention:
         self._clock = clock
         self._config = config
         self._background = Background(fail)
-        #: Segments and bytes deleted since the start.
-        self.deleted_segments = 0
-        self.deleted_bytes = 0
 
     def start(self) -> None:
         """Check periodically from here on."""
@@ -126,9 +122,7 @@ class Retention:
     async def _expire(self, expiring: _Expiring) -> None:
         log = expiring.log
         log.roll_at(expiring.start_offset)
-        segments, size_bytes = await advance(self._logs, log, expiring.start_offset)
-        self.deleted_segments += segments
-        self.deleted_bytes += size_bytes
+        await advance(self._logs, log, expiring.start_offset)
         if not log.is_gone:
             _report(expiring)
 
@@ -140,27 +134,22 @@ class Retention:
             await asyncio.sleep(interval_ms / 1000)
 
 
-async def advance(logs: Logs, log: PartitionLog, start_offset: int) -> tuple[int, int]:
+async def advance(logs: Logs, log: PartitionLog, start_offset: int) -> None:
     """Advance a log to `start_offset`, which is durable, some segments in each turn of the loop.
 
-    Returns the number of segments and of bytes that went. Stops where the partition is deleted.
-    Raises StorageFailure.
+    Stops where the partition is deleted. Raises StorageFailure.
     """
-    size_bytes, step = 0, logs.trimmed_together
+    step = logs.trimmed_together
     # Once: a log may have ten thousand, and a step takes eight.
     bases = log.ledger.segments.base_offsets
     for next_start in (*bases[step : bisect_left(bases, start_offset) : step], start_offset):
         with suppress(PartitionGone):
             await log.until_told(next_start)
         if log.is_gone:
-            break
-        if next_start <= log.log_start_offset:
-            continue
-        size_bytes += log.size_bytes
-        log.advance_start(next_start)
-        size_bytes -= log.size_bytes
-        await logs.after_trim()
-    return bisect_left(bases, first_base(log.ledger.segments, start_offset)), size_bytes
+            return
+        if next_start > log.log_start_offset:
+            log.advance_start(next_start)
+            await logs.after_trim()
 
 
 def _report(expiring: _Expiring) -> None:

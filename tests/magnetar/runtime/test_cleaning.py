@@ -87,7 +87,7 @@ async def test_the_dirtiest_goes_first_and_what_is_clean_enough_waits(
 ) -> None:
     broker = await start_broker(ON_DISK, clock=clock)
     cleaned: list[str] = []
-    monkeypatch.setattr(broker.cleaner, "_account", lambda log, *_facts: cleaned.append(log.topic))
+    monkeypatch.setattr(cleaning, "_tell_cleaned", lambda log, *_facts: cleaned.append(log.topic))
     for name in ("clean", "dirty", "overdue", "young"):
         broker.topics.create(name, configs=COMPACTED)
         await fill(broker.topics.partition(name, 0), [b"x", b"y", b"x", b"y"])

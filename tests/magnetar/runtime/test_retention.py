@@ -67,7 +67,7 @@ async def test_by_time_and_readers_below_are_told(
     assert (log.log_start_offset, log.log_end_offset) == (29, 40)
     assert await fetched(client, 28) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert await fetched(client, 29) == (0, 29)
-    assert broker.retention.deleted_segments == 29
+    assert len(log.ledger.segments.base_offsets) == 11
     clock.ms += 3600 * SECOND_MS
     await broker.retention.check()
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (40, 40, 0)
