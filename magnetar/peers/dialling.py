@@ -81,7 +81,8 @@ class DialledPeer(asyncio.Protocol):
         `timeout_s`: how long each call may take.
         """
         self._own = own
-        self._node_id = node_id
+        #: The peer that was dialled.
+        self.node_id = node_id
         self._connection = connection
         self._key = key
         self._on_lost = on_lost
@@ -99,11 +100,6 @@ class DialledPeer(asyncio.Protocol):
         self._calls: dict[int, _Call] = {}
         #: Looks for calls that have taken too long; None where there was none at its last look.
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def node_id(self) -> int:
-        """The peer that was dialled."""
-        return self._node_id
 
     @property
     def is_open(self) -> bool:
@@ -155,9 +151,7 @@ class DialledPeer(asyncio.Protocol):
         assert isinstance(hello, PeerHelloResponse)
         if len(hello.nonce) != NONCE_BYTES:
             raise self._unproven()
-        said = Introduction(
-            *own, self._connection, self._node_id, nonce, hello.nonce, self._channel
-        )
+        said = Introduction(*own, self._connection, self.node_id, nonce, hello.nonce, self._channel)
         # Before the own proof leaves: a stranger learns nothing.
         if not is_proven(hello.proof, listener_proof(self._key, said)):
             raise self._unproven()
@@ -253,11 +247,11 @@ class DialledPeer(asyncio.Protocol):
 
     def _fail(self, answer: Answer[Message], reason: str) -> None:
         """Tell a call that it failed. In the next turn: what goes on may call again at once."""
-        self._loop.call_soon(fail, answer, PeerUnreachable(self._node_id, reason))
+        self._loop.call_soon(fail, answer, PeerUnreachable(self.node_id, reason))
 
     def _unproven(self) -> PeerUnreachable:
         self.abort()
-        return PeerUnreachable(self._node_id, "it has not proven that it is of this cluster")
+        return PeerUnreachable(self.node_id, "it has not proven that it is of this cluster")
 
 
 def _raise(error: Exception) -> None:

@@ -57,9 +57,9 @@ class FrameSplitter:
 
     __slots__ = ("_bytes", "bytes_max")
 
-    def __init__(self, bytes_max: int = STRANGER_BYTES_MAX) -> None:
+    def __init__(self) -> None:
         #: No frame is larger. Raised once the other side is known.
-        self.bytes_max = bytes_max
+        self.bytes_max = STRANGER_BYTES_MAX
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> Sequence[bytes]:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from magnetar.runtime.background import Background
 from magnetar.storage.acls import Acls
-from magnetar.storage.broker_configs import RESOURCE_TYPE, BrokerConfigs
+from magnetar.storage.broker_configs import BrokerConfigs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import Change
 from magnetar.storage.client_quotas import ClientQuotas
@@ -24,6 +24,7 @@ from magnetar.storage.delegation_tokens import DelegationTokens
 from magnetar.storage.scram_credentials import ScramCredentials
 from magnetar.storage.stored_configs import StoredConfigs
 from magnetar.storage.topics import Topics
+from wire.resource_type import ResourceType
 
 #: The longest time until a change is seen if the peer's message was lost.
 LOOK_AGAIN_S = 1.0
@@ -136,7 +137,7 @@ class CatalogWatch:
         divided = [name.partition(":") for name in names]
         self._stored_configs.reload(*((int(kind), name) for kind, _, name in divided))
         # What topics inherit is the broker's: to look at all of them takes long.
-        if not names or any(int(kind) == RESOURCE_TYPE for kind, _, _ in divided):
+        if not names or any(int(kind) == ResourceType.BROKER for kind, _, _ in divided):
             self._broker_configs.reload()
             self._broker_configs.on_change()
             await self._topics.inherit()

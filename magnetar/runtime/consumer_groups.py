@@ -207,14 +207,14 @@ class ConsumerGroups:
                 soft.restart_timers(group, speaker, before, session_ms, step.now_ms)
                 self._timers.watch(step.group_id, soft.timers.wake_ms, step.now_ms)
         assert group is not None, "the records of a member's request leave its group behind"
-        soft.see_topics(self._topics.version)
+        soft.topics_seen = self._topics.version
         return group, soft
 
     def notice_topics(self, step: Step, group: ConsumerGroup) -> None:
         """Raise the group's epoch where topics that it reads have changed; O(1) where none has."""
         if step.soft.topics_seen != self._topics.version:
             self._append(step, next_epoch(group, self._topics, changed=False))
-            step.soft.see_topics(self._topics.version)
+            step.soft.topics_seen = self._topics.version
 
     def remove(self, step: Step, group: ConsumerGroup, member_ids: Sequence[str]) -> None:
         """Remove the members. The group becomes a classic one, if only classic members are left."""

@@ -31,7 +31,7 @@ from wire.messages.fetch import FetchPartition, FetchRequest
 #: `max.incremental.fetch.session.cache.slots`.
 SLOTS_DEFAULT = 1000
 #: A session unused for longer may be evicted; one that exists for longer, by a larger one.
-EVICTION_MS_DEFAULT = 120_000
+EVICTION_MS = 120_000
 #: Partitions in all sessions together, at some 700 bytes each.
 PARTITIONS_MAX_DEFAULT = 200_000
 
@@ -245,12 +245,10 @@ class FetchSessions:
         slots_max: int = SLOTS_DEFAULT,
         *,
         partitions_max: int = PARTITIONS_MAX_DEFAULT,
-        eviction_ms: int = EVICTION_MS_DEFAULT,
         draw_session_id: Callable[[], int] = _draw_session_id,
     ) -> None:
         self._slots_max = slots_max
         self._partitions_max = partitions_max
-        self._eviction_ms = eviction_ms
         self._draw_session_id = draw_session_id
         #: The session that was used longest ago comes first.
         self._sessions: dict[int, _Session] = {}
@@ -421,7 +419,7 @@ class FetchSessions:
         return self._partition_count + partition_count > self._partitions_max
 
     def _is_over(self, since_ms: int, now_ms: int) -> bool:
-        return now_ms - since_ms > self._eviction_ms
+        return now_ms - since_ms > EVICTION_MS
 
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

@@ -8,15 +8,13 @@ issuer nor the broker busy. The thread is a daemon, so an issuer that hangs dela
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from threading import Thread
 from typing import NamedTuple
 
 from magnetar.config.load import ConfigError
-from magnetar.endpoint import Endpoint, EndpointFailed, read_endpoint
+from magnetar.endpoint import Endpoint, EndpointFailed
 from magnetar.logging import get_logger
 from magnetar.security.jwt import KeySet, parse_key_set
 
@@ -150,8 +148,3 @@ class Jwks:
                 consequence=kept,
             )
         self._complaint = complaint
-
-
-def reader(endpoint: Endpoint, context: Callable[[], ssl.SSLContext]) -> Read:
-    """Return what reads an endpoint; `context` makes what HTTPS is spoken with."""
-    return partial(read_endpoint, endpoint, context)

@@ -87,7 +87,7 @@ class SharedCalls(Generic[ItemT, AnswerT]):
         self._peers = peers
         self._version = version
         self._encode = encode
-        self._decode = decode
+        self.decode = decode
         #: By node: the questions of the next call.
         self._waiting: dict[int, list[tuple[ItemT, Answer[AnswerT]]]] = {}
         #: By node: the call under way.
@@ -162,10 +162,6 @@ class SharedCalls(Generic[ItemT, AnswerT]):
         if len(asked) > ITEMS_PER_CALL_MAX:
             loop = asyncio.get_running_loop()
             loop.call_soon(self._fail, asked[ITEMS_PER_CALL_MAX:], failure)
-
-    def decode(self, response: Message) -> Sequence[AnswerT]:
-        """Return the answers of a response, in the order of the items."""
-        return self._decode(response)
 
 
 class _Call(Generic[ItemT, AnswerT]):

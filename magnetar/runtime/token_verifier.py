@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from magnetar.config.jaas import parse_jaas
 from magnetar.config.load import ConfigError
 from magnetar.config.oauthbearer import VALIDATORS, OAuthBearerConfig
-from magnetar.endpoint import Endpoint, parse_endpoint, trusting
+from magnetar.endpoint import Endpoint, parse_endpoint, read_endpoint, trusting
 from magnetar.logging import get_logger
-from magnetar.runtime.jwks import Jwks, Pace, reader
+from magnetar.runtime.jwks import Jwks, Pace
 from magnetar.security.jwt import TokenRules, UnknownKey, verified
 from magnetar.security.oauthbearer import OAUTHBEARER, TokenRefused
 from magnetar.security.sasl import Identity
@@ -46,7 +47,7 @@ class TokenVerifier:
             settings.sasl_oauthbearer_scope_claim_name,
             settings.sasl_oauthbearer_sub_claim_name,
         )
-        self._jwks = Jwks(listener, endpoint, reader(endpoint, context), pace)
+        self._jwks = Jwks(listener, endpoint, partial(read_endpoint, endpoint, context), pace)
         self._listener = listener
 
     async def start(self) -> None:

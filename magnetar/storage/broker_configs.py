@@ -26,12 +26,12 @@ from magnetar.storage.catalog import Catalog
 from magnetar.storage.differences import difference
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
+from wire.resource_type import ResourceType
 
 if TYPE_CHECKING:
     from magnetar.config.broker import BrokerConfig
 
-#: The code of Kafka's ConfigResource, and the name that stands for every broker.
-RESOURCE_TYPE = 4
+#: The name that stands for every broker.
 EVERY_BROKER = ""
 #: Most configs that are set at run time for one name. Those of listeners need not exist: without a
 #: bound one client could store so many that to describe them takes seconds.
@@ -61,8 +61,8 @@ class BrokerConfigs:
         config, stored = self._config, self._catalog.resource_configs()
         apply_texts(
             config,
-            _readable(stored.get((RESOURCE_TYPE, EVERY_BROKER), {})),
-            _readable(stored.get((RESOURCE_TYPE, str(config.node_id)), {})),
+            _readable(stored.get((ResourceType.BROKER, EVERY_BROKER), {})),
+            _readable(stored.get((ResourceType.BROKER, str(config.node_id)), {})),
         )
 
     def texts(self, name: str) -> dict[str, str]:
@@ -125,7 +125,7 @@ class BrokerConfigs:
         resource = EVERY_BROKER if name == EVERY_BROKER else str(config.node_id)
         # The catalog first: settings that are obeyed survive a restart.
         changes = difference(self.texts(name), texts)
-        self._catalog.set_resource_configs(RESOURCE_TYPE, resource, changes)
+        self._catalog.set_resource_configs(ResourceType.BROKER, resource, changes)
         if resource == EVERY_BROKER:
             apply_texts(config, texts, config.own_texts)
         else:

@@ -161,7 +161,7 @@ class ClassicGroup:
         self.member_bytes = 0
         self._account = MemberAccount()
         self._supporters: Counter[str] = Counter()
-        self._joins_waiting = 0
+        self.joins_waiting = 0
         self._wake_ms: int | None = None
 
     # --- state and generation
@@ -200,7 +200,7 @@ class ClassicGroup:
     ) -> None:
         """Become STABLE with these members, EMPTY without any. For `records.apply` alone."""
         self.members, self.static_members = {}, {}
-        self._supporters, self._joins_waiting = Counter(), 0
+        self._supporters, self.joins_waiting = Counter(), 0
         self._take(sum(map(_pending_bytes, self.pending_members)) - self.member_bytes)
         for member in members:
             self.add(member, protocol_type)
@@ -271,7 +271,7 @@ class ClassicGroup:
         # A set: a client may name a protocol twice, and must not count twice.
         self._supporters.update({name for name, _ in member.protocols})
         self._take(member.size_bytes)
-        self._joins_waiting += member.joining is not None
+        self.joins_waiting += member.joining is not None
         self.drop_pending(member.member_id)
 
     def remove(self, member_id: str) -> Member:
@@ -283,7 +283,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
         self._forget_protocols(member)
         self._take(-member.size_bytes)
-        self._joins_waiting -= member.joining is not None
+        self.joins_waiting -= member.joining is not None
         self.pending_syncs.discard(member_id)
         return member
 
@@ -370,22 +370,18 @@ class ClassicGroup:
     def park_join(self, member: Member, token: Token) -> Token | None:
         """Hold `token` until the rebalance ends; return the older token that it supersedes."""
         superseded, member.joining = member.joining, token
-        self._joins_waiting += superseded is None
+        self.joins_waiting += superseded is None
         return superseded
 
     def take_join(self, member: Member) -> Token | None:
         """Return the token of the member's parked join, and forget it."""
         token, member.joining = member.joining, None
-        self._joins_waiting -= token is not None
+        self.joins_waiting -= token is not None
         return token
 
     @property
     def all_joined(self) -> bool:
-        return len(self.members) == self._joins_waiting and not self.pending_members
-
-    @property
-    def joins_waiting(self) -> int:
-        return self._joins_waiting
+        return len(self.members) == self.joins_waiting and not self.pending_members
 
     # --- deadlines
 

@@ -65,10 +65,6 @@ class SoftState:
 
     # --- steps
 
-    def see_topics(self, version: int) -> None:
-        """The group's metadata hash is that of the topics of `version`."""
-        self.topics_seen = version
-
     def restart_timers(
         self,
         group: ConsumerGroup,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from magnetar.dumping.small_files import dump_catalog
-from magnetar.storage.broker_configs import RESOURCE_TYPE
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.sqlite_database import FILE_NAME
+from wire.resource_type import ResourceType
 
 PASSWORD = "the keystore's password"
 STORED_KEY, SERVER_KEY = b"stored key", b"server key"
@@ -22,7 +22,7 @@ def test_a_dump_shows_users_and_configs_and_no_secret(tmp_path: Path) -> None:
         f"listener.name.tls.ssl.keystore.{each}" for each in ("location", "password")
     )
     configs = {location: "/a.p12", password: PASSWORD, "log.retention.ms": "1"}
-    catalog.set_resource_configs(RESOURCE_TYPE, "1", configs)
+    catalog.set_resource_configs(ResourceType.BROKER, "1", configs)
     secret = catalog.secret()
     catalog.close()
     rows: dict[str, list[dict[str, Any]]] = {}

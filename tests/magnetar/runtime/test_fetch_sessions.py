@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from magnetar.runtime.fetch_sessions import (
-    EVICTION_MS_DEFAULT,
+    EVICTION_MS,
     FetchContext,
     FetchedPartition,
     FetchSessions,
@@ -364,7 +364,7 @@ def test_a_full_cache_gives_no_session_before_one_had_its_time() -> None:
     sessions = counted(slots_max=2)
     opened(sessions, "a")
     opened(sessions, "ab")
-    assert opened(sessions, "abc", now_ms=EVICTION_MS_DEFAULT).session_id == 0
+    assert opened(sessions, "abc", now_ms=EVICTION_MS).session_id == 0
 
 
 def test_the_session_unused_for_longest_goes_first() -> None:
@@ -372,7 +372,7 @@ def test_the_session_unused_for_longest_goes_first() -> None:
     opened(sessions, "abc")
     opened(sessions, "ab")
     answer(sessions.open(request(session=(1, 1)), NAMED, 1))
-    assert opened(sessions, "a", now_ms=EVICTION_MS_DEFAULT + 1).session_id == 3
+    assert opened(sessions, "a", now_ms=EVICTION_MS + 1).session_id == 3
     assert error_of(sessions, request(session=(2, 1))) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert due(sessions.open(request(session=(1, 2)), NAMED, 1)) == "abc"
 
@@ -381,7 +381,7 @@ def test_a_larger_session_replaces_the_smallest_that_had_its_time() -> None:
     sessions = counted(slots_max=2)
     opened(sessions, "abc")
     opened(sessions, "ab")
-    now_ms = EVICTION_MS_DEFAULT + 1
+    now_ms = EVICTION_MS + 1
     for session_id in (1, 2):
         answer(sessions.open(request(session=(session_id, 1)), NAMED, now_ms))
     assert opened(sessions, "ef", now_ms=now_ms).session_id == 0
@@ -401,7 +401,7 @@ def test_sessions_hold_no_more_partitions_than_their_bound() -> None:
     grown = request(("f", 0), session=(2, 1))
     assert error_of(sessions, grown) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (len(sessions), sessions.partition_count) == (1, 3)
-    assert opened(sessions, "abcde", now_ms=EVICTION_MS_DEFAULT + 1).session_id == 3
+    assert opened(sessions, "abcde", now_ms=EVICTION_MS + 1).session_id == 3
     assert (len(sessions), sessions.partition_count) == (1, 5)
 
 
@@ -432,7 +432,7 @@ class ConsumersMissNothing(RuleBasedStateMachine):
             self.log[topic] = moved
             self.logs[topic].move()
 
-    @rule(ms=st.integers(1, EVICTION_MS_DEFAULT))
+    @rule(ms=st.integers(1, EVICTION_MS))
     def wait(self, ms: int) -> None:
         self.now_ms += ms
 
