@@ -31,9 +31,9 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int, limit: int | None = None) -> list[str]:
-        """Remove and return the keys to look at; schedule those again that are not due yet.
+        """Remove and return the keys to look at, at most `limit`, the oldest first.
 
-        At most `limit`, the oldest first: the rest stays due.
+        The caller schedules those again that are not due yet. What is above the limit stays due.
         """
         due: list[str] = []
         while self._heap and self._heap[0][0] <= now_ms and len(due) != limit:

@@ -94,15 +94,16 @@ def check_committer(
         )
         return
     group = shard.groups.get(group_id)
-    # A group that has only offsets has no members: any consumer that is no member may commit.
-    if group is None and generation_id < 0:
-        return
-    if not shard.exists(group_id):
-        code = ErrorCode.ILLEGAL_GENERATION
-        if knows_group_not_found:
-            code = ErrorCode.GROUP_ID_NOT_FOUND
-        raise KafkaError(code, f"group {group_id} does not exist")
-    group = group or shard.find(group_id)
+    if group is None:
+        # A group that has only offsets has no members: any consumer that is no member may commit.
+        if generation_id < 0:
+            return
+        if not shard.exists(group_id):
+            code = ErrorCode.ILLEGAL_GENERATION
+            if knows_group_not_found:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            raise KafkaError(code, f"group {group_id} does not exist")
+        group = shard.find(group_id)
     heartbeats.check_commit(
         group, member_id, generation_id, group_instance_id, transactional=transactional
     )

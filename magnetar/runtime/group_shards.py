@@ -110,11 +110,6 @@ class GroupShards:
         if topic is not None:
             self._take_up(await LOADING.run(partial(self._replayed, topic.partitions)))
 
-    def open_existing(self) -> None:
-        """Replay the shards, if the topic is there. Blocks."""
-        if not self._shards and self._topics.by_name(CONSUMER_OFFSETS) is not None:
-            self._open()
-
     def of(self, group_id: str) -> RunningGroupShard:
         """Return the shard that coordinates the group.
 
@@ -226,8 +221,9 @@ class GroupShards:
         Pending acks are resolved in the same step. Raises UNKNOWN_TOPIC_OR_PARTITION,
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, NOT_LEADER_OR_FOLLOWER.
         """
-        # A marker may be the first use of the topic after a start.
-        self.open_existing()
+        # A marker may be the first use of a topic that a client has made.
+        if not self._shards and self._topics.by_name(CONSUMER_OFFSETS) is not None:
+            self._open()
         if not 0 <= partition < len(self._shards):
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

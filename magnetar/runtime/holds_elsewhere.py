@@ -100,6 +100,9 @@ class HoldsElsewhere:
         nodes that this node's data rests on."""
         self._coordinators = coordinators
         self._held = held
+        #: Returns whether data may be appended in this step. The method itself of what is
+        #: remembered, since every batch asks.
+        self.holds = held.holds
         self._bases = bases
         self.calls: SharedCalls[HoldQuery, Codes] = SharedCalls(
             peers, VERSION, _encode, self._decode
@@ -110,16 +113,6 @@ class HoldsElsewhere:
         if not transactional_id:
             return False  # It is refused here.
         return self._coordinators.node_of(transactional_id) != self._coordinators.own_id
-
-    def holds(
-        self,
-        transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
-        partition: TopicPartition,
-    ) -> bool:
-        """Return whether data may be appended in this step."""
-        return self._held.holds(transactional_id, producer_id, producer_epoch, partition)
 
     async def ask(
         self,

@@ -47,9 +47,7 @@ def adopt(logs: Logs, catalog: Catalog) -> list[str]:
             remains.append(found)
         elif found.topic not in known and (found.topic_id or logs.holds_log(found)):
             unknown.setdefault(found.topic, []).append(found)
-    if remains:
-        logs.remove(remains)
-        _log.info("remains of deleted topics removed", partitions=len(remains))
+    _remove(logs, remains)
     if deleted:
         # Every name in the directory is durable since it was locked, and no other bears their ids.
         catalog.forget_deleted_topics(deleted)
@@ -66,8 +64,11 @@ def remove_remains(logs: Logs, catalog: Catalog) -> None:
 
     The catalog goes on remembering them: other nodes may have remains too.
     """
-    deleted = catalog.deleted_topics()
-    remains = [found for found in logs.found() if found.topic_id in deleted] if deleted else []
+    if deleted := catalog.deleted_topics():
+        _remove(logs, [found for found in logs.found() if found.topic_id in deleted])
+
+
+def _remove(logs: Logs, remains: list[FoundPartition]) -> None:
     if remains:
         logs.remove(remains)
         _log.info("remains of deleted topics removed", partitions=len(remains))

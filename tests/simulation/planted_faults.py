@@ -387,7 +387,7 @@ NODE_FAULTS = (
     ),
     Fault(
         "holds-elsewhere-not-asked",
-        "magnetar.runtime.holds_elsewhere:HoldsElsewhere.holds",
+        "coordinator.transactions.remembered_holds:RememberedHolds.holds",
         "A node takes data whose coordinator, on another node, was not asked.",
         faulty.always(True),
     ),
