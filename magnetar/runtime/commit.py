@@ -326,18 +326,18 @@ class Commits:
 
     # --- waiting for an outcome
 
-    async def visible(self, transactional_id: str) -> bool:
-        """Return whether all markers of the id are durable, at most VISIBLE_TIMEOUT_MS later."""
+    async def visible(self, transactional_id: str) -> None:
+        """Return when all markers of the id are durable, at most VISIBLE_TIMEOUT_MS later.
+
+        Raises what failed the commit.
+        """
         if transactional_id not in self.under_way:
-            return True
-        loop = asyncio.get_running_loop()
-        visible: asyncio.Future[bool] = loop.create_future()
-        self._waiters.setdefault(transactional_id, []).append(partial(_resolve, visible))
-        bound = loop.call_later(VISIBLE_TIMEOUT_MS / 1000, _give_up, visible)
-        try:
-            return await visible
-        finally:
-            bound.cancel()
+            return
+        visible: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(transactional_id, []).append(visible.set_result)
+        await asyncio.wait([visible], timeout=VISIBLE_TIMEOUT_MS / 1000)
+        if visible.done() and (failure := visible.result()) is not None:
+            raise failure
 
     def when_visible(
         self,
@@ -484,17 +484,3 @@ class Commits:
         if self._timer is not None:
             self._timer.cancel()
         self.complete_all()
-
-
-def _give_up(visible: asyncio.Future[bool]) -> None:
-    if not visible.done():
-        visible.set_result(False)
-
-
-def _resolve(visible: asyncio.Future[bool], failure: Exception | None) -> None:
-    if visible.done():
-        return
-    if failure is None:
-        visible.set_result(True)
-    else:
-        visible.set_exception(failure)
