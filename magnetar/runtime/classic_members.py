@@ -25,7 +25,7 @@ from coordinator.groups.consumer.classic_members import (
 )
 from coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupState, Draft
 from magnetar.runtime.consumer_groups import ConsumerGroups
-from magnetar.runtime.group_shards import Step
+from magnetar.runtime.group_shards import GroupShards, Step
 from magnetar.runtime.topic_image import BrokerTopics
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -34,7 +34,8 @@ from wire.errors import KafkaError
 class ClassicMembers:
     """The classic protocol's requests, where the group is a consumer group."""
 
-    def __init__(self, consumer: ConsumerGroups, topics: BrokerTopics) -> None:
+    def __init__(self, shards: GroupShards, consumer: ConsumerGroups, topics: BrokerTopics) -> None:
+        self._shards = shards
         self._consumer = consumer
         self._topics = topics
 
@@ -55,7 +56,7 @@ class ClassicMembers:
         answer = decision.answer
         if answer.error_code is not ErrorCode.NONE:
             return answer
-        consumer.check_growth(step, draft.group, ErrorCode.POLICY_VIOLATION)
+        self._shards.check_growth(step, draft.group, ErrorCode.POLICY_VIOLATION)
         member_id = answer.member_id
         group, soft = consumer.carry_out(step, decision.records, member_id, limits)
         soft.timers.on_classic_join(group.members[member_id], step.now_ms)

@@ -152,7 +152,10 @@ class ConsumerGroups:
             self._shards.check_count(step.group_id, step.state)
         draft = step.state.draft(request, self._topics, limits)
         decision = decide_heartbeat(draft, step.soft, request, self._topics, limits, now_ms)
-        self.check_growth(step, draft.group, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        # Nearly every heartbeat has none, and so needs no more memory than before.
+        if decision.records:
+            code = ErrorCode.GROUP_MAX_SIZE_REACHED
+            self._shards.check_growth(step, draft.group, code)
         group, soft = self.carry_out(step, decision.records, decision.answer.member_id, limits)
         answer = soft.on_heartbeat(group, request, decision, now_ms)
         if soft.begin_matching(group, self._topics.version, request.rights_version, now_ms):
@@ -174,10 +177,6 @@ class ConsumerGroups:
         return HeartbeatAnswer(member_id=request.member_id, member_epoch=request.member_epoch)
 
     # --- steps, for the requests of both protocols
-
-    def check_growth(self, step: Step, drafted: ConsumerGroup, code: ErrorCode) -> None:
-        """Raise `code` where the group, as a request would make it, has no room in memory."""
-        self._shards.check_growth(step, drafted, code)
 
     def carry_out(
         self,

@@ -89,7 +89,7 @@ class Groups:
             self.tasks,
             turns,
         )
-        self._classic_members = ClassicMembers(self.consumer, image)
+        self._classic_members = ClassicMembers(self.shards, self.consumer, image)
 
     async def start(self) -> None:
         """Replay every shard. Before the transaction coordinator, whose markers come here."""
