@@ -229,12 +229,12 @@ def planned(
     *,
     is_ending: bool,
     is_led_here: LedHere | None = None,
-    count_cold: CountCold | None = None,
+    count_cold: CountCold,
 ) -> Planned:
     """Plan the decision in `records[0]`; the other records are those of its children (`joint`).
 
     `is_ending`: an earlier end of the same id is not yet complete. `is_led_here`: None where this
-    node leads every partition. `count_cold`: None where no append makes files.
+    node leads every partition.
     """
     decided, *children = records
     work = [due for child in children if (due := work_due(child, find)) is not None]
@@ -267,7 +267,7 @@ def planned(
 def _kind_by(
     partitions: Collection[TopicPartition],
     is_led_here: LedHere | None,
-    count_cold: CountCold | None,
+    count_cold: CountCold,
 ) -> Decided | None:
     """Return the kind of a decision, as far as the partitions decide it that are owed a marker.
 
@@ -277,11 +277,8 @@ def _kind_by(
     if len(partitions) > MARKERS_AT_ONCE_MAX:
         return Decided.LARGE
     here = partitions if is_led_here is None else [*filter(is_led_here, partitions)]
-    if (
-        count_cold is not None
-        and len(here) > COLD_MARKERS_AT_ONCE_MAX  # so a short commit looks at no partition
-        and count_cold(here) > COLD_MARKERS_AT_ONCE_MAX
-    ):
+    # The number comes first, so a short commit looks at no partition.
+    if len(here) > COLD_MARKERS_AT_ONCE_MAX and count_cold(here) > COLD_MARKERS_AT_ONCE_MAX:
         return Decided.LARGE
     return Decided.OVER_NODES if len(here) < len(partitions) else None
 

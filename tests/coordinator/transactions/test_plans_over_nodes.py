@@ -9,8 +9,10 @@ from coordinator.transactions.commit_plan import (
     MARKERS_AT_ONCE_MAX,
     PLANS,
     Decided,
+    LedHere,
     Part,
     Plan,
+    Planned,
     Storage,
     planned,
 )
@@ -32,11 +34,28 @@ def led_here(partition: TopicPartition) -> bool:
     return partition.topic == "a"
 
 
+def planned_of(
+    decided: TransactionMetadata,
+    storage: Storage,
+    *,
+    known: TransactionMetadata | None = None,
+    is_led_here: LedHere | None = led_here,
+    cold: int = 0,
+) -> Planned:
+    return planned(
+        (decided,),
+        storage,
+        lambda _: known,
+        is_ending=False,
+        is_led_here=is_led_here,
+        count_cold=lambda _: cold,
+    )
+
+
 def plan_of(
-    *records: TransactionMetadata, storage: Storage, known: TransactionMetadata | None = None
+    decided: TransactionMetadata, storage: Storage, known: TransactionMetadata | None = None
 ) -> Plan:
-    found = planned(records, storage, lambda _: known, is_ending=False, is_led_here=led_here)
-    return found.plan
+    return planned_of(decided, storage, known=known).plan
 
 
 @pytest.mark.parametrize("storage", Storage)
@@ -54,9 +73,7 @@ def test_no_other_node_gets_a_marker_before_the_decision_is_durable(
 
 def test_the_decision_stays_prepared_where_another_node_has_to_append(make_txn: MakeTxn) -> None:
     decided = make_txn(State.PREPARE_ABORT, partitions=frozenset({A0, B0}))
-    found = planned(
-        (decided,), Storage.ALL_OR_NOTHING, lambda _: None, is_ending=False, is_led_here=led_here
-    )
+    found = planned_of(decided, Storage.ALL_OR_NOTHING)
     assert found.records == (decided,)
     assert [work.partitions for work in found.work] == [{A0, B0}]
 
@@ -65,7 +82,7 @@ def test_the_decision_stays_prepared_where_another_node_has_to_append(make_txn: 
 def test_a_transaction_within_one_node_keeps_its_plan(make_txn: MakeTxn, version: int) -> None:
     decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version)
     for storage in Storage:
-        alone = planned((decided,), storage, lambda _: None, is_ending=False)
+        alone = planned_of(decided, storage, is_led_here=None)
         assert plan_of(decided, storage=storage) is alone.plan
 
 
@@ -93,11 +110,9 @@ def test_markers_that_make_files_are_appended_in_slices(
     decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version, partitions=some)
 
     def plan_with(cold: int) -> Plan:
-        return planned(
-            (decided,), storage, lambda _: None, is_ending=False, count_cold=lambda _: cold
-        ).plan
+        return planned_of(decided, storage, is_led_here=None, cold=cold).plan
 
     assert plan_with(COLD_MARKERS_AT_ONCE_MAX + 1) is Plan.IN_SLICES
     # A few fit into the turn, and are not worth another sync.
-    usual = planned((decided,), storage, lambda _: None, is_ending=False).plan
+    usual = planned_of(decided, storage, is_led_here=None).plan
     assert plan_with(COLD_MARKERS_AT_ONCE_MAX) is usual is not Plan.IN_SLICES
