@@ -24,8 +24,8 @@ PENDING_BYTES = 128
 TEXT_BYTES = 64
 #: What a member says of itself is small up to here: some hundred topic names.
 SMALL_BYTES = 8192
-#: The part of the room, in quarters, that members who say much may fill: the rest is for those who
-#: say little, as nearly all clients do.
+#: The part of the room, in quarters, for members that say much: the rest is for those that say
+#: little, as nearly all clients do.
 _LARGE_QUARTERS = 3
 
 

@@ -1,4 +1,4 @@
-"""What a node serves to its peers: for each API the request, its version, and who answers."""
+"""What a node serves to its peers: for each API the request, its version, and what answers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from wire.message import Message, Struct, int16, int32, int64
 
 
 class PeerHelloRequest(Message, api_key=20_000, versions="0"):
-    """The first word on a connection: who dials, and a nonce to be proven with."""
+    """The first word on a connection: which node dials, and a nonce to be proven with."""
 
     cluster_id: str = ""
     node_id: int32 = 0

@@ -141,7 +141,7 @@ class Quotas:
                 self._of_addresses[name] = values
 
     def _changed(self) -> None:
-        # Buckets keep what is in them: a change of one quota gives no one another burst.
+        # Buckets keep what is in them: a change of one quota gives no client another burst.
         self._clients.clear()
         self._look()
         self.on_change()

@@ -69,7 +69,7 @@ class TokenVerifier:
         self._jwks.stop()
 
     def verify(self, token: str, now_ms: int) -> Identity:
-        """Return who the token names. Raises TokenRefused."""
+        """Return the identity that the token names. Raises TokenRefused."""
         if self._jwks.keys is None:
             raise TokenRefused("there are no keys of tokens yet")
         try:

@@ -28,7 +28,7 @@ from wire.errors import KafkaError
 
 _log = get_logger("adoption")
 
-#: The settings of topics that are taken over, until someone gives them others.
+#: The settings of topics that are taken over, until an administrator gives them others.
 _KEEPS_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 

@@ -90,7 +90,7 @@ class TopicRow(NamedTuple):
     replication_factor: int
     is_internal: bool
     configs: dict[str, str]
-    #: Who leads each partition; none where there is one node.
+    #: The leader of each partition; none where there is one node.
     leaders: tuple[Elsewhere, ...] = ()
     #: The replicas of partitions that have assigned ones.
     assigned: Mapping[int, Replicas] = {}
@@ -213,8 +213,8 @@ def topics_of(
 
 
 def insert_topics(database: Queries, topics: Sequence[TopicRow]) -> set[str]:
-    """Store topics, with their own settings and who leads their partitions, but for those whose
-    names are taken: return these names."""
+    """Store topics, with their own settings and the leaders of their partitions, except for those
+    whose names are taken: return these names."""
     names = [(topic.name,) for topic in topics]
     found = database.execute(*these("SELECT name FROM topics", "name", names))
     taken = {name for (name,) in found.fetchall()}
@@ -252,7 +252,7 @@ def _leaders(topic_id: UUID, first: int, node_ids: Iterable[int]) -> tuple[bytes
 
 
 def insert_leaders(database: Queries, topic_id: UUID, first: int, node_ids: Iterable[int]) -> None:
-    """Store who leads a topic's partitions from `first` on."""
+    """Store the leaders of a topic's partitions from `first` on."""
     database.execute(_INSERT_LEADERS, _leaders(topic_id, first, node_ids))
 
 

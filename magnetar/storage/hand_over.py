@@ -59,7 +59,7 @@ class HandOver:
         fetches that waited already. A partition whose new leader has gone too is led here again.
         Raises NodeFenced, and what `tell` raises.
         """
-        # Whole: who is cancelled half way would leave fetches that never hear of it.
+        # Whole: a hand-over cancelled half way would leave fetches that never hear of it.
         await self._topics.changes.whole(self._perform(moves, tell))
 
     async def _perform(self, moves: Sequence[Move], tell: Callable[[], Awaitable[None]]) -> None:
@@ -78,7 +78,7 @@ class HandOver:
                 yield TopicPartition(topic.name, move.partition)
 
     async def _give(self, moves: Sequence[Move], until_told: ExitStack) -> list[PartitionLog]:
-        """Let the partitions go, and have the catalog say who leads them; return their logs."""
+        """Let the partitions go, and have the catalog name their leaders; return their logs."""
         topics, catalog = self._topics, self._catalog
         # Not before: while another change is under way, all of this is served.
         until_told.enter_context(topics.led.moving.moving(self._named(moves)))

@@ -1,6 +1,6 @@
 """The partitions that this node leads, in a cluster, where they come and go while it runs.
 
-The catalog says who leads a partition, and this module makes what a node has of a topic agree.
+The catalog says which node leads a partition. This module makes what a node has of a topic agree.
 
 A partition comes: requests are told that this node leads it, and to ask again, until its log is
 open; a coordinator's shard is loaded in that time too. Log and shard appear in one step. Requests
@@ -78,15 +78,15 @@ class LedPartitions:
         #: Called with a topic and one of its partitions, in the step in which it comes or goes.
         #: What is remembered of it may be old then.
         self.on_moved: list[Callable[[str, int], None]] = []
-        #: Who waits for what the catalog says: each looks again when it has said anew who leads.
+        #: The waits for what the catalog says of leaders: each looks again when that has changed.
         self._followers = Waiters()
 
     async def until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
-        """Return when `is_so` holds, which says something of who leads; after a while, whether."""
+        """Return when `is_so` holds, which says something of leaders; after a while, whether."""
         return await self._followers.until(is_so, timeout_s)
 
     async def follow(self, rows: Iterable[tuple[Topic, TopicRow]]) -> None:
-        """Open what the catalog says that this node leads, and note who leads the rest.
+        """Open what the catalog says that this node leads, and note the leaders of the rest.
 
         What comes first is open first. Raises NodeFenced where another node has taken over a
         partition that is open here.
@@ -97,7 +97,7 @@ class LedPartitions:
         self._followers.wake()
 
     def _note(self, topic: Topic, row: TopicRow) -> list[_Gained]:
-        """Note who leads the partitions; return those that are to be opened. Raises NodeFenced."""
+        """Note the leaders of partitions; return those that are to be opened. Raises NodeFenced."""
         own_id, partitions = self._placement.own_id, topic.partitions
         gained: list[_Gained] = []
         for index, (known, leader) in enumerate(zip(partitions, row.leaders, strict=False)):
@@ -179,7 +179,7 @@ class LedPartitions:
         """Return when all that was appended to these logs is durable and answered, and they are
         closed. Raises StorageFailure.
 
-        Who waits for more of them is woken by `reader.on_gone`, once the other nodes know.
+        `reader.on_gone` wakes the fetches that wait for more of them, once the other nodes know.
         """
         await asyncio.gather(*(log.durable(log.log_end_offset) for log in logs))
         await self._logs.release(logs)

@@ -22,7 +22,7 @@ class MovingPartitions:
     def __init__(self) -> None:
         #: How often each is moving: a shard may come back while it is handed over.
         self._moving: Counter[TopicPartition] = Counter()
-        #: Who waits for any of them: each looks again when one has settled.
+        #: The waits for any of them: each looks again when one has settled.
         self._waiters = Waiters()
 
     @property

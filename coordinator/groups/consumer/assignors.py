@@ -22,7 +22,7 @@ class Reader:
 
 
 #: (readers in the order in which they joined, partition count by topic id) -> target by member id.
-#: Each partition of a topic that anyone reads goes to exactly one reader of that topic. Equal
+#: Each partition of a topic that is read goes to exactly one reader of that topic. Equal
 #: arguments give equal targets.
 Assignor = Callable[[list[Reader], Mapping[UUID, int]], dict[str, Target]]
 
