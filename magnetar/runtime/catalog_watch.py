@@ -121,12 +121,7 @@ class CatalogWatch:
             case "configs":
                 await self._apply_configs(names)
             case "acls" if self._acls is not None:
-                if names:
-                    self._acls.look(*(tuple(json.loads(name)) for name in names))
-                else:
-                    # Read in this step, not in a thread: otherwise this node might change its rules
-                    # during the read, and lose the change to the older result.
-                    self._acls.take_over(self._catalog.acls())
+                self._acls.reload(*(tuple(json.loads(name)) for name in names))
             case "tokens" if self._tokens is not None:
                 self._tokens.reload(*names)
             case "scram":

@@ -67,19 +67,16 @@ class Acls:
         self._catalog.remove_acls(gone)
         self._change((), gone)
 
-    def take_over(self, rows: Iterable[AclRow]) -> None:
-        """Make these the rules, as the catalog has them: another node may have changed them."""
+    def reload(self, *rows: AclRow) -> None:
+        """Read these rules again, or all of them: another node may have changed them."""
+        # Not in a thread: this node might change its rules meanwhile, and lose the change to what
+        # was read before.
+        stored = dict.fromkeys(self._catalog.acls(*rows))
         # A rule is equal to its row. Only rows that are new are made rules: there may be many.
-        stored = dict.fromkeys(rows)
-        new = [acl_of(*row) for row in stored if row not in self._acls]
-        self._change(new, [acl for acl in self._acls if acl not in stored])
-
-    def look(self, *rows: AclRow) -> None:
-        """Look in the catalog for these rules, which another node has added or removed."""
-        stored = set(self._catalog.acls(*rows))
-        asked = dict.fromkeys(starmap(acl_of, rows))
-        new = [acl for acl in asked if acl in stored and acl not in self._acls]
-        self._change(new, [acl for acl in asked if acl not in stored and acl in self._acls])
+        asked = dict.fromkeys(rows) or stored
+        new = [acl_of(*row) for row in asked if row in stored and row not in self._acls]
+        known = [acl_of(*row) for row in asked if row in self._acls] if rows else self._acls
+        self._change(new, [acl for acl in known if acl not in stored])
 
     def all(self) -> tuple[Acl, ...]:
         """Return every rule, in the order in which they were made."""

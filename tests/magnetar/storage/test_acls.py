@@ -38,17 +38,17 @@ def test_only_a_change_of_rules_about_topics_has_patterns_matched_again(
     topic, group = may_read("orders"), may_read("readers", Resource.GROUP)
     version = acls.topics_version
     acls.add([group])
-    acls.take_over(catalog.acls())
+    acls.reload()
     acls.remove([group])
     catalog.add_acls([group])
-    acls.look(group)
+    acls.reload(group)
     assert acls.topics_version == version
     acls.add([topic])
     assert acls.topics_version == version + 1
     # It is there already.
     acls.add([topic])
-    acls.take_over(catalog.acls())
-    acls.look(topic)
+    acls.reload()
+    acls.reload(topic)
     assert acls.topics_version == version + 1
     acls.remove([topic])
     assert acls.topics_version == version + 2
@@ -59,7 +59,7 @@ def test_the_rules_of_another_node_are_taken_over(catalog: Catalog, acls: Acls) 
     acls.add([kept, gone])
     catalog.remove_acls([gone])
     catalog.add_acls([new])
-    acls.take_over(catalog.acls())
+    acls.reload()
     assert acls.all() == (kept, new)
     assert all(type(acl) is Acl for acl in acls.all())
     allows = acls.authorizer.allows
