@@ -29,16 +29,17 @@ from logstore.disk.files import Buffer
 from logstore.remote.object_store import NoSuchObject, ObjectsUnavailable, StoredObject
 
 if TYPE_CHECKING:
-    from obstore import Attributes
+    from obstore import Attributes, GetOptions
     from obstore.store import ClientConfig, RetryConfig
 
 _CONNECT = timedelta(seconds=5)
 #: How long the first bytes of an answer may take, and then the next ones each time.
-_SILENCE = timedelta(seconds=12)
-#: How long a whole answer may take. Clients wait for 30 seconds, then ask for the same again.
-_ATTEMPT = timedelta(seconds=25)
-#: After this time nothing is asked for again.
+_SILENCE = timedelta(seconds=8)
+#: After this time nothing is asked for again. More than a silence: one bad connection costs a
+#: second attempt, and no failure.
 _ALL_ATTEMPTS = timedelta(seconds=10)
+#: How long an answer may take, and a read with all its attempts. Clients wait for 30 seconds.
+_WHOLE = timedelta(seconds=25)
 #: Both limits of a write, for which no client waits: 8 MiB take 54 seconds at 1.25 Mbit/s.
 _WRITE_ATTEMPT = _ALL_WRITE_ATTEMPTS = timedelta(seconds=60)
 _RETRIES_MAX = 4
@@ -69,7 +70,7 @@ class Bucket:
         try:
             if scheme == "file":
                 _make(Path(unquote(urlsplit(url).path)))
-            self._store = from_url(url, **_options(scheme, _SILENCE, _ATTEMPT, _ALL_ATTEMPTS))
+            self._store = from_url(url, **_options(scheme, _SILENCE, _WHOLE, _ALL_ATTEMPTS))
             # The store answers nothing before all is written, so its silence may be as long.
             limits = (_WRITE_ATTEMPT, _WRITE_ATTEMPT, _ALL_WRITE_ATTEMPTS)
             self._writes = from_url(url, **_options(scheme, *limits))
@@ -90,14 +91,14 @@ class Bucket:
 
     async def read(self, key: str, position: int, size: int) -> bytes:
         """Return a part of an object; as `ObjectStore.read`."""
+        options: GetOptions = {"range": (position, position + size)}
         with self._asking(f"read {key}", of_object=True):
-            found = await obstore.get_async(
-                self._store, key, options={"range": (position, position + size)}
-            )
-            written_as = found.attributes.get(_KEY, key)
-            if written_as != key:
-                raise NoSuchObject(f"{key} is damaged: it was written as {written_as}")
-            data = bytes(await found.bytes_async())
+            async with asyncio.timeout(_WHOLE.total_seconds()):
+                found = await obstore.get_async(self._store, key, options=options)
+                written_as = found.attributes.get(_KEY, key)
+                if written_as != key:
+                    raise NoSuchObject(f"{key} is damaged: it was written as {written_as}")
+                data = bytes(await found.bytes_async())
         if len(data) < size:
             raise NoSuchObject(f"{key} ends at {position + len(data)}, not at {position + size}")
         return data

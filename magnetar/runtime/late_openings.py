@@ -21,7 +21,7 @@ from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.topic import in_parts
 from magnetar.storage.topics import Topics
 
-#: The time between two questions to a bucket that does not answer. A question takes 12 seconds, or
+#: The time between two questions to a bucket that does not answer. A question takes 16 seconds, or
 #: 25 where the bucket sends some of the answer.
 _INTERVAL_S = 5.0
 #: Partitions that one step looks at: about a millisecond.

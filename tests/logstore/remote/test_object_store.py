@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -245,7 +246,7 @@ async def test_a_server_that_fails_is_asked_again_and_then_told(
 
 async def test_a_write_may_take_longer_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """8 MiB take more than 5 seconds at 13 Mbit/s, and no client waits for them."""
-    for limit in ("_SILENCE", "_ATTEMPT", "_ALL_ATTEMPTS"):
+    for limit in ("_SILENCE", "_WHOLE", "_ALL_ATTEMPTS"):
         monkeypatch.setattr(bucket_module, limit, timedelta(seconds=0.2))
     requests: list[bytes] = []
     async with await _answering(b"200 OK\r\nETag: 1", requests, after_s=0.7) as server:
@@ -287,6 +288,50 @@ async def test_a_read_takes_as_long_as_the_store_goes_on_sending(
         for _ in asked:
             await answered.acquire()
     assert asked == ([0] if silent_s < 0.6 else [0, 40])
+
+
+@pytest.mark.parametrize("is_dripping", [False, True])
+async def test_a_read_takes_two_attempts_and_ends_before_clients_give_up(
+    is_dripping: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first connection falls silent; the next one answers at once, or a little at a time."""
+    hurry = 20
+    for limit in ("_SILENCE", "_WHOLE", "_ALL_ATTEMPTS"):
+        monkeypatch.setattr(bucket_module, limit, getattr(bucket_module, limit) / hurry)
+    connections = 0
+    ended, answered = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        if connections > 1:
+            writer.write(
+                b"HTTP/1.1 206 Partial Content\r\nETag: 1\r\nContent-Range: bytes 0-79/80\r\n"
+                b"Last-Modified: Mon, 02 Nov 2026 00:00:00 GMT\r\nContent-Length: 80\r\n\r\n"
+            )
+            writer.write(bytes(1 if is_dripping else 80))
+            while is_dripping and not ended.is_set():
+                await asyncio.sleep(0.2)
+                writer.write(b"x")
+        await ended.wait()
+        writer.close()
+        answered.release()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        reach(monkeypatch, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        began = time.monotonic()
+        reading = Bucket("s3://test").read("wal/1", 0, 80)
+        if is_dripping:
+            with pytest.raises(ObjectsUnavailable, match="cannot read wal/1"):
+                await reading
+        else:
+            assert await reading == bytes(80)
+        assert time.monotonic() - began < 30 / hurry
+        ended.set()
+        for _ in range(connections):
+            await answered.acquire()
+    assert connections == 2
 
 
 async def test_a_write_whose_answer_is_lost_is_there_once_and_whole(
