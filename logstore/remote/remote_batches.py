@@ -26,10 +26,18 @@ ReadStore: TypeAlias = Callable[[int, int, int], Awaitable[Sequence[Chunk]]]
 class RemoteBatches:
     """`Batches` of a `RemoteLedger`."""
 
-    def __init__(self, hot: HotBatches, segments: SegmentList, read_store: ReadStore) -> None:
+    def __init__(
+        self,
+        hot: HotBatches,
+        segments: SegmentList,
+        read_store: ReadStore,
+        read_in_time: ReadStore,
+    ) -> None:
+        """`read_in_time` raises NotReadYet, where `read_store` waits for a slow store."""
         self._hot = hot
         self._segments = segments
         self.read_store = read_store
+        self.read_in_time = read_in_time
 
     def read(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
@@ -44,7 +52,7 @@ class RemoteBatches:
     ) -> memoryview:
         # Anew after each read: more batches may have left memory meanwhile.
         while offset < (cold_end := self._hot.first_offset):
-            chunks = await self.read_store(offset, max_bytes, min(cold_end, end_offset))
+            chunks = await self.read_in_time(offset, max_bytes, min(cold_end, end_offset))
             if chunks:
                 batches = _from(chunks, offset)
                 return joined(batches, max_bytes, end_offset, at_least_one=at_least_one)

@@ -357,6 +357,7 @@ class RemoteDirectory:
         for log in self._logs.values():
             log.close()
         self._logs.clear()
+        self._reads.close()
         self._commits.close()
 
     async def _until_answered(

@@ -122,7 +122,7 @@ class RemoteLedger(CommittedLedger):
         self._is_wholly_loaded = is_wholly_loaded
         self._hot = HotBatches(0)
         self._known = SegmentList(key)
-        self.batches = RemoteBatches(self._hot, self._known, self._read_store)
+        self.batches = RemoteBatches(self._hot, self._known, self._read_store, self._read_in_time)
         self.segments = RemoteSegments(key, self._known, self.batches, self._perform_swap)
         self.attachments = RemoteAttachments(
             key,
@@ -148,6 +148,8 @@ class RemoteLedger(CommittedLedger):
         self._moving: _PendingMove | None = None
         #: How many segments the cleaner has replaced: chunks that were read before may be gone.
         self.replacements = 0
+        #: Of this opening of the log: another node may replace segments before the next one.
+        self._opening = object()
 
     # Opening and closing.
 
@@ -225,7 +227,7 @@ class RemoteLedger(CommittedLedger):
         self.attachments.close()
         self._hot.forget_below(self.end_offset)
         # These lead back here: cycles, which reference counts cannot free.
-        self.batches.read_store = partial(self._reads.read, self.key)
+        self.batches.read_store = self.batches.read_in_time = partial(self._reads.read, self.key)
         self.segments.perform_swap = _swap_nothing
 
     def _pending(self) -> list[_PendingSwap | _PendingMove]:
@@ -380,6 +382,11 @@ class RemoteLedger(CommittedLedger):
         while (swapping := self._swapping) is not None:
             await asyncio.wait((swapping.done,))
         return chunks
+
+    async def _read_in_time(self, offset: int, max_bytes: int, end_offset: int) -> Sequence[Chunk]:
+        place = (self._opening, self.replacements, offset)
+        begin = partial(self._read_store, offset, max_bytes, end_offset)
+        return await self._reads.in_time(place, begin)
 
     async def _perform_swap(
         self, swap: Swap, aborted: bytes, on_swapped: Callable[[], None]

@@ -48,6 +48,10 @@ class LedgerFenced(Exception):
     """A ledger was opened with a lower epoch than one that has already written to it."""
 
 
+class NotReadYet(Exception):
+    """A slow store goes on with a read; a later read at the same offset finds what came."""
+
+
 class Unreadable(KafkaError):
     """A part of a segment cannot be read, or is not what was written there.
 
@@ -177,7 +181,10 @@ class Batches(Protocol):
     async def read_cold(
         self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool = True
     ) -> memoryview:
-        """Read as `read` does, in a thread: never None. A trim meanwhile does not disturb it."""
+        """Read as `read` does, in a thread: never None. A trim meanwhile does not disturb it.
+
+        Raises NotReadYet: a store that is slow goes on reading.
+        """
 
     def bytes_between(self, offset: int, end_offset: int) -> int:
         """Return the bytes of the batches in [offset, end_offset): exact at the log's end.

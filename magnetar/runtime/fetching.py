@@ -17,6 +17,7 @@ from typing import Any
 
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation, Slice
+from logstore.segments.ledger import NotReadYet
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
@@ -34,8 +35,8 @@ WAIT_MS_MAX = 300_000
 #: is a step of the event loop that reads into memory what the socket does not take.
 IN_FILES_BYTES_MAX = 4 << 20
 #: After so long a fetch that has something to answer begins no further read that waits for a disk
-#: or a bucket. One such read takes 25 s at most, and clients wait for 30.
-_COLD_S = 2.0
+#: or a remote store. Kafka's `remote.fetch.max.wait.ms`.
+_COLD_S = 0.5
 
 
 class PartitionRead:
@@ -99,7 +100,7 @@ class PartitionRead:
     async def read_cold(
         self, isolation: Isolation, limit_bytes: int, *, at_least_one: bool
     ) -> None:
-        """Do as `read_now`, waiting for the disk in a thread."""
+        """Do as `read_now`, waiting for the disk in a thread, or a little for a remote store."""
         assert self.log is not None, "a refused read waits for no disk"
         offset, reader = self.fetch_offset, self.log.reader
         try:
@@ -108,6 +109,8 @@ class PartitionRead:
             )
         except KafkaError as refusal:
             self.refuse(refusal)
+        except NotReadYet:
+            self.read_now(isolation, 0, at_least_one=False)
         except LedgerClosed:
             self.refuse(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "deleted meanwhile"))
         else:

@@ -25,6 +25,7 @@ from logstore.remote.references import decode
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_commits import StoreCommits
 from logstore.remote.store_reads import StoreReads
+from logstore.segments.ledger import NotReadYet
 from logstore.sync.group_commit import GroupCommit
 from tests.logstore.ledgers import open_now
 from tests.logstore.remote.simulated_store import SimulatedDatabase, SimulatedStore
@@ -241,7 +242,10 @@ class Node:
         await self.check()
         position, found = ledger.start_offset, dict[int, bytes]()
         while position < ledger.end_offset:
-            data = bytes(await ledger.batches.read_cold(position, 900, ledger.end_offset))
+            try:
+                data = bytes(await ledger.batches.read_cold(position, 900, ledger.end_offset))
+            except NotReadYet:
+                continue
             if not data:
                 break
             while data:

@@ -34,6 +34,6 @@ async def test_a_read_behind_what_was_cleaned_misses_nothing_that_leaves_memory(
         hot.evict_below(15)
         return found
 
-    batches = RemoteBatches(hot, SegmentList(KEY), read)
+    batches = RemoteBatches(hot, SegmentList(KEY), read, read)
     found = await batches.read_cold(3, 1_000, 20)
     assert BatchHeader.parse(found).base_offset == 10

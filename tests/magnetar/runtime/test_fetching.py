@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from logstore.partition.reader import Isolation, Slice
+from logstore.partition.reader import Isolation, LogReader, Slice
+from logstore.segments.ledger import NotReadYet
 from magnetar.runtime import fetching
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.fetch_watch import FetchWatch, PartitionKey
@@ -118,6 +119,36 @@ class ColdReads(PartitionRead):
             self.refuse(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "away"))
         else:
             super().read_now(isolation, limit_bytes, at_least_one=at_least_one)
+
+
+class LateReads(ColdReads):
+    """A read of a remote store that is slow."""
+
+    read_cold = PartitionRead.read_cold
+
+
+async def test_a_partition_that_a_slow_store_reads_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The fetch is answered at once, and the partition is due in the next one."""
+
+    async def read_cold(*_: object, **__: object) -> Slice:
+        raise NotReadYet
+
+    late, hot = SteppedPartition(), SteppedPartition()
+    monkeypatch.setattr(LogReader, "read_cold", read_cold)
+    for partition in (late, hot):
+        partition.append(b"x")
+        partition.settle()
+    reads = [LateReads(late.log, 0, 1 << 20), PartitionRead(hot.log, 0, 1 << 20)]
+    fetch = fetch_of(*reads, isolation=Isolation.READ_UNCOMMITTED, min_bytes=1)
+    await asyncio.wait_for(fetch.perform(), 5)
+    assert reads[0].error is None and not reads[0].size_bytes
+    assert reads[0].result is not None and reads[0].result.high_watermark == 1
+    assert reads[1].size_bytes
+    alone = fetch_of(reads[0], isolation=Isolation.READ_UNCOMMITTED, min_bytes=1)
+    await asyncio.wait_for(alone.perform(), 5)
+    assert not reads[0].size_bytes and reads[0].is_kept_out
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
