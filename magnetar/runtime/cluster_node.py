@@ -98,6 +98,9 @@ class ClusterNode:
         #: little, or too much. This node is one at its first look: if it starts last, it may lead
         #: partitions that belong to the share of a node that started before it.
         self._joined: set[tuple[int, int]] = set()
+        #: The version of the catalog, the heirs, and those that joined, by which only other nodes
+        #: have anything to give. Their hand-overs change the catalog.
+        self._waits_for_others: tuple[object, ...] | None = None
 
     async def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
         """Begin a new incarnation, which fences the one before; return its number.
@@ -297,21 +300,27 @@ class ClusterNode:
         if self._giving.locked():
             return
         if self._joined:
-            self._tasks.spawn(self._even_out(heirs, {*self._joined}))
+            if (self._changes.version, heirs, self._joined) != self._waits_for_others:
+                self._tasks.spawn(self._even_out(heirs, {*self._joined}))
         elif self._leadership.misplaced(heirs) and not self._leading.locked():
             self._tasks.spawn(self._give(partial(self._leadership.prefer, heirs)))
 
-    async def _even_out(self, heirs: Collection[int], joined: set[tuple[int, int]]) -> None:
+    async def _even_out(self, heirs: list[int], joined: set[tuple[int, int]]) -> None:
         """Give nodes that have joined their share.
 
-        The next look tries again after a failure, and as long as some node has anything to give.
+        The next look tries again after a failure, and as long as this node has anything to give.
+        If only others have, it tries again when the catalog has changed: a node may be unable to
+        give a partition for days, since the bucket has lost an object of it.
         """
-        assert self._leadership is not None
-        leadership = self._leadership
+        assert self._leadership is not None and self._changes is not None
+        leadership, changes = self._leadership, self._changes
 
         async def give() -> None:
-            if not await leadership.even_out(heirs):
+            looked_at = (changes.version, heirs, joined)
+            excess = await leadership.even_out(heirs)
+            if not any(excess):
                 self._joined -= joined
+            self._waits_for_others = None if excess.own else looked_at
 
         await self._give(give)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from magnetar.logging import get_logger
 from magnetar.storage.hand_over import LEADERSHIP, HandOver
@@ -54,6 +54,14 @@ class Changes(Protocol):
     async def tell_changes(self) -> None:
         """Return when every node has applied them, or after a second."""
         ...
+
+
+class Excess(NamedTuple):
+    """How many partitions nodes had to give, when their shares were looked at."""
+
+    own: int
+    """Of this node, also those that it does not serve yet, and so cannot give."""
+    others: int
 
 
 class Leadership:
@@ -110,24 +118,30 @@ class Leadership:
         """Hand over what another node is assigned to lead."""
         return await self._perform(self.misplaced(live))
 
-    async def even_out(self, live: Collection[int]) -> int:
+    async def even_out(self, live: Collection[int]) -> Excess:
         """Hand over what another node is assigned to lead. Also hand over what this node leads
         beyond its share, of a topic or of all topics, to nodes that lead less than theirs.
 
         A partition with a living assigned replica counts for its leader's share, but does not move
-        for the sake of shares. Returns how many partitions this node and the others had to give:
-        what others give may leave this node with more than its share.
+        for the sake of shares. What others give may leave this node with more than its share.
         """
         if self._topics.placement.own_id not in live:
-            return 0  # This node leaves, or its lease has ended: all its partitions move anyway.
+            # This node leaves, or its lease has ended: all its partitions move anyway.
+            return Excess(0, 0)
         preferred = await self.prefer(live)
         topics = self._topics.all()
         # In a thread, also the look at each topic: ten thousand partitions take too long for a
         # step. What moves meanwhile is seen as it was or as it is.
         leaders = (self._leaders_of(topic, live) for topic in topics)
         moves = await LEADERSHIP.run(partial(evened, leaders, live))
-        await self._perform([move for move in moves if self._is_open(move)])
-        return preferred + len(moves)
+        own = [move for move in moves if self._is_own(move)]
+        await self._perform([move for move in own if self._is_open(move)])
+        return Excess(preferred + len(own), len(moves) - len(own))
+
+    def _is_own(self, move: Move) -> bool:
+        """Return whether this node leads a partition, also if the partition is not open yet."""
+        topic, own_id = self._topics.by_id(move.topic_id), self._topics.placement.own_id
+        return topic is not None and leader_id(topic.partitions[move.partition], own_id) == own_id
 
     def _is_open(self, move: Move) -> bool:
         """Return whether a partition is led here, and is open."""

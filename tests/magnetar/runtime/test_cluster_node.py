@@ -20,6 +20,7 @@ from magnetar.runtime import cluster_node
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.cluster_members import ClusterMembers, Joining
 from magnetar.runtime.cluster_node import ClusterNode
+from magnetar.runtime.leadership import Excess
 from magnetar.runtime.leadership import Leadership as RealLeadership
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.peer_messages import CatalogChangedRequest
@@ -38,17 +39,19 @@ class Leadership:
     def __init__(self) -> None:
         self.is_away = True
         self.evened: list[set[int]] = []
-        #: What there is to give at the next times.
+        #: What this node has to give at the next times.
         self.excess: list[int] = []
+        #: What others have to give.
+        self.others = 0
 
-    async def even_out(self, live: Collection[int]) -> int:
+    async def even_out(self, live: Collection[int]) -> Excess:
         self.evened.append({*live})
         if self.is_away:
             raise CatalogUnavailable("away")
-        return self.excess.pop(0) if self.excess else 0
+        return Excess(self.excess.pop(0) if self.excess else 0, self.others)
 
     async def drain(self, live: Collection[int]) -> int:
-        return await self.even_out(live)
+        return sum(await self.even_out(live))
 
     led_count = 3
 
@@ -157,6 +160,38 @@ async def test_shares_are_looked_at_until_nothing_is_left_to_give() -> None:
     for _ in range(5):
         await look(node)
     assert leadership.evened == [{1, 2}] * 3
+    assert not failures
+
+
+async def test_what_others_do_not_give_is_looked_at_again_when_the_catalog_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node cannot give a partition whose object is missing, for hours or days."""
+    leadership, failures = Leadership(), list[BaseException]()
+    leadership.is_away, leadership.others = False, 1
+    node = node_beside_another(leadership, failures)
+    for _ in range(5):
+        await look(node)
+    assert len(leadership.evened) == 1
+    monkeypatch.setattr(Watch, "version", 8)
+    for _ in range(5):
+        await look(node)
+    assert len(leadership.evened) == 2
+    see(node, (1, 2, 3))
+    for _ in range(5):
+        await look(node)
+    assert leadership.evened[2:] == [{1, 2, 3}]
+    # What this node cannot give yet may be there at any moment.
+    leadership.excess = [1, 1]
+    monkeypatch.setattr(Watch, "version", 9)
+    for _ in range(5):
+        await look(node)
+    assert leadership.evened[3:] == [{1, 2, 3}] * 3
+    leadership.others = 0
+    monkeypatch.setattr(Watch, "version", 10)
+    for _ in range(5):
+        await look(node)
+    assert leadership.evened[6:] == [{1, 2, 3}]
     assert not failures
 
 
