@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -28,6 +28,13 @@ TROUBLE = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
+)
+#: Those of them that are no refusal.
+_AWAY = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
 )
 #: How long a connection to one host may take, and each of its first statements.
 CONNECT_S = 2.0
@@ -61,6 +68,18 @@ async def connect(hosts: Hosts, **options: Any) -> asyncpg.Connection[Any]:
             return connection
     assert trouble is not None
     raise trouble
+
+
+async def is_away(url: str) -> bool:
+    """Return whether a server cannot be reached, is starting, or has no two connections left."""
+    with ExitStack() as connections:
+        try:
+            for _ in range(2):  # A node needs more than one.
+                connection = await connect(Hosts(url))
+                connections.callback(connection.terminate)
+        except TROUBLE as trouble:
+            return isinstance(trouble, _AWAY)
+    return False
 
 
 def set_statements(settings: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ psycopg is imported where a cluster is served, and nowhere else.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import selectors
@@ -23,7 +24,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from logstore.remote.postgres_url import KEPT_ALIVE, STANDBY_WAIT, UNLIMITED, Hosts
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Rows
@@ -422,16 +423,19 @@ class PostgresDatabase:
 
 
 def may_answer_later(url: str, away: CatalogUnavailable) -> bool:
-    """Return whether a database is away, starting or slow. False: it has refused the connection.
+    """Return whether a database is away, starting, slow, or has no connection left.
 
-    To be asked right after the failure `away`.
+    False: it has refused the connection for another reason, or may be asked at once. To be asked
+    right after the failure `away`.
     """
     cause = away.__cause__
-    # A connection that fails has no code, whatever the server has said.
+    # A connection of psycopg that fails has no code, whatever the server has said.
     if isinstance(cause, NoAnswer) or (isinstance(cause, psycopg.Error) and cause.sqlstate):
         return True
-    where = make_conninfo(url, connect_timeout=int(_CALL_S))
-    return psycopg.pq.PGconn.ping(where.encode()) != psycopg.pq.Ping.OK
+    # Imported only where a start has failed.
+    from logstore.remote.postgres_readers import is_away
+
+    return asyncio.run(is_away(url))
 
 
 def shown(url: str) -> str:

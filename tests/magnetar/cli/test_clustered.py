@@ -90,6 +90,20 @@ def test_a_start_does_not_wait_where_it_is_refused(
     assert not waits
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_start_waits_for_a_server_that_has_too_few_connections_left(
+    postgres_url: str, tmp_path: Path, left: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Connections of a node that was killed a moment ago are still counted."""
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS narrow")
+        admin.execute(f"CREATE ROLE narrow LOGIN CONNECTION LIMIT {left}")
+    config = config_of(postgres_url.replace("postgres@", "narrow@"), tmp_path, 500)
+    with pytest.raises(ConfigError, match="too many connections"), starting(config):
+        raise AssertionError("it has started")
+    assert "the start waits for the database" in capsys.readouterr().err
+
+
 def test_a_killed_node_starts_with_a_newer_release_before_its_lease_ends(
     postgres_url: str, tmp_path: Path
 ) -> None:
