@@ -61,6 +61,8 @@ _COMMIT_S = 4.0
 _BYTES_A_SECOND = 4 << 20
 #: A load fetches about so many bytes at once, each time within the time limit of a read.
 _LOADED_BYTES = 4 << 20
+#: It never fetches more rows at once: large ones of a MiB may come behind many small ones.
+_LOADED_ROWS = 128
 #: How many references are fetched at once: a large log has many.
 _REFERENCES_AT_ONCE = 1_000
 #: The time limit of a statement that goes through a whole table.
@@ -410,7 +412,8 @@ async def _in_parts(reader: Any, statement: str, *arguments: Any) -> list[Any]:
         if len(found) < count:
             return rows
         size_bytes = sum(len(row[-1]) for row in found)
-        count = min(max(_LOADED_BYTES * len(found) // max(size_bytes, 1), 1), 8 * count)
+        fitting = max(_LOADED_BYTES * len(found) // max(size_bytes, 1), 1)
+        count = min(fitting, 8 * count, _LOADED_ROWS)
 
 
 async def _delete_chunks(reader: Any, key: LogKey) -> None:
