@@ -22,7 +22,7 @@ from magnetar.runtime.background import Tasks
 from magnetar.runtime.catalog_watch import CatalogWatch
 from magnetar.runtime.cluster_members import Joining, LookedAt, MemberWatch
 from magnetar.runtime.known_history import KnownHistory
-from magnetar.runtime.leadership import Leadership
+from magnetar.runtime.leader_changes import LeaderChanges
 from magnetar.runtime.lease_watch import Clients, LeaseWatch
 from magnetar.runtime.nodes import Nodes
 from magnetar.runtime.remains import Remains
@@ -75,7 +75,7 @@ class ClusterNode:
         self._leaders = LeadersCatalog(joining.open_catalog)
         self._changes: CatalogWatch | None = None
         self._watch: MemberWatch | None = None
-        self._leadership: Leadership | None = None
+        self._leader_changes: LeaderChanges | None = None
         #: Held while leaders change here: one change at a time.
         self._leading = asyncio.Lock()
         #: Held while partitions are given away, and before, while the bucket is asked for them.
@@ -165,7 +165,7 @@ class ClusterNode:
         changes.on_nodes = partial(self._see_nodes, nodes)
         await changes.catch_up()
         hand_over = HandOver(topics, self._leaders, self._incarnation)
-        self._leadership = Leadership(topics, self._leaders, nodes, hand_over)
+        self._leader_changes = LeaderChanges(topics, self._leaders, nodes, hand_over)
         self._tasks, self._logs = Tasks(fail), logs
         own = (self._own_id, self._incarnation)
         self._watch = MemberWatch(
@@ -225,7 +225,7 @@ class ClusterNode:
             self._lease_watch.stop()
         for part in self._at_work:
             await part.stop()
-        if self._leadership is None or self._tasks is None:
+        if self._leader_changes is None or self._tasks is None:
             return
         self._tasks.cancel()
         assert self._logs is not None
@@ -242,18 +242,18 @@ class ClusterNode:
             await asyncio.sleep(_LINGER_S)
 
     async def _hand_over(self, heirs: Collection[int]) -> None:
-        assert self._leadership is not None
+        assert self._leader_changes is not None
         async with self._leading:
-            await self._leadership.drain(heirs)
+            await self._leader_changes.drain(heirs)
 
     def _log_left_over(self, reason: str) -> None:
         """Say once that other nodes will take over what this one could not hand over."""
-        if self._is_left_over_logged or self._leadership is None:
+        if self._is_left_over_logged or self._leader_changes is None:
             return
         self._is_left_over_logged = True
         _log.warning(
             "a stop does not wait: other nodes take over what is left, at the end of the lease",
-            partitions=self._leadership.led_count,
+            partitions=self._leader_changes.led_count,
             reason=reason,
         )
 
@@ -283,7 +283,7 @@ class ClusterNode:
     async def _on_seen(self, version: int) -> None:
         """Act on a look at the catalog: apply changes, take over, even out."""
         assert self._changes is not None and self._tasks is not None
-        assert self._leadership is not None and self._watch is not None
+        assert self._leader_changes is not None and self._watch is not None
         self._see()
         live = self.members.incarnations()
         before, self._seen = self._seen, live
@@ -293,7 +293,7 @@ class ClusterNode:
             await self._changes.catch_up()
         for row in self.members.dead() if self._watch.steady_s >= STEADY_S else ():
             if row.incarnation >= 0:
-                take_over = partial(self._leadership.take_over, row.node_id, row.incarnation)
+                take_over = partial(self._leader_changes.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._change_leaders(take_over))
         heirs = self.members.heirs()
         self._joined = (self._joined | (live - before)) & live
@@ -302,8 +302,8 @@ class ClusterNode:
         if self._joined:
             if (self._changes.version, heirs, self._joined) != self._waits_for_others:
                 self._tasks.spawn(self._even_out(heirs, {*self._joined}))
-        elif self._leadership.misplaced(heirs) and not self._leading.locked():
-            self._tasks.spawn(self._give(partial(self._leadership.prefer, heirs)))
+        elif self._leader_changes.misplaced(heirs) and not self._leading.locked():
+            self._tasks.spawn(self._give(partial(self._leader_changes.prefer, heirs)))
 
     async def _even_out(self, heirs: list[int], joined: set[tuple[int, int]]) -> None:
         """Give nodes that have joined their share.
@@ -312,12 +312,12 @@ class ClusterNode:
         If only others have, it tries again when the catalog has changed: a node may be unable to
         give a partition for days, since the bucket has lost an object of it.
         """
-        assert self._leadership is not None and self._changes is not None
-        leadership, changes = self._leadership, self._changes
+        assert self._leader_changes is not None and self._changes is not None
+        leader_changes, changes = self._leader_changes, self._changes
 
         async def give() -> None:
             looked_at = (changes.version, heirs, joined)
-            excess = await leadership.even_out(heirs)
+            excess = await leader_changes.even_out(heirs)
             if not any(excess):
                 self._joined -= joined
             self._waits_for_others = None if excess.own else looked_at

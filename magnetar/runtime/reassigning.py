@@ -1,8 +1,8 @@
 """Replicas that administrators assign in a cluster, and the moves of leaders that follow.
 
 The catalog has the assignment. The node that leads a partition hands it over by itself, once it has
-read that another node is assigned to lead it (`runtime.leadership`). So an assignment holds as soon
-as it is stored, whichever process dies. The request waits a while for the move.
+read that another node is assigned to lead it (`runtime.leader_changes`). So an assignment holds as
+soon as it is stored, whichever process dies. The request waits a while for the move.
 """
 
 from __future__ import annotations

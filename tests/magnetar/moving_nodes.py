@@ -11,7 +11,7 @@ from magnetar.broker import Broker
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.listeners import Listener
-from magnetar.runtime.leadership import Leadership
+from magnetar.runtime.leader_changes import LeaderChanges
 from magnetar.server.listening import bind_socket
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.hand_over import HandOver
@@ -80,11 +80,11 @@ class MovingNodes(NodesInOne):
         self.nodes[node_id] = broker
         return broker
 
-    def leadership(self, node_id: int) -> Leadership:
+    def leader_changes(self, node_id: int) -> LeaderChanges:
         """Return the part that a node has in who leads what."""
         broker = self.nodes[node_id]
         hand_over = HandOver(broker.topics, broker.catalog, broker.epoch)
-        return Leadership(broker.topics, broker.catalog, broker.nodes, hand_over)
+        return LeaderChanges(broker.topics, broker.catalog, broker.nodes, hand_over)
 
     async def all_see(self) -> None:
         """Let every node read the catalog."""

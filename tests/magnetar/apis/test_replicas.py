@@ -107,7 +107,7 @@ async def follow(nodes: MovingNodes, asking: asyncio.Task[object]) -> None:
     """Do what nodes do each second, for as long as a request is under way."""
     while not asking.done():
         for node_id in nodes.nodes:
-            await nodes.leadership(node_id).prefer([*nodes.nodes])
+            await nodes.leader_changes(node_id).prefer([*nodes.nodes])
         await nodes.all_see()
         await asyncio.sleep(0)
 
@@ -220,7 +220,7 @@ async def test_a_move_is_under_way_until_its_leader_leads(nodes: MovingNodes) ->
     late = await client.ask(named, 2, ElectLeadersResponse)
     code = late.replica_election_results[0].partition_result[0].error_code
     assert code == ErrorCode.REQUEST_TIMED_OUT
-    await nodes.leadership(0).prefer([0, 1])
+    await nodes.leader_changes(0).prefer([0, 1])
     assert not (await client.ask(request, 0, ListPartitionReassignmentsResponse)).topics
 
 
@@ -243,7 +243,7 @@ async def test_what_is_assigned_does_not_move_for_the_sake_of_shares(nodes: Movi
         await create(nodes, name, 1, count=1)
     before = await partitions(nodes, "manual")
     # Six more than the other node: what can make room does, if its topic stays as even as it is.
-    await nodes.leadership(0).even_out([0, 1])
+    await nodes.leader_changes(0).even_out([0, 1])
     await nodes.all_see()
     assert await partitions(nodes, "manual") == before
     assert [(await partitions(nodes, name))[0].leader_id for name in small] == [1] * 4
@@ -259,6 +259,6 @@ async def test_a_coordinators_shard_moves_too(nodes: MovingNodes) -> None:
     other = 1 - before[0].leader_id
     owner.catalog.assign_replicas(topic.id, {0: (other,)})
     await nodes.all_see()
-    await nodes.leadership(owner.node_id).prefer([0, 1])
+    await nodes.leader_changes(owner.node_id).prefer([0, 1])
     await nodes.all_see()
     assert (await partitions(nodes, CONSUMER_OFFSETS))[0].leader_id == other

@@ -66,7 +66,7 @@ async def move(nodes: MovingNodes, topic: str, partition: int, target: int) -> N
     assert owner is not None and owner != target
     found = nodes.nodes[owner].topics.by_name(topic)
     assert found is not None
-    await nodes.leadership(owner)._perform([Move(found.id, partition, target)])
+    await nodes.leader_changes(owner)._perform([Move(found.id, partition, target)])
     await nodes.all_see()
 
 
@@ -154,8 +154,8 @@ async def test_the_partitions_of_a_dead_node_are_led_by_the_other(nodes: MovingN
     partition = nodes.partition(0)
     await produce(nodes, 0, partition, b"one")
     incarnation = await nodes.die(0)
-    assert await nodes.leadership(1).take_over(0, incarnation)
-    assert not await nodes.leadership(1).take_over(0, incarnation)
+    assert await nodes.leader_changes(1).take_over(0, incarnation)
+    assert not await nodes.leader_changes(1).take_over(0, incarnation)
     assert await produce(nodes, 1, partition, b"two") is ErrorCode.NONE
     assert nodes.nodes[1].topics.partition("a", partition).log_end_offset == 2
     group = nodes.group_id(1)
@@ -164,8 +164,8 @@ async def test_the_partitions_of_a_dead_node_are_led_by_the_other(nodes: MovingN
     await nodes.start_node(0)
     await nodes.all_see()
     assert not [log for topic in nodes.nodes[0].topics.all() for log in topic.local]
-    to_be_given = await nodes.leadership(0).even_out((0, 1))
-    moved, of_others = await nodes.leadership(1).even_out((0, 1))
+    to_be_given = await nodes.leader_changes(0).even_out((0, 1))
+    moved, of_others = await nodes.leader_changes(1).even_out((0, 1))
     assert to_be_given == (0, moved), "each node knows what the other one has to give"
     assert moved and not of_others
     await nodes.all_see()
@@ -184,7 +184,7 @@ async def test_many_topics_move_by_a_few_reads(
     broker, calls = nodes.nodes[1], Counter[str]()
     count_calls(monkeypatch, calls, broker.catalog.database, "snapshot")
     count_calls(monkeypatch, calls, broker.logs, "open_together")
-    assert await nodes.leadership(1).take_over(0, await nodes.die(0))
+    assert await nodes.leader_changes(1).take_over(0, await nodes.die(0))
     assert all(len(topic.local) == len(topic.partitions) for topic in broker.topics.all())
     # What has changed, and these topics.
     assert calls["snapshot"] <= 2
@@ -193,7 +193,7 @@ async def test_many_topics_move_by_a_few_reads(
     await nodes.start_node(0)
     await nodes.all_see()
     calls.clear()
-    assert sum(await nodes.leadership(1).even_out((0, 1))) >= 30
+    assert sum(await nodes.leader_changes(1).even_out((0, 1))) >= 30
     # A step for each four shards of a coordinator, and for 64 other partitions: each reads what
     # has moved and, when all nodes are told, the changes and these topics.
     assert calls["snapshot"] <= 3 * 3 + 3
@@ -202,7 +202,7 @@ async def test_many_topics_move_by_a_few_reads(
 async def test_a_node_that_was_taken_over_ends(nodes: MovingNodes) -> None:
     broker = nodes.nodes[0]
     broker.catalog.end_lease(0, broker.epoch)
-    assert await nodes.leadership(1).take_over(0, broker.epoch)
+    assert await nodes.leader_changes(1).take_over(0, broker.epoch)
     with pytest.raises(NodeFenced):
         await broker.nodes.see_changes()
     # The message of the other node has made it end already.
@@ -212,7 +212,7 @@ async def test_a_node_that_was_taken_over_ends(nodes: MovingNodes) -> None:
 
 
 async def test_a_node_that_stops_leaves_nothing_behind(nodes: MovingNodes) -> None:
-    assert await nodes.leadership(0).drain((0, 1)) > 0
+    assert await nodes.leader_changes(0).drain((0, 1)) > 0
     assert not [log for topic in nodes.nodes[0].topics.all() for log in topic.local]
     for topic in nodes.nodes[1].topics.all():
         assert len(topic.local) == len(topic.partitions)

@@ -77,7 +77,7 @@ async def test_no_client_is_sent_away_before_all_nodes_know_the_next_leader(
         topic = first.topics.by_name(name)
         assert topic is not None
         moves.append(Move(topic.id, index, 1))
-    hand_over, telling = nodes.leadership(0)._hand_over, Telling()
+    hand_over, telling = nodes.leader_changes(0)._hand_over, Telling()
     handing_over = asyncio.create_task(hand_over.perform(moves, telling.tell_changes))
     moving = first.topics.led.moving
     await until(lambda: moving.are_any)
@@ -115,9 +115,9 @@ async def test_no_request_of_a_connection_overtakes_one_that_waits(nodes: Moving
     topic = first.topics.by_name("a")
     assert topic is not None
     stays, goes = topic.local[:2]
-    leadership, telling = nodes.leadership(0), Telling()
-    leadership._changes = telling
-    handing_over = asyncio.create_task(leadership._perform([Move(topic.id, goes.partition, 1)]))
+    leader_changes, telling = nodes.leader_changes(0), Telling()
+    leader_changes._changes = telling
+    handing_over = asyncio.create_task(leader_changes._perform([Move(topic.id, goes.partition, 1)]))
     await until(lambda: first.topics.led.moving.are_any)
     client = await nodes.client(0)
     sent = [client.send(producing(log.partition, b"one"), 9) for log in (stays, goes, stays, stays)]
@@ -138,7 +138,9 @@ async def test_nothing_waits_while_another_change_is_under_way(nodes: MovingNode
     await asyncio.sleep(0)
     topic = first.topics.by_name("a")
     assert topic is not None
-    handing_over = asyncio.create_task(nodes.leadership(0)._perform([Move(topic.id, partition, 1)]))
+    handing_over = asyncio.create_task(
+        nodes.leader_changes(0)._perform([Move(topic.id, partition, 1)])
+    )
     await asyncio.sleep(0.05)
     assert not first.topics.led.moving.are_any
     assert await produce(nodes, 0, partition, b"one") is ErrorCode.NONE
@@ -154,8 +156,8 @@ async def test_a_fetch_is_told_late_also_of_a_partition_that_is_written(nodes: M
     log = first.topics.partition("a", partition)
     waiting = asyncio.create_task(reader.ask(fetching(partition, 0, 60_000), 12, FetchResponse))
     await until(lambda: log.reader._subscribers)
-    leadership, telling = nodes.leadership(0), Telling()
-    leadership._changes = telling
+    leader_changes, telling = nodes.leader_changes(0), Telling()
+    leader_changes._changes = telling
     topic = first.topics.by_name("a")
     assert topic is not None
     leave = first.topics.led.leave
@@ -165,7 +167,7 @@ async def test_a_fetch_is_told_late_also_of_a_partition_that_is_written(nodes: M
         return leave(leaving)
 
     first.topics.led.leave = append_and_leave  # type: ignore[method-assign]  # as a producer may
-    handing_over = asyncio.create_task(leadership._perform([Move(topic.id, partition, 1)]))
+    handing_over = asyncio.create_task(leader_changes._perform([Move(topic.id, partition, 1)]))
     await until(lambda: log.high_watermark)
     await asyncio.sleep(0.05)
     assert not waiting.done()
@@ -187,11 +189,11 @@ async def test_a_fetch_that_waits_is_told_although_the_nodes_were_not(
     first = nodes.nodes[0]
     log = first.topics.partition("a", partition)
     await until(lambda: log.reader._subscribers)
-    leadership, telling = nodes.leadership(0), Telling()
-    leadership._changes = telling
+    leader_changes, telling = nodes.leader_changes(0), Telling()
+    leader_changes._changes = telling
     topic = first.topics.by_name("a")
     assert topic is not None
-    handing_over = asyncio.create_task(leadership._perform([Move(topic.id, partition, 1)]))
+    handing_over = asyncio.create_task(leader_changes._perform([Move(topic.id, partition, 1)]))
     await until(lambda: first.topics.led.moving.are_any)
     if isinstance(failure, asyncio.CancelledError):
         handing_over.cancel()
@@ -243,7 +245,7 @@ async def test_a_list_waits_for_the_shards_that_move(
     topic, moving = first.topics.by_name(name), first.topics.led.moving
     assert topic is not None
     moves = [Move(topic.id, topic.local[0].partition, 1)]
-    hand_over = nodes.leadership(0)._hand_over
+    hand_over = nodes.leader_changes(0)._hand_over
     handing_over = asyncio.create_task(hand_over.perform(moves, telling.tell_changes))
     await until(lambda: moving.are_any)
     client = await nodes.client(0)

@@ -107,6 +107,6 @@ async def test_a_node_that_stops_hands_over_what_it_was_given_a_moment_before(
     async def tell_nobody() -> None:
         pass
 
-    await both.leadership(1)._hand_over.perform([Move(topic.id, partition, 0)], tell_nobody)
-    await both.leadership(0).drain((0, 1))
+    await both.leader_changes(1)._hand_over.perform([Move(topic.id, partition, 0)], tell_nobody)
+    await both.leader_changes(0).drain((0, 1))
     assert both.nodes[0].catalog.led_counts().keys() == {1}

@@ -20,8 +20,8 @@ from magnetar.runtime import cluster_node
 from magnetar.runtime.background import Tasks
 from magnetar.runtime.cluster_members import ClusterMembers, Joining
 from magnetar.runtime.cluster_node import ClusterNode
-from magnetar.runtime.leadership import Excess
-from magnetar.runtime.leadership import Leadership as RealLeadership
+from magnetar.runtime.leader_changes import Excess
+from magnetar.runtime.leader_changes import LeaderChanges as RealLeaderChanges
 from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.peer_messages import CatalogChangedRequest
 from magnetar.runtime.peers import PeerUnreachable
@@ -33,7 +33,7 @@ from magnetar.storage.logs import Logs as RealLogs
 from tests.magnetar.conftest import StartBroker
 
 
-class Leadership:
+class LeaderChanges:
     """Evens out, where the catalog answers."""
 
     def __init__(self) -> None:
@@ -84,9 +84,11 @@ def first_node() -> ClusterNode:
     return ClusterNode(joining, BrokerConfig({}), Placement(1, [1], moves=True))
 
 
-def node_beside_another(leadership: Leadership, failures: list[BaseException]) -> ClusterNode:
+def node_beside_another(
+    leader_changes: LeaderChanges, failures: list[BaseException]
+) -> ClusterNode:
     node = first_node()
-    prepare(node, leadership, failures)
+    prepare(node, leader_changes, failures)
     see(node, (1, 2))
     return node
 
@@ -97,10 +99,12 @@ def see(node: ClusterNode, incarnations: Sequence[int]) -> None:
     node.members.see(NodeRow(*each, True, presence) for each in enumerate(incarnations, 1))
 
 
-def prepare(node: ClusterNode, leadership: Leadership, failures: list[BaseException]) -> None:
+def prepare(
+    node: ClusterNode, leader_changes: LeaderChanges, failures: list[BaseException]
+) -> None:
     watch = Watch()
     parts: dict[str, Any] = {
-        "_leadership": leadership,
+        "_leader_changes": leader_changes,
         "_watch": watch,
         "_changes": watch,
         "_logs": Logs(),
@@ -116,28 +120,28 @@ async def look(node: ClusterNode) -> None:
 
 
 async def test_a_node_stops_also_where_the_catalog_is_away() -> None:
-    leadership, failures = Leadership(), list[BaseException]()
-    await node_beside_another(leadership, failures).drain()
-    assert leadership.evened == [{1, 2}]
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    await node_beside_another(leader_changes, failures).drain()
+    assert leader_changes.evened == [{1, 2}]
     assert not failures
 
 
 async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later() -> None:
-    leadership, failures = Leadership(), list[BaseException]()
-    node = node_beside_another(leadership, failures)
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    node = node_beside_another(leader_changes, failures)
     await look(node)
-    leadership.is_away = False
+    leader_changes.is_away = False
     await look(node)
     await look(node)
-    assert leadership.evened == [{1, 2}, {1, 2}]
+    assert leader_changes.evened == [{1, 2}, {1, 2}]
     assert not failures
 
 
 async def test_a_catalog_that_takes_no_changes_for_long_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    leadership, failures = Leadership(), list[BaseException]()
-    node = node_beside_another(leadership, failures)
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    node = node_beside_another(leader_changes, failures)
 
     async def told_in_three_looks() -> int:
         for _ in range(3):
@@ -145,21 +149,21 @@ async def test_a_catalog_that_takes_no_changes_for_long_is_told_once(
         return capsys.readouterr().err.count("the leaders stay as they are")
 
     assert await told_in_three_looks() == 1
-    leadership.is_away, leadership.excess = False, [1, 1, 1]
+    leader_changes.is_away, leader_changes.excess = False, [1, 1, 1]
     assert await told_in_three_looks() == 0
-    leadership.is_away = True
+    leader_changes.is_away = True
     assert await told_in_three_looks() == 1
     assert not failures
 
 
 async def test_shares_are_looked_at_until_nothing_is_left_to_give() -> None:
-    leadership, failures = Leadership(), list[BaseException]()
-    leadership.is_away = False
-    leadership.excess = [5, 1]
-    node = node_beside_another(leadership, failures)
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away = False
+    leader_changes.excess = [5, 1]
+    node = node_beside_another(leader_changes, failures)
     for _ in range(5):
         await look(node)
-    assert leadership.evened == [{1, 2}] * 3
+    assert leader_changes.evened == [{1, 2}] * 3
     assert not failures
 
 
@@ -167,75 +171,75 @@ async def test_what_others_do_not_give_is_looked_at_again_when_the_catalog_has_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A node cannot give a partition whose object is missing, for hours or days."""
-    leadership, failures = Leadership(), list[BaseException]()
-    leadership.is_away, leadership.others = False, 1
-    node = node_beside_another(leadership, failures)
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away, leader_changes.others = False, 1
+    node = node_beside_another(leader_changes, failures)
     for _ in range(5):
         await look(node)
-    assert len(leadership.evened) == 1
+    assert len(leader_changes.evened) == 1
     monkeypatch.setattr(Watch, "version", 8)
     for _ in range(5):
         await look(node)
-    assert len(leadership.evened) == 2
+    assert len(leader_changes.evened) == 2
     see(node, (1, 2, 3))
     for _ in range(5):
         await look(node)
-    assert leadership.evened[2:] == [{1, 2, 3}]
+    assert leader_changes.evened[2:] == [{1, 2, 3}]
     # What this node cannot give yet may be there at any moment.
-    leadership.excess = [1, 1]
+    leader_changes.excess = [1, 1]
     monkeypatch.setattr(Watch, "version", 9)
     for _ in range(5):
         await look(node)
-    assert leadership.evened[3:] == [{1, 2, 3}] * 3
-    leadership.others = 0
+    assert leader_changes.evened[3:] == [{1, 2, 3}] * 3
+    leader_changes.others = 0
     monkeypatch.setattr(Watch, "version", 10)
     for _ in range(5):
         await look(node)
-    assert leadership.evened[6:] == [{1, 2, 3}]
+    assert leader_changes.evened[6:] == [{1, 2, 3}]
     assert not failures
 
 
 async def test_a_node_that_starts_last_gives_what_it_leads_beyond_its_share(tmp_path: Path) -> None:
     """The others have seen it join, and have nothing to give."""
-    leadership, failures = Leadership(), list[BaseException]()
-    leadership.is_away = False
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away = False
     node = first_node()
     with closing(Catalog(tmp_path, is_shared=True)) as catalog:
         catalog.start_node(2, Presence("elsewhere", {}, "", ""))
         await node.join(catalog, [])
-    prepare(node, leadership, failures)
+    prepare(node, leader_changes, failures)
     for _ in range(3):
         await look(node)
-    assert leadership.evened == [{1, 2}]
+    assert leader_changes.evened == [{1, 2}]
     assert not failures
 
 
 async def test_a_node_that_starts_again_between_two_looks_gets_its_share() -> None:
-    leadership, failures = Leadership(), list[BaseException]()
-    leadership.is_away = False
-    node = node_beside_another(leadership, failures)
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away = False
+    node = node_beside_another(leader_changes, failures)
     await look(node)
     see(node, (1, 3))
     for _ in range(3):
         await look(node)
-    assert leadership.evened == [{1, 2}] * 2
+    assert leader_changes.evened == [{1, 2}] * 2
     assert not failures
 
 
 async def test_a_node_that_joins_while_the_bucket_is_away_gets_its_share_later(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    leadership, failures = Leadership(), list[BaseException]()
-    leadership.is_away = False
-    node = node_beside_another(leadership, failures)
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away = False
+    node = node_beside_another(leader_changes, failures)
     monkeypatch.setattr(Logs, "away", "503")
     for _ in range(3):
         await look(node)
-    assert leadership.evened == []
+    assert leader_changes.evened == []
     monkeypatch.setattr(Logs, "away", "")
     await look(node)
     await look(node)
-    assert leadership.evened == [{1, 2}]
+    assert leader_changes.evened == [{1, 2}]
     told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
     assert told == [
         "nodes that live",
@@ -245,13 +249,13 @@ async def test_a_node_that_joins_while_the_bucket_is_away_gets_its_share_later(
 
 
 async def test_a_node_that_stops_gives_nothing_to_one_that_joins_meanwhile() -> None:
-    leadership, failures = Leadership(), list[BaseException]()
-    leadership.is_away = False
-    node = node_beside_another(leadership, failures)
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away = False
+    node = node_beside_another(leader_changes, failures)
     await node.drain()
-    drained = leadership.evened.copy()
+    drained = leader_changes.evened.copy()
     await look(node)
-    assert leadership.evened == drained
+    assert leader_changes.evened == drained
     assert not failures
 
 
@@ -410,9 +414,9 @@ async def test_a_catalog_that_goes_away_during_a_take_over_is_told_once(
     unheard: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: unheard.append(context))
-    leadership = RealLeadership(cast(Any, None), Fences(), Changes(), cast(Any, None))
+    leader_changes = RealLeaderChanges(cast(Any, None), Fences(), Changes(), cast(Any, None))
     with pytest.raises(CatalogUnavailable):
-        await leadership.take_over(2, 5)
+        await leader_changes.take_over(2, 5)
     for _ in range(3):
         await asyncio.sleep(0)
     gc.collect()

@@ -138,9 +138,9 @@ class ClusterMachine:
         if process is None or broker is None or not self.is_up or broker.is_stopped:
             return
         topic, cluster = broker.topics.by_name(partition.topic), broker._cluster
-        assert topic is not None and cluster is not None and cluster._leadership is not None
+        assert topic is not None and cluster is not None and cluster._leader_changes is not None
         moves = [Move(topic.id, partition.partition, node_id)]
-        perform = partial(cluster._leadership._perform, moves)
+        perform = partial(cluster._leader_changes._perform, moves)
 
         async def begin() -> None:
             # A stop, which may come first, cancels what the node does by itself.

@@ -64,7 +64,7 @@ class Excess(NamedTuple):
     others: int
 
 
-class Leadership:
+class LeaderChanges:
     """One node's part in the choice of leaders."""
 
     def __init__(
