@@ -17,7 +17,7 @@ from pathlib import Path
 from coordinator.decision import Decision
 from coordinator.transactions.add_partitions import add_partitions, check_holds
 from coordinator.transactions.commit_plan import (
-    COLD_MARKERS_AT_ONCE_MAX,
+    MAKING_FILES_AT_ONCE_MAX,
     MARKERS_AT_ONCE_MAX,
     PLANS,
     Decided,
@@ -81,7 +81,7 @@ _DECIDED = {
     Decided.WITH_OTHERS: "of a family, or behind an end that is not durable yet",
     Decided.LARGE: (
         f"of more than {MARKERS_AT_ONCE_MAX} markers,"
-        f" or more than {COLD_MARKERS_AT_ONCE_MAX} that make files"
+        f" or more than {MAKING_FILES_AT_ONCE_MAX} that make files"
     ),
     Decided.OVER_NODES: "of partitions that another node leads too",
 }

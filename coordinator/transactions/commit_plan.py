@@ -38,7 +38,7 @@ from wire.records.header import NO_PRODUCER_ID
 #: and the broker serves no other client meanwhile.
 MARKERS_AT_ONCE_MAX = 100
 #: The most of these that make or open files: each of them takes as long as some twenty others.
-COLD_MARKERS_AT_ONCE_MAX = 3
+MAKING_FILES_AT_ONCE_MAX = 3
 
 
 class Part(Enum):
@@ -112,7 +112,7 @@ class Decided(Enum):
     """COMPLETE_* has to wait for other markers too: those of votes, of aborted children, or of an
     earlier end of the same transactional id."""
     LARGE = auto()
-    """More than MARKERS_AT_ONCE_MAX markers, or more than COLD_MARKERS_AT_ONCE_MAX that make or
+    """More than MARKERS_AT_ONCE_MAX markers, or more than MAKING_FILES_AT_ONCE_MAX that make or
     open files."""
     OVER_NODES = auto()
     """Another node leads one of the partitions, so no journal record of this node can hold all
@@ -174,7 +174,7 @@ Find = Callable[[str], TransactionMetadata | None]
 LedHere = Callable[[TopicPartition], bool]
 
 #: Counts the partitions whose next append makes or opens files.
-CountCold = Callable[[Collection[TopicPartition]], int]
+CountMakingFiles = Callable[[Collection[TopicPartition]], int]
 
 
 def work_due(txn: TransactionMetadata, find: Find | None = None) -> MarkerWork | None:
@@ -229,7 +229,7 @@ def planned(
     *,
     is_ending: bool,
     is_led_here: LedHere | None = None,
-    count_cold: CountCold,
+    count_making_files: CountMakingFiles,
 ) -> Planned:
     """Plan the decision in `records[0]`; the other records are those of its children (`joint`).
 
@@ -250,7 +250,7 @@ def planned(
     if not is_single:
         # One more than the limit is enough to see that they are too many.
         partitions = [*islice(_partitions(works), MARKERS_AT_ONCE_MAX + 1)]
-    if (by_partitions := _kind_by(partitions, is_led_here, count_cold)) is not None:
+    if (by_partitions := _kind_by(partitions, is_led_here, count_making_files)) is not None:
         kind = by_partitions
     elif is_ending or not is_single:
         kind = Decided.WITH_OTHERS
@@ -267,7 +267,7 @@ def planned(
 def _kind_by(
     partitions: Collection[TopicPartition],
     is_led_here: LedHere | None,
-    count_cold: CountCold,
+    count_making_files: CountMakingFiles,
 ) -> Decided | None:
     """Return the kind of a decision, as far as the partitions decide it that are owed a marker.
 
@@ -278,7 +278,7 @@ def _kind_by(
         return Decided.LARGE
     here = partitions if is_led_here is None else [*filter(is_led_here, partitions)]
     # The number comes first, so a short commit looks at no partition.
-    if len(here) > COLD_MARKERS_AT_ONCE_MAX and count_cold(here) > COLD_MARKERS_AT_ONCE_MAX:
+    if len(here) > MAKING_FILES_AT_ONCE_MAX and count_making_files(here) > MAKING_FILES_AT_ONCE_MAX:
         return Decided.LARGE
     return Decided.OVER_NODES if len(here) < len(partitions) else None
 

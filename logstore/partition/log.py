@@ -165,7 +165,7 @@ class PartitionLog:
         return self.ledger.segments.size_bytes
 
     @property
-    def is_cold(self) -> bool:
+    def makes_files(self) -> bool:
         """Whether the next append makes or opens files: it takes as long as twenty others."""
         return self.ledger.has_files and self._epoch_files.leader_epoch != self.leader_epoch
 

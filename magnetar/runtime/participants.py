@@ -63,7 +63,7 @@ def owed_of(left: Iterable[LeftMarker]) -> list[MarkerWork]:
 class Participants(Protocol):
     """Where markers go."""
 
-    def count_cold(self, partitions: Iterable[TopicPartition]) -> int:
+    def count_making_files(self, partitions: Iterable[TopicPartition]) -> int:
         """Return for how many of these partitions a marker of this node makes or opens files."""
         ...
 
@@ -137,11 +137,11 @@ class LocalParticipants:
         #: Markers of ours that met a later coordinator's epoch in a partition.
         self.fenced_markers = 0
 
-    def count_cold(self, partitions: Iterable[TopicPartition]) -> int:
+    def count_making_files(self, partitions: Iterable[TopicPartition]) -> int:
         find, count = self._topics.partition, 0
         for topic, index in partitions:
             try:
-                count += find(topic, index).is_cold
+                count += find(topic, index).makes_files
             except KafkaError:
                 continue  # It is gone, and gets no marker.
         return count

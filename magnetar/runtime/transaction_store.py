@@ -97,7 +97,7 @@ class TransactionStore:
         self.clients = TransactionClients()
         self._elsewhere = elsewhere
         self._is_led_here = None if elsewhere is None else elsewhere.is_led_here
-        self._count_cold = participants.count_cold
+        self._count_making_files = participants.count_making_files
         self.commits = Commits(
             participants, clock, complete=self.complete, stop=stop, elsewhere=elsewhere
         )
@@ -327,7 +327,7 @@ class TransactionStore:
             shard.state.get,
             is_ending=is_ending,
             is_led_here=self._is_led_here,
-            count_cold=self._count_cold,
+            count_making_files=self._count_making_files,
         )
         if plan.plan is Plan.ONE_RECORD:
             urgency = Urgency.ONE_RECORD

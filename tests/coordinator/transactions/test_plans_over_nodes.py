@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.transactions.commit_plan import (
-    COLD_MARKERS_AT_ONCE_MAX,
+    MAKING_FILES_AT_ONCE_MAX,
     MARKERS_AT_ONCE_MAX,
     PLANS,
     Decided,
@@ -48,7 +48,7 @@ def planned_of(
         lambda _: known,
         is_ending=False,
         is_led_here=is_led_here,
-        count_cold=lambda _: cold,
+        count_making_files=lambda _: cold,
     )
 
 
@@ -106,13 +106,13 @@ def test_very_many_markers_go_in_slices_wherever_they_go(make_txn: MakeTxn) -> N
 def test_markers_that_make_files_are_appended_in_slices(
     make_txn: MakeTxn, storage: Storage, version: int
 ) -> None:
-    some = frozenset(TopicPartition("b", index) for index in range(COLD_MARKERS_AT_ONCE_MAX + 1))
+    some = frozenset(TopicPartition("b", index) for index in range(MAKING_FILES_AT_ONCE_MAX + 1))
     decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version, partitions=some)
 
     def plan_with(cold: int) -> Plan:
         return planned_of(decided, storage, is_led_here=None, cold=cold).plan
 
-    assert plan_with(COLD_MARKERS_AT_ONCE_MAX + 1) is Plan.IN_SLICES
+    assert plan_with(MAKING_FILES_AT_ONCE_MAX + 1) is Plan.IN_SLICES
     # A few fit into the turn, and are not worth another sync.
     usual = planned_of(decided, storage, is_led_here=None).plan
-    assert plan_with(COLD_MARKERS_AT_ONCE_MAX) is usual is not Plan.IN_SLICES
+    assert plan_with(MAKING_FILES_AT_ONCE_MAX) is usual is not Plan.IN_SLICES

@@ -102,7 +102,7 @@ class World(RespondingPeers):
 
     # The partitions of this node.
 
-    def count_cold(self, partitions: Iterable[TopicPartition]) -> int:
+    def count_making_files(self, partitions: Iterable[TopicPartition]) -> int:
         return 0
 
     def append(
