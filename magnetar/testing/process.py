@@ -75,15 +75,14 @@ class BrokerProcess:
         given = texts_of(settings or {})
         # Certificates stay out of the data directory, which may be looked at and outlive them.
         files = Path(tempfile.mkdtemp(prefix="magnetar-"))
+        held = ExitStack()
+        held.callback(shutil.rmtree, files, ignore_errors=True)
         # Runs at the end of the block, or with a broker that was used without one.
-        self._clean_up = weakref.finalize(self, shutil.rmtree, files, ignore_errors=True)
+        self._clean_up = weakref.finalize(self, held.close)
         self.data_dir = files / "data" if data_dir is None else Path(data_dir)
         self.host = host
-        self.port = port
+        self.port = port or _free_ports(host, workers, held)
         self.workers = workers
-        if workers > 1 and port == 0:
-            # Chosen here: a restart must find each node on the port that it had.
-            self.port = _free_ports(host, workers)
         self._files = files
         self._access = Access(
             files, tls, users or {}, [a for each in acls for a in each], mechanism
@@ -157,7 +156,6 @@ class BrokerProcess:
         if self._is_new:
             self._access.make_users(self.data_dir)
         self._spawn()
-        # Kept for restarts: clients that reconnect find the broker where it was.
         self.port = self._wait_until_ready()
         if self._is_new:
             self._warn()
@@ -277,19 +275,35 @@ class BrokerProcess:
         self._process = None
 
 
-def _free_ports(host: str, count: int) -> int:
-    """Return the first of `count` neighbouring ports that were free a moment ago."""
+def _free_ports(host: str, count: int, held: ExitStack) -> int:
+    """Return the first of `count` neighbouring free ports, which restarts find free too.
+
+    On Linux nothing else gets them until `held` is closed: they are bound here, to sockets that do
+    not listen. Elsewhere that would keep the broker out too, and they were free a moment ago.
+    """
     while True:
-        with ExitStack() as probes:
-            first = probes.enter_context(socket.socket())
-            first.bind((host, 0))
-            port: int = first.getsockname()[1]
+        with ExitStack() as binding:
+            try:
+                first = _bound(host, 0, binding)
+            except OSError:
+                return 0  # Of version 6, or the broker will say what is wrong with it.
             try:
                 for number in range(1, count):
-                    probes.enter_context(socket.socket()).bind((host, port + number))
+                    _bound(host, first + number, binding)
             except (OSError, OverflowError):
                 continue  # One of them is taken, or beyond the last port.
-            return port
+            if sys.platform == "linux":
+                held.push(binding.pop_all())
+            return first
+
+
+def _bound(host: str, port: int, binding: ExitStack) -> int:
+    """Bind a port as brokers do, and return it."""
+    held = binding.enter_context(socket.socket())
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((host, port))
+    bound: int = held.getsockname()[1]
+    return bound
 
 
 def texts_of(settings: Mapping[str, Setting]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import warnings
 from importlib import import_module
@@ -26,6 +27,29 @@ def test_without_a_directory_the_data_goes_with_the_broker() -> None:
         broker.kill()
         broker.start()
     assert not broker.data_dir.exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_other_program_gets_the_ports_of_a_broker_that_is_down(workers: int) -> None:
+    """The kernel gives free ports to clients, too, and a restart needs its own ones."""
+    with start_broker(workers=workers) as broker:
+        ports = range(broker.port, broker.port + workers)
+        broker.kill()
+        for port in ports:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind((broker.host, port))
+        broker.start()
+        assert broker.port == ports[0]
+    for port in ports:
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind((broker.host, port))
+
+
+@pytest.mark.parametrize("host", ["[::1]", "localhost"])
+def test_a_broker_may_be_at_any_name_of_this_machine(host: str) -> None:
+    with start_broker(host=host) as broker:
+        socket.create_connection((host.strip("[]"), broker.port)).close()
 
 
 def test_a_broker_that_cannot_start_says_why() -> None:
