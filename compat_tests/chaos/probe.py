@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -18,10 +20,20 @@ _EVERY_S = 0.05
 
 
 class Sent(NamedTuple):
-    """One record: when it was sent, and how long its acknowledgement took."""
+    """One record: when it was sent, to which partition, how long its acknowledgement took."""
 
     at_s: float
+    partition: int
     waited_s: float
+
+
+def is_served(since: Iterable[Sent]) -> bool:
+    """Whether each partition has acknowledged two of these records.
+
+    A few busy ones must not stand for one that is not served.
+    """
+    counts = Counter(each.partition for each in since)
+    return all(counts[partition] >= 2 for partition in range(PARTITIONS))
 
 
 class Probe(threading.Thread):
@@ -73,26 +85,23 @@ class Probe(threading.Thread):
         return max(waited, default=0.0)
 
     def is_served_since(self, moment_s: float) -> bool:
-        """Whether nothing from before a moment waits, and enough from after it is acknowledged.
-
-        Enough: two rounds of all partitions.
-        """
+        """Whether nothing from before a moment waits, and each partition serves after it."""
         with self._lock:
-            later = sum(each.at_s >= moment_s for each in self._acknowledged)
-            waiting = sum(1 for at_s in self._waiting.values() if at_s < moment_s)
-        return later >= 2 * PARTITIONS and not waiting
+            later = [each for each in self._acknowledged if each.at_s >= moment_s]
+            waiting = any(at_s < moment_s for at_s in self._waiting.values())
+        return is_served(later) and not waiting
 
     def _send(self, producer: Producer, number: int) -> None:
-        at_s = time.monotonic()
+        at_s, partition = time.monotonic(), number % PARTITIONS
 
         def told(error: KafkaError | None, message: Message) -> None:
             with self._lock:
                 del self._waiting[number]
                 if error is None:
-                    self._acknowledged.append(Sent(at_s, time.monotonic() - at_s))
+                    self._acknowledged.append(Sent(at_s, partition, time.monotonic() - at_s))
                 else:
                     self.errors.append(str(error))
 
         with self._lock:
             self._waiting[number] = at_s
-        producer.produce(self._topic, str(number), partition=number % PARTITIONS, on_delivery=told)
+        producer.produce(self._topic, str(number), partition=partition, on_delivery=told)
