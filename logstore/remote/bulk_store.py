@@ -21,7 +21,7 @@ from logstore.remote.object_store import NoSuchObject, ObjectStore, ObjectsUnava
 from logstore.remote.references import Reference, decode, is_reference
 from wire.records.header import BATCH_LENGTH_MIN, BATCH_OVERHEAD, LENGTH_OVERHEAD, read_span
 
-#: How many objects one load or read reads at the same time.
+#: How many objects one read, or the load of one log, reads at the same time.
 _AT_ONCE = 8
 #: How many reads of clients may wait for objects at the same time. Each brings a MiB or two,
 #: however little its client asks for, and all may arrive together. Further ones wait; a load never
@@ -68,10 +68,13 @@ class BulkStore:
         """
         stored = await self._rows.load(wanted)
         self._unread.difference_update(one.key for one in wanted)
-        return [
-            await self._whole(one, log, away=self.away)
-            for one, log in zip(wanted, stored, strict=True)
-        ]
+        moved = [at for at, log in enumerate(stored) if _has_moved(log)]
+        # One alone first: if the store does not answer it, the others are not asked for.
+        for some in (moved[:1], moved[1:]):
+            loading = (self._whole(wanted[at], stored[at], away=self.away) for at in some)
+            for at, log in zip(some, await asyncio.gather(*loading), strict=True):
+                stored[at] = log
+        return stored
 
     async def look_again(self, wanted: Wanted) -> str:
         """Ask for the objects of a log that was away; return why it still is, "" if it is not.
@@ -91,7 +94,7 @@ class BulkStore:
         `away`: why the object store is not to be asked; "" asks it. Raises StoreUnavailable.
         """
         for _ in range(_LOOKS_MAX):
-            if not any(is_reference(chunk.data) for chunk in stored.chunks):
+            if not _has_moved(stored):
                 return stored
             if away:
                 break
@@ -165,6 +168,11 @@ class BulkStore:
             raise
         self.away = ""
         return data
+
+
+def _has_moved(stored: StoredLog) -> bool:
+    """Return whether objects have some of what is loaded."""
+    return any(is_reference(chunk.data) for chunk in stored.chunks)
 
 
 def _checked(chunk: Chunk, source: Reference) -> Chunk:

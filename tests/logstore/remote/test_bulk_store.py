@@ -236,3 +236,44 @@ async def test_batches_with_gaps_between_them_are_no_damage() -> None:
     objects.objects["object"] = WHOLE
     store = BulkStore(await rows_of(database), objects)
     assert await store.read(KEY, 4, 1, 11) == [whole]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_logs_are_loaded_at_the_same_time_once_the_first_one_has_its_objects(
+    is_away: bool,
+) -> None:
+    """A take-over of many idle partitions would take an answer's time for each of them."""
+    database, objects = SimulatedDatabase(), SlowObjects()
+    database.start_node(1, 0)
+    keys = [LogKey(UUID(int=1), number) for number in range(6)]
+    moved = [
+        Chunk(key, 0, 5, Reference(f"object {key.partition}", 0, len(DATA)).encode())
+        for key in keys[1:]
+    ]
+    in_rows = Chunk(keys[0], 0, 1, batch(0))
+    assert database.commit(1, 0, Commit(1, 0, Changes([in_rows, *moved])))
+    if not is_away:
+        objects.objects.update((f"object {key.partition}", DATA) for key in keys[1:])
+    objects.loses_request = lambda: is_away
+    store = BulkStore(SimulatedStore(database, 1, 0), objects)
+    loading = asyncio.ensure_future(store.load([Wanted(key, 0) for key in keys]))
+    await idle()
+    assert objects.asked == 1
+    objects.may_answer.set()
+    objects.may_answer = asyncio.Event()
+    await idle()
+    if not is_away:
+        assert objects.asked == 5
+        objects.may_answer.set()
+    loaded = await asyncio.wait_for(loading, 5)
+    assert objects.asked == (1 if is_away else 5)
+    assert loaded[0].chunks == [in_rows] and not loaded[0].away
+    for chunk, log in zip(moved, loaded[1:], strict=True):
+        assert bool(log.away) is is_away
+        assert [*log.chunks] == ([] if is_away else [chunk._replace(data=DATA)])
+
+
+async def idle() -> None:
+    """Let everything go on until it waits."""
+    for _ in range(50):
+        await asyncio.sleep(0)
