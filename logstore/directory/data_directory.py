@@ -156,16 +156,20 @@ class DataDirectory:
         `known_ids`: topic ids that need not be read.
         """
         found = []
-        for name in self._files.list(self.path):
-            key = split_partition_name(name)
-            if key is not None and key[0] != _KRAFT_LOG:
-                try:
-                    topic_id = known_ids.get(key) or self.read_topic_id(name)
-                except NotADirectoryError:
-                    continue  # A file of that name is no partition.
-                self._topic_ids[name] = topic_id
-                found.append(FoundPartition(*key, topic_id))
+        for key in self.lying():
+            name = partition_name(*key)
+            try:
+                topic_id = known_ids.get(key) or self.read_topic_id(name)
+            except NotADirectoryError:
+                continue  # A file of that name is no partition.
+            self._topic_ids[name] = topic_id
+            found.append(FoundPartition(*key, topic_id))
         return found
+
+    def lying(self) -> list[Key]:
+        """Return the partitions of which a file or a directory has the name."""
+        keys = map(split_partition_name, self._files.list(self.path))
+        return [key for key in keys if key is not None and key[0] != _KRAFT_LOG]
 
     def holds_log(self, key: Key) -> bool:
         """Whether a segment lies in the partition, as in any that a broker has made."""

@@ -20,6 +20,7 @@ from logstore.disk.files import FileSystem
 from logstore.disk.overlay import OverlayFiles
 from logstore.partition.log_config import LogConfig
 from logstore.segments.batch_recovery import Recovery
+from logstore.segments.ledger import GONE
 from logstore.sync.journal import JournalDamaged
 
 
@@ -48,6 +49,11 @@ class StartForecast:
                 )
             except JournalDamaged:
                 # No start goes on from it: a repair keeps it, and the logs are what they are.
+                self.replayed = Replayed()
+            except OSError as error:
+                # The same: a file cannot be opened. The check of that file tells which.
+                if error.errno not in GONE:
+                    raise
                 self.replayed = Replayed()
 
     def damage_of(self, key: Key, topic_id: UUID | None) -> Damage | None:

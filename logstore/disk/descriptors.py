@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -67,7 +68,7 @@ class Descriptors:
         with self._lock:
             self._make_room()
             flags = _FLAGS | (os.O_CREAT if create else 0)
-            file = DiskFile(self, path, os.open(path, flags, 0o644))
+            file = DiskFile(self, path, _open(path, flags))
             file.has_name = path not in self._going
             self._note(file)
             self._enter(file)
@@ -83,7 +84,7 @@ class Descriptors:
             if file.is_closed:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF), file.path)
             self._make_room()
-            file.descriptor = os.open(file.path, _FLAGS)
+            file.descriptor = _open(file.path, _FLAGS)
             self._enter(file)
         return file.descriptor
 
@@ -167,6 +168,16 @@ class Descriptors:
             else:
                 file.was_used = False
                 self._clock.append(file)
+
+
+def _open(path: str, flags: int) -> int:
+    """Return a descriptor. Raises OSError, also for a pipe or a device, which may be opened too."""
+    descriptor = os.open(path, flags, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        # As for a socket, which the operating system does not open.
+        raise OSError(errno.ENXIO, "Not a regular file", path)
+    return descriptor
 
 
 class DiskFile:

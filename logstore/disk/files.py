@@ -12,6 +12,7 @@ A file's bytes and size are durable after `File.sync`, its name (created, rename
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import sys
@@ -168,7 +169,10 @@ class DiskFiles:
         return Facts(found.st_size, found.st_mtime_ns)
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
 
     def rename(self, source: str, target: str) -> None:
         self.descriptors.rename(source, target)

@@ -7,10 +7,16 @@ here is durable, so the syncs do nothing.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 
 from logstore.disk.file_range import FileRange
 from logstore.disk.files import Buffer, Facts, File, FileSystem
+
+
+def _missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 class _Content:
@@ -106,7 +112,7 @@ class OverlayFiles:
         source = self._names.get(path, path)
         if source is None or (source and create and not self._below.exists(source)):
             if not create:
-                raise FileNotFoundError(path)
+                raise _missing(path)
             source = self._names[path] = ""
         below = self._below.open(source) if source else None
         content = self._contents.get(path)
@@ -129,7 +135,7 @@ class OverlayFiles:
     def facts(self, path: str) -> Facts:
         source = self._names.get(path, path)
         if source is None:
-            raise FileNotFoundError(path)
+            raise _missing(path)
         changed_ns = self._below.facts(source).changed_ns if source else 0
         content = self._contents.get(path)
         size = self._below.facts(source).size_bytes if content is None else content.size
@@ -144,7 +150,7 @@ class OverlayFiles:
 
     def unlink(self, path: str) -> None:
         if not self.exists(path):
-            raise FileNotFoundError(path)
+            raise _missing(path)
         self._names[path] = None
         self._contents.pop(path, None)
 

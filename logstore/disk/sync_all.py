@@ -15,10 +15,10 @@ Source: syncfs(2); Linux's fs/sync.c, fs/overlayfs/super.c, Documentation/filesy
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
-from contextlib import suppress
 
 from logstore.disk.linux import file_system_type, find_syncfs
 
@@ -64,8 +64,12 @@ def obstacle_of_mounts(root: str) -> str | None:
     device = os.stat(root).st_dev
     with os.scandir(root) as entries:
         for entry in entries:
-            # A symlink that leads nowhere is no directory, nor is one that has just gone.
-            with suppress(FileNotFoundError):
+            try:
                 if entry.is_dir() and os.stat(entry.path).st_dev != device:
                     return f"{entry.path} is on another file system than {root}"
+            except FileNotFoundError:
+                continue  # Nothing that has just gone is a directory, and no link to nothing.
+            except OSError as error:
+                if error.errno != errno.ELOOP:  # Nor is a link to itself.
+                    raise
     return None

@@ -40,8 +40,20 @@ _Result = TypeVar("_Result")
 
 #: A sector that the disk cannot read, and what file systems answer for a checksum that is wrong.
 UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
-#: Another program has deleted or moved a segment's file, or has taken the right to open it.
-GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ESTALE})
+#: Another program has deleted or moved a file, has taken the right to open it, or has put a
+#: directory, a pipe, a socket, a device or a circle of links in its place.
+GONE = frozenset(
+    {
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ESTALE,
+        errno.EISDIR,
+        errno.ENXIO,
+        errno.ELOOP,
+    }
+)
 
 
 class LedgerFenced(Exception):

@@ -31,6 +31,7 @@ from logstore.disk.checkpoints import (
 from logstore.disk.files import FileSystem
 from logstore.partition.log_check import LogCheck
 from logstore.segments.findings import Finding, Remedy, Severity
+from logstore.segments.ledger import GONE
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.sync.journal import JOURNAL, JournalDamaged, read_journal
 from magnetar.checking.hanging import Hanging
@@ -80,6 +81,21 @@ class Shared:
         return self._directories[below].holds_log(key)
 
 
+def lying_partitions(data: DataDirectory) -> dict[Key, UUID | None]:
+    """Return the partitions in a directory with their topic ids, None where nothing tells it."""
+    found: dict[Key, UUID | None] = {}
+    for key in data.lying():
+        try:
+            found[key] = data.read_topic_id(partition_name(*key))
+        except NotADirectoryError:
+            continue  # A file of that name is no partition.
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            found[key] = None  # The check of the partition tells why.
+    return found
+
+
 class DirectoryCheck:
     """One log directory. `findings` does the work."""
 
@@ -115,13 +131,13 @@ class DirectoryCheck:
             yield finding._replace(path=self._below + finding.path)
 
     def _findings(self) -> Iterator[Finding]:
-        yield from self._check_journal()
+        yield from self._as_findings(self._check_journal())
         if not self._below:
-            yield from self._check_catalog()
-        yield from self._check_identity()
+            yield from self._as_findings(self._check_catalog())
+        yield from self._as_findings(self._check_identity())
         for name in _CHECKPOINTS:
             yield from self._as_findings(self._check_offsets(name))
-        yield from self._check_closed_logs()
+        yield from self._as_findings(self._check_closed_logs())
         self._forecast = StartForecast(
             self._files,
             self._path,
@@ -130,9 +146,7 @@ class DirectoryCheck:
             start_offsets=self._offsets[LOG_START_OFFSETS],
         )
         yield from self._check_replay()
-        found = {
-            (each.topic, each.partition): each.topic_id for each in self._data.found_partitions({})
-        }
+        found = lying_partitions(self._data)
         # A repair may have set partitions aside since these were listed.
         self._shared.partitions[self._below] = found.keys()
         for key, topic_id in found.items():
@@ -143,7 +157,9 @@ class DirectoryCheck:
         """Yield `findings`. If a name that is no file's ends them, yield that too."""
         try:
             yield from findings
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
             path = str(error.filename or error).removeprefix(f"{self._path}/")
             problem = f"{error.strerror}. Put the file back, or take away what is in its place"
             yield Finding(Severity.ERROR, path, problem, Remedy.BY_HAND)
@@ -202,7 +218,10 @@ class DirectoryCheck:
 
         A start looks only at their times: if these are unchanged, it believes what was noted.
         """
-        if not self.was_clean or (data := self._read(CLOSED_LOGS)) is None:
+        if not self.was_clean:
+            return
+        self._read(CLEAN_SHUTDOWN)  # A start deletes it, but no directory of that name.
+        if (data := self._read(CLOSED_LOGS)) is None:
             return
         try:
             logs = decode_closed_logs(data)
@@ -223,6 +242,8 @@ class DirectoryCheck:
 
     def _check_partition(self, key: Key, topic_id: UUID | None) -> Iterator[Finding]:
         name = partition_name(*key)
+        # Raises if it is a link that leads nowhere, which lacks more than its topic id.
+        self._files.list(f"{self._path}/{name}")
         catalog = self._shared.catalog
         stored = None if catalog is None else catalog.topics.get(key[0])
         if catalog is not None:
@@ -345,14 +366,16 @@ class DirectoryCheck:
         for name, topic in topics.items():
             for index in range(topic.partition_count):
                 key = name, index
-                if topic.home_of(index) != self._below or self._is_anywhere(key):
-                    continue
-                damage = self._forecast.damage_of(key, topic.topic_id)
-                if damage is not None and damage.lost_offsets:
-                    yield self._gone(key, damage.end_offset + damage.lost_offsets)
+                if topic.home_of(index) == self._below and not self._is_anywhere(key):
+                    yield from self._as_findings(self._check_lost(key, topic.topic_id))
         for key, offset in self._offsets[RECOVERY_POINTS].items():
             if offset > 0 and key[0] not in topics and not self._is_anywhere(key):
                 yield self._gone(key, offset)
+
+    def _check_lost(self, key: Key, topic_id: UUID) -> Iterator[Finding]:
+        damage = self._forecast.damage_of(key, topic_id)
+        if damage is not None and damage.lost_offsets:
+            yield self._gone(key, damage.end_offset + damage.lost_offsets)
 
     def _gone(self, key: Key, offset: int) -> Finding:
         name, catalog = partition_name(*key), self._shared.catalog

@@ -16,7 +16,7 @@ from logstore.disk.checkpoints import META_PROPERTIES
 from logstore.disk.files import DiskFiles
 from logstore.segments.findings import Finding, Severity
 from logstore.segments.names import SEGMENT_SUFFIXES
-from magnetar.checking.directory_check import DirectoryCheck, Shared
+from magnetar.checking.directory_check import DirectoryCheck, Shared, lying_partitions
 from magnetar.checking.repair import Repair
 from magnetar.storage.open_files import logs_max
 from magnetar.storage.placing import NODES, node_directories, refusal_of_part
@@ -75,8 +75,7 @@ def _shared(files: DiskFiles, path: Path, directories: Sequence[str]) -> Shared:
     data = {below: DataDirectory(str(path / below), files) for below in directories}
     if len(directories) > 1:
         for below in directories:
-            found = data[below].found_partitions({})
-            partitions[below] = {(each.topic, each.partition) for each in found}
+            partitions[below] = set(lying_partitions(data[below]))
     return Shared(partitions, data)
 
 

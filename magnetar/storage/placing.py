@@ -12,6 +12,8 @@ The name is not DATA/node-<id>/: a partition of a topic `node` would be called t
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import time
 import uuid
@@ -75,8 +77,15 @@ def node_directories(data_dir: Path) -> list[Path]:
 
 
 def has_nodes(data_dir: Path) -> bool:
-    """Whether several nodes used the directory last. Also true while their partitions are moved."""
-    return (data_dir / NODES).is_dir()
+    """Whether several nodes used the directory last. Also true while their partitions are moved.
+
+    Raises NotADirectoryError: what stands there hides their partitions.
+    """
+    nodes = data_dir / NODES
+    is_directory = nodes.is_dir()
+    if not is_directory and os.path.lexists(nodes):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nodes))
+    return is_directory
 
 
 def refuse_part(path: Path) -> None:

@@ -60,6 +60,16 @@ def test_more_files_than_descriptors_are_written_and_read(disk: DiskFiles, tmp_p
     assert (descriptors_of(tmp_path), disk.descriptors.open_count) == (0, 0)
 
 
+def test_a_pipe_and_a_device_are_no_files(disk: DiskFiles, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to(os.devnull)
+    for path in (tmp_path / "pipe", tmp_path / "device"):
+        with pytest.raises(OSError, match="Not a regular file") as refused:
+            disk.open(str(path))
+        assert refused.value.filename == str(path)
+    assert not descriptors_of(tmp_path)
+
+
 def test_a_file_that_is_closed_stays_closed(disk: DiskFiles, tmp_path: Path) -> None:
     file = disk.open(names(tmp_path, 1)[0], create=True)
     file.close()

@@ -41,6 +41,7 @@ def test_only_file_systems_that_are_known_to_tell_count() -> None:
 def test_a_directory_on_another_file_system_is_named(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-1").symlink_to(tmp_path / "gone")
+    (tmp_path / "t-3").symlink_to(tmp_path / "t-3")
     assert obstacle_of_mounts(str(tmp_path)) is None
     (tmp_path / "t-2").symlink_to("/proc/self")
     assert f"{tmp_path}/t-2 is on another" in (obstacle_of_mounts(str(tmp_path)) or "")

@@ -89,7 +89,7 @@ def logs(path: Path) -> list[Path]:
     return sorted((path / "orders-0").glob("*.log"))
 
 
-def _flip(path: Path, position: int) -> None:
+def flip(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 0x55
     path.write_bytes(data)
@@ -153,13 +153,13 @@ def _copied(path: Path, source: str, target: str) -> None:
 
 
 DAMAGES = [
-    Damage("a bit of a batch", lambda p: _flip(logs(p)[0], 80), "error", ".log", "keep_whole"),
+    Damage("a bit of a batch", lambda p: flip(logs(p)[0], 80), "error", ".log", "keep_whole"),
     Damage("a length", lambda p: _set(logs(p)[1], 8, b"\x7f"), "error", ".log", "keep_whole"),
     Damage(
         "a length of 0", lambda p: _set(logs(p)[1], 8, b"\0" * 4), "error", ".log", "keep_whole"
     ),
-    Damage("the magic", lambda p: _flip(logs(p)[0], 16), "error", ".log", "keep_whole"),
-    Damage("a base offset", lambda p: _flip(logs(p)[1], 7), "error", ".log", "keep_whole"),
+    Damage("the magic", lambda p: flip(logs(p)[0], 16), "error", ".log", "keep_whole"),
+    Damage("a base offset", lambda p: flip(logs(p)[1], 7), "error", ".log", "keep_whole"),
     Damage("zeros", lambda p: _set(logs(p)[-1], 0, bytes(90)), "error", ".log", "keep_whole"),
     Damage("a sector", lambda p: _set(logs(p)[1], 100, b"x" * 200), "error", ".log", "keep_whole"),
     Damage("a lost tail", lambda p: _cut(logs(p)[-1], 5), "error", ".log", "keep_whole"),
@@ -169,11 +169,11 @@ DAMAGES = [
     Damage("the first one", lambda p: _lose_segment(p, 0), "error", _EPOCHS, "epochs"),
     Damage("the last one", lambda p: _lose_segment(p, -1), "error", _POINTS, "offsets"),
     Damage(
-        "an index entry", lambda p: _flip(_beside(0, _INDEX)(p), 7), "warning", ".index", "index"
+        "an index entry", lambda p: flip(_beside(0, _INDEX)(p), 7), "warning", ".index", "index"
     ),
-    Damage("an offset", lambda p: _flip(_beside(0, _INDEX)(p), 3), "warning", ".index", "index"),
+    Damage("an offset", lambda p: flip(_beside(0, _INDEX)(p), 3), "warning", ".index", "index"),
     Damage(
-        "the active index", lambda p: _flip(_beside(-1, _INDEX)(p), 7), "warning", ".index", "index"
+        "the active index", lambda p: flip(_beside(-1, _INDEX)(p), 7), "warning", ".index", "index"
     ),
     Damage(
         "a stale entry",
@@ -183,24 +183,24 @@ DAMAGES = [
         "index",
     ),
     Damage("no index", lambda p: _beside(0, _INDEX)(p).unlink(), "warning", ".index", "index"),
-    Damage("a time", lambda p: _flip(_beside(0, _TIMES)(p), 7), "warning", ".timeindex", "index"),
+    Damage("a time", lambda p: flip(_beside(0, _TIMES)(p), 7), "warning", ".timeindex", "index"),
     Damage("no times", lambda p: _beside(1, _TIMES)(p).unlink(), "warning", ".timeindex", "index"),
     Damage("an abort", lambda p: _cut(_take_aborted(p), 34), "warning", ".txnindex", "aborted"),
     Damage("half an abort", lambda p: _cut(_take_aborted(p), 3), "warning", ".txnindex", "aborted"),
     Damage("no aborts", lambda p: _take_aborted(p).unlink(), "warning", ".txnindex", "aborted"),
     Damage(
         "another abort",
-        lambda p: _flip(_take_aborted(p), 9),
+        lambda p: flip(_take_aborted(p), 9),
         "warning",
         ".txnindex",
         "aborted",
     ),
     Damage(
-        "a snapshot", lambda p: _flip(_beside(1, "snapshot")(p), 30), "warning", ".snapshot", "drop"
+        "a snapshot", lambda p: flip(_beside(1, "snapshot")(p), 30), "warning", ".snapshot", "drop"
     ),
     Damage(
         "a snapshot of ours",
-        lambda p: _flip(max((p / "orders-0").glob("*.state")), 30),
+        lambda p: flip(max((p / "orders-0").glob("*.state")), 30),
         "warning",
         ".state",
         "drop",
@@ -265,7 +265,7 @@ DAMAGES = [
     ),
     Damage("a lost log", lambda p: shutil.rmtree(p / "orders-0"), "error", _POINTS, "offsets"),
     Damage(
-        "closed logs", lambda p: _flip(p / ".magnetar-closed-logs", 20), "warning", "-logs", "drop"
+        "closed logs", lambda p: flip(p / ".magnetar-closed-logs", 20), "warning", "-logs", "drop"
     ),
     Damage("the closed sizes", lambda p: _lose_segment(p, 0), "warning", "-logs", "drop"),
     Damage("torn points", lambda p: _cut(p / _POINTS, 2), "warning", _POINTS, "offsets"),
