@@ -16,10 +16,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from logstore.disk.checkpoints import (
+    LEADER_EPOCHS,
     META_PROPERTIES,
     PARTITION_METADATA,
     CorruptCheckpoint,
     UnknownVersion,
+    decode_leader_epochs,
     decode_meta_properties,
     decode_partition_metadata,
     encode_properties,
@@ -170,6 +172,15 @@ class DataDirectory:
         """Return the partitions of which a file or a directory has the name."""
         keys = map(split_partition_name, self._files.list(self.path))
         return [key for key in keys if key is not None and key[0] != _KRAFT_LOG]
+
+    def told_start(self, key: Key) -> int | None:
+        """Return where the first leader epoch began by its file; None: nothing tells."""
+        data = SmallFiles(self._files, self.directory_of(key)).read(LEADER_EPOCHS)
+        try:
+            entries = [] if data is None else decode_leader_epochs(data)
+        except CorruptCheckpoint:
+            return None
+        return entries[0][1] if entries else None
 
     def holds_log(self, key: Key) -> bool:
         """Whether a segment lies in the partition, as in any that a broker has made."""

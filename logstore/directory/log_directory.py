@@ -259,8 +259,7 @@ class LogDirectory:
         """Do as `open`, as a procedure for `open_together`."""
         key = topic, partition
         assert key not in self._logs, f"{topic}-{partition} is open"
-        config = config or self.defaults
-        closed = self._closed.pop(key, None)
+        config, closed = config or self.defaults, self._closed.pop(key, None)
         self._deleted.free(key)
         if not self._in_memory and self._set_stray_aside(key, topic_id):
             closed = None
@@ -281,8 +280,9 @@ class LogDirectory:
         if isinstance(ledger, FileLedger):
             ledger.segments.discard_later = partial(self._discard, log)
             ledger.segments.on_unreadable = partial(self._on_unreadable, key)
-            journaled_end = self.replayed.end_of(partition_name(*key), topic_id)
-            ledger.before_cut = partial(tell_damage, self._on_damage, key, journaled_end)
+            end = self.replayed.end_of(partition_name(*key), topic_id)
+            starts = None if self.has_lost_starts else self._offsets.start_offsets
+            ledger.before_cut = partial(tell_damage, self._on_damage, key, end, self._data, starts)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
         yield from log.opening(was_clean=self.was_clean, is_locked=True, closed=closed)
         self._logs[key] = log

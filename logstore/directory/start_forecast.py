@@ -63,6 +63,8 @@ class StartForecast:
         """
         told: list[Damage] = []
         name = partition_name(*key)
+        data = DataDirectory(self._path, self.files)
+        journaled_end = self.replayed.end_of(name, topic_id)
         recovery = Recovery(
             OverlayFiles(self.files),
             f"{self._path}/{name}",
@@ -70,7 +72,7 @@ class StartForecast:
             self._start_offsets.get(key, 0),
             self._recovery_points.get(key, 0),
             self._was_clean,
-            partial(tell_damage, told.append, key, self.replayed.end_of(name, topic_id)),
+            partial(tell_damage, told.append, key, journaled_end, data, self._start_offsets),
         )
         recovered = perform(recovery.files, recovery.steps())
         for segment in (*recovered.trimmed, *recovered.segments):

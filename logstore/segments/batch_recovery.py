@@ -57,6 +57,8 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     #: The segments wholly below the start offset, ascending. The caller deletes them.
     trimmed: list[Segment] = field(default_factory=list)
+    #: The base offset of the first segment that is there; None: there is none.
+    first_offset: int | None = None
     #: The files of the log's directory before leftovers were deleted; None: there is no directory.
     names: list[str] | None = None
     #: The leader epoch of the last batch; -1 in an empty log.
@@ -104,6 +106,7 @@ class Recovery:
             names = self.files.list(self.directory)
         result.names = names
         segments = self._find_segments(names)
+        result.first_offset = segments[0].base_offset if segments else None
         result.trimmed, segments = self._part(segments)
         # A clean log needs its end only. It is scanned if it does not end with a batch in order.
         if self.clean and segments and self._measure(segments[-1], result):

@@ -80,6 +80,17 @@ def tell_stray(key: tuple[str, int]) -> None:
 def tell_damage(damage: Damage) -> None:
     """Log the damage of a log."""
     fields = damage._asdict()
+    lost_at_start = fields.pop("lost_at_start")
+    if lost_at_start:
+        _log.error(
+            "the first segments of a log are gone, and no deletion of them is known",
+            topic=damage.topic,
+            partition=damage.partition,
+            first_offset=lost_at_start.start,
+            last_offset=lost_at_start[-1],
+        )
+        if not (damage.truncated_bytes or damage.lost_offsets):
+            return
     # Records cut off by a crash were never acknowledged; records that were durable were.
     if damage.lost_offsets:
         _log.error("acknowledged records are gone: the disk has lost them", **fields)

@@ -24,6 +24,7 @@ StartBroker = Callable[..., Awaitable[Broker]]
 LOSSES = {
     "acknowledged records are gone: the disk has lost them",
     "damaged records of the journal passed over",
+    "the first segments of a log are gone, and no deletion of them is known",
 }
 ROUNDS = 6
 
@@ -47,8 +48,12 @@ def empty_last(data: Path) -> None:
     max((data / "orders-0").glob("*.log")).write_bytes(b"")
 
 
+def lose_first_segment(data: Path) -> None:
+    min((data / "orders-0").glob("*.log")).unlink()
+
+
 def lose_segment(data: Path) -> None:
-    """The second one: without the first a log may have been trimmed."""
+    """The second one."""
     sorted((data / "orders-0").glob("*.log"))[1].unlink()
 
 
@@ -90,6 +95,7 @@ async def killed(
         (flip(100, segment=1), True),
         (cut, True),
         (empty_last, True),
+        (lose_first_segment, True),
         (lose_segment, True),
         (lose_partition, True),
         (lose_journal, False),
@@ -101,6 +107,7 @@ async def killed(
         "a bit of a later segment",
         "half of a segment",
         "the last segment",
+        "the first segment",
         "a segment",
         "a partition",
         "the journal",
@@ -121,6 +128,27 @@ async def test_both_say_the_same(
     await broker.stop()
     assert bool(events & LOSSES) is is_loss, events
     assert any(each.severity is Severity.ERROR for each in found) is is_loss, found
+
+
+async def test_a_lost_first_segment_is_named_once(
+    killed: Path, start_broker: StartBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lose_first_segment(killed)
+    first = int(min((killed / "orders-0").glob("*.log")).stem)
+    told = []
+    for _ in range(2):
+        capsys.readouterr()
+        broker = await start_broker({**SETTINGS, "durability": "fsync"})
+        assert broker.topics.partition("orders", 0).log_start_offset == first
+        await crash(broker)
+        events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+        told.append([each for each in events if each["event"] in LOSSES])
+    ((line,), again) = told
+    assert (
+        line.items()
+        >= {"topic": "orders", "partition": 0, "first_offset": 0, "last_offset": first - 1}.items()
+    )
+    assert again == []
 
 
 async def test_a_directory_of_another_cluster_is_refused_by_both(
