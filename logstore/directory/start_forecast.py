@@ -8,10 +8,11 @@ Memory: what the journal changes, and the cuts and indexes of one log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import partial
 from uuid import UUID
 
+from logstore.directory.closed_logs import CLOSED_LOGS, left_logs
 from logstore.directory.damage import Damage, tell_damage
 from logstore.directory.data_directory import DataDirectory, Key, partition_name
 from logstore.directory.journal_replay import Replayed, replay_journal
@@ -41,26 +42,32 @@ class StartForecast:
         self.replayed = Replayed()
         self._path, self._was_clean = path, was_clean
         self._recovery_points, self._start_offsets = recovery_points, start_offsets
-        if not was_clean:
-            data = DataDirectory(path, self.files)
-            try:
+        #: The logs that the start takes over as a clean stop has noted them, without a look.
+        self._unchanged: Set[Key] = frozenset()
+        data = DataDirectory(path, self.files)
+        try:
+            if not was_clean:
                 self.replayed = replay_journal(
                     self.files, path, data.read_topic_id, accepts_damage=True
                 )
-            except JournalDamaged:
-                # No start goes on from it: a repair keeps it, and the logs are what they are.
-                self.replayed = Replayed()
-            except OSError as error:
-                # The same: a file cannot be opened. The check of that file tells which.
-                if error.errno not in GONE:
-                    raise
-                self.replayed = Replayed()
+            elif (closed := data.top.read(CLOSED_LOGS)) is not None:
+                self._unchanged = left_logs(self.files, path, closed).unchanged.keys()
+        except JournalDamaged:
+            # No start goes on from it: a repair keeps it, and the logs are what they are.
+            self.replayed = Replayed()
+        except OSError as error:
+            # The same: a file cannot be opened. The check of that file tells which.
+            if error.errno not in GONE:
+                raise
+            self.replayed = Replayed()
 
     def damage_of(self, key: Key, topic_id: UUID | None) -> Damage | None:
         """Return what the start will tell of a log, which may be gone; None: nothing.
 
         `topic_id` is the one that the log is opened with: that of the catalog, if that has one.
         """
+        if key in self._unchanged:
+            return None
         told: list[Damage] = []
         name = partition_name(*key)
         data = DataDirectory(self._path, self.files)

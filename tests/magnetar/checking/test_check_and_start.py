@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -246,3 +247,31 @@ async def test_whole_batches_that_a_start_would_cut_off_are_told_and_kept_by_a_r
     assert not repair_directory(data, lambda _: None, lambda _: None)
     assert {each.severity for each in check_directory(data, lambda _: None)} <= {Severity.NOTE}
     assert not await cut_at_start(start_broker, capsys)
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+async def test_after_a_clean_stop_a_check_forecasts_what_the_start_does(
+    is_noted: bool,
+    start_broker: StartBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The start trusts the note of the stop while the times of a log's files are as they were."""
+    data = tmp_path / "data"
+    settings = {**SETTINGS, "durability": "fsync", "log.index.interval.bytes": "4096"}
+    broker = await start_broker(settings)
+    await write(broker.topics.create("orders").local[0], 0, ROUNDS)
+    await broker.stop()
+    (log,) = (data / "orders-0").glob("*.log")
+    times = log.stat().st_atime_ns, log.stat().st_mtime_ns
+    flip(1)(data)  # A base offset, which no CRC covers.
+    if is_noted:
+        os.utime(log, ns=times)
+    found = list(check_directory(data, lambda _: None))
+    assert any(each.severity is Severity.ERROR for each in found)
+    capsys.readouterr()
+    broker = await start_broker(settings)
+    events = {json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()}
+    assert broker.topics.partition("orders", 0).log_end_offset == (4 * ROUNDS if is_noted else 0)
+    assert bool(events & LOSSES) is not is_noted
+    assert any("would end the log at offset 0" in each.problem for each in found) is not is_noted
