@@ -152,10 +152,9 @@ class Recovery:
         size = last.file.size()
         position = resume(last, size, OFFSET_MAX)
         for _, header, _ in scan(last.file, position, size, whole=False):
-            # A clean log ends at its recovery point, if that is known. A gap beyond it is a damaged
-            # offset, which no CRC covers.
-            limit = max(last.next_offset, (self.recovery_point or OFFSET_MAX) - 1)
-            if not last.next_offset <= header.base_offset <= limit:
+            # A clean log ends at its recovery point, if that is known. What goes beyond it behind a
+            # gap has a damaged offset, which no CRC covers.
+            if not _follows(header, last.next_offset, self.recovery_point or OFFSET_MAX):
                 return False
             last.append(header, self.limits.index_interval_bytes, is_recent=False)
             result.leader_epoch = header.partition_leader_epoch
@@ -287,15 +286,20 @@ def resume(segment: Segment, size: int, offset: int) -> int:
     return position
 
 
+def _follows(header: BatchHeader, expected_offset: int, gap_end_offset: int) -> bool:
+    """Whether a batch comes next by its offsets. One that ends below `gap_end_offset` may leave a
+    gap: that is where a batch ended before compaction, which leaves no batch longer."""
+    return header.base_offset == expected_offset or (
+        expected_offset < header.base_offset and header.last_offset < gap_end_offset
+    )
+
+
 def _is_valid(
     header: BatchHeader, batch: memoryview, expected_offset: int, gap_end_offset: int
 ) -> bool:
     """Whether this batch is whole and comes next. Below `gap_end_offset` a gap may precede it."""
-    is_next = header.base_offset == expected_offset or (
-        expected_offset < header.base_offset < gap_end_offset
-    )
     return (
-        is_next
+        _follows(header, expected_offset, gap_end_offset)
         and header.magic == MAGIC
         and header.last_offset_delta >= 0
         and header.partition_leader_epoch >= -1

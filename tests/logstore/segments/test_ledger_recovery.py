@@ -120,6 +120,34 @@ def test_a_clean_log_does_not_go_on_behind_a_damaged_offset(
     assert contents(ledger) == batches[:-1]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("segment", [-1, 0])
+def test_a_batch_does_not_reach_beyond_where_it_ended(
+    disk: Disk, clean: bool, segment: int
+) -> None:
+    """The base offset is damaged, and no CRC covers it. It is still one that the log has."""
+    limits = replace(LIMITS, index_interval_bytes=10_000)
+    ledger = disk.open(limits=limits)
+    while len(ledger.segments.base_offsets) < 3:
+        records = [SimpleRecord(None, bytes(50), 1000) for _ in range(2)]
+        batch = build_batch(records, base_offset=ledger.end_offset)
+        ledger.append(batch, BatchHeader.parse(batch))
+    disk.executor.run()
+    close_cleanly(ledger)
+    ends = [*ledger.segments.base_offsets[1:], ledger.end_offset]
+    name = log_name(ledger, segment)
+    disk.edit(name, disk.size(name) - len(batch) + 7, bytes([ends[segment] - 1]))
+    point = ledger.end_offset
+    again = disk.open(clean=clean, recovery_point=point, limits=limits)
+    if segment == -1:
+        assert again.end_offset == point - 2
+    else:
+        # Below the recovery point only the last segment is looked at.
+        assert again.end_offset == point
+        again = disk.open(limits=limits)
+        assert again.end_offset == ends[segment] - 2
+
+
 def test_a_clean_log_keeps_what_is_behind_a_gap_where_no_recovery_point_is_known(
     disk: Disk,
 ) -> None:
