@@ -40,7 +40,7 @@ def planned_of(
     *,
     known: TransactionMetadata | None = None,
     is_led_here: LedHere | None = led_here,
-    cold: int = 0,
+    making_files: int = 0,
 ) -> Planned:
     return planned(
         (decided,),
@@ -48,7 +48,7 @@ def planned_of(
         lambda _: known,
         is_ending=False,
         is_led_here=is_led_here,
-        count_making_files=lambda _: cold,
+        count_making_files=lambda _: making_files,
     )
 
 
@@ -109,8 +109,8 @@ def test_markers_that_make_files_are_appended_in_slices(
     some = frozenset(TopicPartition("b", index) for index in range(MAKING_FILES_AT_ONCE_MAX + 1))
     decided = make_txn(State.PREPARE_COMMIT, client_transaction_version=version, partitions=some)
 
-    def plan_with(cold: int) -> Plan:
-        return planned_of(decided, storage, is_led_here=None, cold=cold).plan
+    def plan_with(making_files: int) -> Plan:
+        return planned_of(decided, storage, is_led_here=None, making_files=making_files).plan
 
     assert plan_with(MAKING_FILES_AT_ONCE_MAX + 1) is Plan.IN_SLICES
     # A few fit into the turn, and are not worth another sync.
