@@ -11,7 +11,7 @@ from __future__ import annotations
 from coordinator.transactions.metadata import ProducerIdentity
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
-from magnetar.apis.partitions_named import transaction_in
+from magnetar.apis.partitions_named import OF_TRANSACTION
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import ADD_OFFSETS_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
@@ -28,7 +28,7 @@ from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsT
         Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id"),
         Whole([Operation.READ], Resource.GROUP, "group_id"),
     ],
-    is_for=transaction_in("transactional_id"),
+    is_for=OF_TRANSACTION,
 )
 async def add_offsets_to_txn(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from magnetar.apis.registry import Api, handles, served_apis
+from magnetar.apis.registry import Api, handles, load_apis
 from magnetar.logging import shown
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -60,7 +60,7 @@ async def api_versions(
     return ApiVersionsResponse(
         api_keys=[
             _entry(api)
-            for key, api in sorted(served_apis().items())
+            for key, api in sorted(load_apis().items())
             if key not in TELEMETRY_APIS or services.telemetry is not None
         ],
         supported_features=_supported(context.version),

@@ -20,6 +20,7 @@ from logging import DEBUG
 from types import CoroutineType
 from typing import Any, NamedTuple
 
+from magnetar.apis.mirror import Refuse
 from magnetar.logging import get_logger, shown
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.large_messages import LARGE_MESSAGES
@@ -90,7 +91,6 @@ class Each(NamedTuple):
 
 Need = Whole | Each
 Handler = Callable[[Services, Any, RequestContext], Any]
-Refuse = Callable[[Any, int, KafkaError], Message | None]
 
 
 def may(

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from coordinator.groups.consumer.member import Assigned, Owned
 from coordinator.groups.consumer.requests import HeartbeatRequest
 from magnetar.apis.authorization import Whole, may, require
-from magnetar.apis.partitions_named import group_in
+from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -37,7 +37,7 @@ _PROTOCOL = "consumer"
     ConsumerGroupHeartbeatRequest,
     versions="0-1",
     needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
-    is_for=group_in("group_id"),
+    is_for=OF_GROUP,
 )
 async def consumer_group_heartbeat(
     services: Services, request: ConsumerGroupHeartbeatRequest, context: RequestContext

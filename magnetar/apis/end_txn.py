@@ -19,7 +19,7 @@ from coordinator.transactions.metadata import (
 )
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
-from magnetar.apis.partitions_named import transaction_in
+from magnetar.apis.partitions_named import OF_TRANSACTION
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import END_TXN_BUMPS_SINCE, END_TXN_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
@@ -33,7 +33,7 @@ from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
     versions="0-5",
     refuse=mirror(EndTxnResponse, fenced_since=END_TXN_FENCED_SINCE),
     needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
-    is_for=transaction_in("transactional_id"),
+    is_for=OF_TRANSACTION,
 )
 def end_txn(services: Services, request: EndTxnRequest, context: RequestContext) -> Handled:
     # KIP-890: the version of the request says which transaction version its producer speaks.

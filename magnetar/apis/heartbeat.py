@@ -8,7 +8,7 @@ Nothing is written.
 from __future__ import annotations
 
 from magnetar.apis.authorization import Whole
-from magnetar.apis.partitions_named import group_in
+from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -20,7 +20,7 @@ from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
     HeartbeatRequest,
     versions="0-4",
     needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
-    is_for=group_in("group_id"),
+    is_for=OF_GROUP,
 )
 def heartbeat(
     services: Services, request: HeartbeatRequest, context: RequestContext

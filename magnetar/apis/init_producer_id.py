@@ -13,7 +13,7 @@ from __future__ import annotations
 from coordinator.transactions.init_producer_id import claimed_identity
 from magnetar.apis.authorization import Whole, require
 from magnetar.apis.mirror import mirror
-from magnetar.apis.partitions_named import transaction_in
+from magnetar.apis.partitions_named import OF_TRANSACTION
 from magnetar.apis.registry import handles
 from magnetar.apis.transaction_versions import INIT_PRODUCER_ID_FENCED_SINCE
 from magnetar.runtime.request_context import RequestContext
@@ -32,7 +32,7 @@ from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerId
         producer_epoch=-1,
     ),
     needs=[Whole([Operation.WRITE], Resource.TRANSACTIONAL_ID, "transactional_id")],
-    is_for=transaction_in("transactional_id"),
+    is_for=OF_TRANSACTION,
 )
 async def init_producer_id(
     services: Services, request: InitProducerIdRequest, context: RequestContext

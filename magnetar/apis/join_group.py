@@ -13,7 +13,7 @@ from __future__ import annotations
 from coordinator.groups.classic.requests import JoinAnswer, JoinRequest
 from magnetar.apis.authorization import Whole
 from magnetar.apis.mirror import mirror
-from magnetar.apis.partitions_named import group_in
+from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import handles
 from magnetar.runtime.groups import new_member_id
@@ -50,7 +50,7 @@ def _refuse(request: JoinGroupRequest, version: int, error: KafkaError) -> Messa
     versions="0-9",
     needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
     refuse=_refuse,
-    is_for=group_in("group_id"),
+    is_for=OF_GROUP,
 )
 async def join_group(
     services: Services, request: JoinGroupRequest, context: RequestContext

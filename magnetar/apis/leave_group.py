@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from coordinator.groups.classic.requests import LeavingMember
 from magnetar.apis.authorization import Whole
-from magnetar.apis.partitions_named import group_in
+from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -22,7 +22,7 @@ _MANY_SINCE = 3
     LeaveGroupRequest,
     versions="0-5",
     needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
-    is_for=group_in("group_id"),
+    is_for=OF_GROUP,
 )
 async def leave_group(
     services: Services, request: LeaveGroupRequest, context: RequestContext

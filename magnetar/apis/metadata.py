@@ -104,20 +104,13 @@ async def _answer(
     except KafkaError as refusal:
         # A topic asked for by its id is answered by its id, whatever name stands beside it.
         name = asked.name if asked.topic_id == ZERO_UUID else None
-        if refusal.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            return MetadataResponseTopic(
-                error_code=refusal.code, name=name, topic_id=asked.topic_id
-            )
-        refused = MetadataResponseTopic(
-            error_code=refusal.code,
-            name=name,
-            topic_id=asked.topic_id,
-            is_internal=name is not None and services.topics.is_internal(name),
-        )
-        if request.include_topic_authorized_operations and name is not None:
-            refused.topic_authorized_operations = allowed_operations(
-                services, context, Resource.TOPIC, name
-            )
+        refused = MetadataResponseTopic(error_code=refusal.code, name=name, topic_id=asked.topic_id)
+        if name is not None and refusal.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            refused.is_internal = services.topics.is_internal(name)
+            if request.include_topic_authorized_operations:
+                refused.topic_authorized_operations = allowed_operations(
+                    services, context, Resource.TOPIC, name
+                )
         return refused
 
 

@@ -20,7 +20,7 @@ from coordinator.groups.committing import Commit, Committer
 from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.committed_topics import Found, find_topic, joined
-from magnetar.apis.partitions_named import group_in
+from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Handled, handles
 from magnetar.runtime.delayed_response import DelayedResponse, when_durable
@@ -53,7 +53,7 @@ _TOPIC_IDS_SINCE = 10
         Whole([Operation.READ], Resource.GROUP, "group_id"),
         Each(Operation.READ, Resource.TOPIC, "topics"),
     ],
-    is_for=group_in("group_id"),
+    is_for=OF_GROUP,
 )
 def offset_commit(
     services: Services, request: OffsetCommitRequest, context: RequestContext

@@ -21,24 +21,20 @@ LOOKED_AT = 500
 Partitions: TypeAlias = Callable[[Services, Any], Iterable[TopicPartition]]
 
 
-def group_in(field: str) -> Partitions:
-    """Return what finds the shard of the group that `field` names."""
-    return groups_in(lambda request: (getattr(request, field),))
-
-
 def groups_in(ids: Callable[[Any], Iterable[str]]) -> Partitions:
     """Return what finds the shards of these groups."""
     return lambda services, request: services.nodes.shards_of(CONSUMER_OFFSETS, ids(request))
 
 
-def transaction_in(field: str) -> Partitions:
-    """Return what finds the shard of the transactional id in `field`, which may be null."""
-    return transactions_in(lambda request: (getattr(request, field),))
-
-
 def transactions_in(ids: Callable[[Any], Iterable[str | None]]) -> Partitions:
     """Return what finds the shards of these transactional ids."""
     return lambda services, request: services.nodes.shards_of(TRANSACTION_STATE, ids(request))
+
+
+#: Finds the shard of a request's `group_id`.
+OF_GROUP = groups_in(lambda request: (request.group_id,))
+#: Finds the shard of a request's `transactional_id`, which may be null.
+OF_TRANSACTION = transactions_in(lambda request: (request.transactional_id,))
 
 
 def shards_of(topic: str) -> Partitions:

@@ -16,7 +16,7 @@ first, in turns.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cache, wraps
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
@@ -134,9 +134,4 @@ def load_apis() -> dict[int, Api]:
     package = import_module("magnetar.apis")
     for module in pkgutil.iter_modules(package.__path__, "magnetar.apis."):
         import_module(module.name)
-    return _apis
-
-
-def served_apis() -> Mapping[int, Api]:
-    """Return the table by API key; complete once `load_apis` has run."""
     return _apis

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from coordinator.groups.classic.requests import SyncRequest
 from magnetar.apis.authorization import Whole
-from magnetar.apis.partitions_named import group_in
+from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.registry import handles
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
@@ -26,7 +26,7 @@ _PROTOCOL_SINCE = 5
     SyncGroupRequest,
     versions="0-5",
     needs=[Whole([Operation.READ], Resource.GROUP, "group_id")],
-    is_for=group_in("group_id"),
+    is_for=OF_GROUP,
 )
 async def sync_group(
     services: Services, request: SyncGroupRequest, context: RequestContext

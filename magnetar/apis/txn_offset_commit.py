@@ -27,7 +27,7 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Each, Whole
 from magnetar.apis.committed_topics import Found, find_topic, joined
-from magnetar.apis.partitions_named import group_in
+from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Handled, handles
 from magnetar.apis.transaction_versions import (
@@ -64,7 +64,7 @@ _GROUP_NOT_FOUND_SINCE = _TOPIC_IDS_SINCE = 6
         Whole([Operation.READ], Resource.GROUP, "group_id"),
         Each(Operation.READ, Resource.TOPIC, "topics"),
     ],
-    is_for=group_in("group_id"),
+    is_for=OF_GROUP,
 )
 def txn_offset_commit(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
@@ -277,10 +277,13 @@ def _commit_all(
     check_group_id(request.group_id)
     held = _hold(services, request, version)
     # No await between the two: the transaction is ongoing when its offsets become pending.
-    offsets, producer = services.groups.offsets, (request.producer_id, request.producer_epoch)
-    knows = version >= _GROUP_NOT_FOUND_SINCE
-    committed = offsets.commit_in_transaction(
-        committer, *producer, read.commits, read.prepared, knows_group_not_found=knows
+    committed = services.groups.offsets.commit_in_transaction(
+        committer,
+        request.producer_id,
+        request.producer_epoch,
+        read.commits,
+        read.prepared,
+        knows_group_not_found=version >= _GROUP_NOT_FOUND_SINCE,
     )
     return committed, held
 
@@ -309,4 +312,4 @@ def _hold(
 
 
 def _partition_of(services: Services, group_id: str) -> TopicPartition:
-    return TopicPartition(CONSUMER_OFFSETS, services.groups.shards.partition_of(group_id))
+    return TopicPartition(CONSUMER_OFFSETS, services.groups.partition_of(group_id))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from magnetar.apis.registry import served_apis
+from magnetar.apis.registry import load_apis
 from magnetar.faults.rules import DECIDED, MARKING
 from wire.api import API_NAMES
 from wire.error_code import ErrorCode
@@ -34,7 +34,7 @@ class Mistake(Exception):
 
 def api_key(name: str) -> int:
     """Return the key of a served API. Raises Mistake."""
-    by_name = {_plain(API_NAMES[key]): key for key in served_apis()}
+    by_name = {_plain(API_NAMES[key]): key for key in load_apis()}
     found = by_name.get(_plain(name))
     if found is None:
         shown = {plain: API_NAMES[key] for plain, key in by_name.items()}
@@ -59,7 +59,7 @@ def crash_point(name: str) -> tuple[str, int | None]:
     if name in COMMIT_POINTS:
         return name, None
     api = name.partition(".")[0]
-    keys = {_constant(API_NAMES[key]): key for key in served_apis()}
+    keys = {_constant(API_NAMES[key]): key for key in load_apis()}
     points = {each: each for each in crash_points()}
     if name in points:
         return name, keys[api]
@@ -70,7 +70,7 @@ def crash_points() -> list[str]:
     """Return the names of all crash points."""
     of_apis = [
         f"{_constant(API_NAMES[key])}.{stage}"
-        for key in served_apis()
+        for key in load_apis()
         for stage in STAGES
         if stage != "appended" or API_NAMES[key] in APPENDING
     ]

@@ -42,7 +42,7 @@ class Admission:
         config: BrokerConfig,
         quotas: Quotas,
         steady_ms: Callable[[], int],
-        is_serving: Callable[[], bool] = lambda: True,
+        is_serving: Callable[[], bool],
     ) -> None:
         """`is_serving`: whether any client may be served at present."""
         self._config = config

@@ -389,7 +389,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._shared.delayed_responses.begin(waits_for, on_end)
         else:
             assert isinstance(waits_for, Rest), "a request without an answer waits"
-            task = asyncio.Task(self._go_on(exchange, waits_for), loop=self._loop)
+            dispatcher = self._dispatcher
+            go_on = dispatcher.go_on_large if exchange.is_large else dispatcher.go_on
+            going_on = go_on(exchange, waits_for, self._answered)
+            task = asyncio.Task(going_on, loop=self._loop)
             waits_for.run_in(task)
             task.add_done_callback(partial(self._finished, exchange, waits_for))
             exchange.waits_for = task
@@ -402,10 +405,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.answer = []
             self._refuse(error)
         self._answered(exchange)
-
-    async def _go_on(self, exchange: Exchange, rest: Rest) -> None:
-        go_on = self._dispatcher.go_on_large if exchange.is_large else self._dispatcher.go_on
-        await go_on(exchange, rest, self._answered)
 
     def _answered(self, exchange: Exchange) -> None:
         """Account for an answer that was waited for, and send it as soon as may be; or wait again.

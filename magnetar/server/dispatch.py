@@ -152,7 +152,7 @@ class Dispatcher:
             connection,
             len(frame),
         )
-        exchange = Exchange(route, context, 0)
+        exchange = Exchange(route, context)
         try:
             # Bytes that follow are left alone, as in Kafka: librdkafka 2.16 sends three of them
             # after a Metadata request of version 13.
@@ -313,7 +313,7 @@ class Dispatcher:
             raise WireError(connection.session.failure or str(refusal)) from None
         api = self._apis[SaslAuthenticateRequest.api_key]
         context = RequestContext(api.key, 0, 0, None, "", now_ms, connection)
-        exchange = Exchange(Route(api, 0, self.durations[api.key]), context, 0)
+        exchange = Exchange(Route(api, 0, self.durations[api.key]), context)
         exchange.request = SaslAuthenticateRequest()
         exchange.answer = [len(token).to_bytes(SIZE_BYTES, "big") + token]
         return exchange
@@ -324,7 +324,7 @@ class Dispatcher:
         """Return an ApiVersions request of an unknown version, with its answer (KIP-511)."""
         key, correlation_id = unsupported.api_key, unsupported.correlation_id
         context = RequestContext(key, 0, correlation_id, None, "", self._now_ms(), connection)
-        exchange = Exchange(Route(self._apis[key], 0, self.durations[key]), context, 0)
+        exchange = Exchange(Route(self._apis[key], 0, self.durations[key]), context)
         exchange.request = ApiVersionsRequest()
         exchange.answer = _encode(exchange, unsupported_version_response(self._apis))
         return exchange

@@ -39,13 +39,13 @@ class Exchange:
     #: What the frame decodes to; of a large request, set once it is decoded, until it is answered.
     request: Message
 
-    def __init__(self, route: Route, context: RequestContext, size_bytes: int) -> None:
+    def __init__(self, route: Route, context: RequestContext) -> None:
         self.route = route
         self.context = context
         self.began_ns = perf_counter_ns()
         #: What the request holds in an account while it waits: its bytes in memory. A large one
         #: holds nothing until it is decoded.
-        self.size_bytes = size_bytes
+        self.size_bytes = 0
         #: Whether the request has so many elements that a thread decodes it.
         self.is_large = False
         #: The large messages of a request that is answered: to be released.
