@@ -1,17 +1,33 @@
-"""The topics that commits of offsets are for, by name or by id, and how they are answered."""
+"""What requests about committed offsets have in common: their topics, commits and answers.
+
+OffsetCommit and TxnOffsetCommit name offsets in the same way, and are answered in the same way.
+"""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+from coordinator.groups.committing import Commit
+from coordinator.groups.offsets.committed import CommittedOffset
+from magnetar.runtime.group_offsets import Prepared
 from magnetar.runtime.services import Services
 from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
-from wire.messages.offset_commit import OffsetCommitRequestTopic, OffsetCommitResponseTopic
+from wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from wire.messages.offset_delete import OffsetDeleteResponseTopic
 from wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 from wire.types import ZERO_UUID
@@ -25,6 +41,20 @@ _Answered = TypeVar(
 
 #: A topic, and the code for partitions that it, or the broker, does not have.
 Found = tuple[Topic | None, ErrorCode]
+
+#: The structs of a response: the whole, a topic, a partition.
+_STRUCTS: dict[type, tuple[Any, Any, Any]] = {
+    OffsetCommitRequest: (
+        OffsetCommitResponse,
+        OffsetCommitResponseTopic,
+        OffsetCommitResponsePartition,
+    ),
+    TxnOffsetCommitRequest: (
+        TxnOffsetCommitResponse,
+        TxnOffsetCommitResponseTopic,
+        TxnOffsetCommitResponsePartition,
+    ),
+}
 
 
 def find_topic(
@@ -40,6 +70,67 @@ def find_topic(
     if topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
     return topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Read(NamedTuple):
+    """A request that commits offsets, as far as no group is asked."""
+
+    found: Sequence[Found]
+    """The topics that it names."""
+    commits: list[Commit]
+    accepted: list[OffsetCommitResponsePartition | TxnOffsetCommitResponsePartition]
+    """Where the code of each commit goes, by position."""
+    response: OffsetCommitResponse | TxnOffsetCommitResponse
+    prepared: Prepared | None = None
+
+    def answer(self, codes: Sequence[ErrorCode]) -> None:
+        """Answer with a code for each commit."""
+        for result, code in zip(self.accepted, codes, strict=True):
+            result.error_code = code
+
+    def refuse(self, code: ErrorCode) -> None:
+        """Answer each commit with `code`. Partitions that do not exist keep theirs."""
+        self.answer([code] * len(self.commits))
+
+
+def read_commits(
+    request: OffsetCommitRequest | TxnOffsetCommitRequest,
+    found: Sequence[Found],
+    now_ms: int,
+    expires_ms: int = -1,
+) -> Read:
+    """Return the commits for partitions that exist. For any thread."""
+    response, response_topic, response_partition = _STRUCTS[type(request)]
+    # Not by the constructor, which runs as Python code: a request may have ten thousand.
+    make = tuple.__new__
+    commits: list[Commit] = []
+    accepted = []
+    topics = []
+    named: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic] = request.topics
+    for asked, (topic, missing) in zip(named, found, strict=True):
+        results = []
+        for partition in asked.partitions:
+            index = partition.partition_index
+            result = response_partition(partition_index=index)
+            results.append(result)
+            if topic is None or not 0 <= index < len(topic.partitions):
+                result.error_code = missing
+                continue
+            accepted.append(result)
+            committed = make(
+                CommittedOffset,
+                (
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    (partition.committed_metadata or "").encode(),
+                    now_ms,
+                    expires_ms,
+                    topic.id,
+                ),
+            )
+            commits.append((topic.name, index, committed))
+        topics.append(response_topic(name=asked.name, topic_id=asked.topic_id, partitions=results))
+    return Read(found, commits, accepted, response(topics=joined(topics)))
 
 
 def joined(topics: list[_Answered]) -> list[_Answered]:

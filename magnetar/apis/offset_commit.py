@@ -14,32 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
-from coordinator.groups.committing import Commit, Committer
-from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.committing import Committer
 from magnetar.apis.authorization import Each, Whole
-from magnetar.apis.committed_topics import Found, find_topic, joined
+from magnetar.apis.committed_topics import Found, Read, find_topic, read_commits
 from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Handled, handles
 from magnetar.runtime.delayed_response import DelayedResponse, when_durable
-from magnetar.runtime.group_offsets import Prepared
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from magnetar.runtime.request_context import RequestContext
 from magnetar.runtime.services import Services
 from magnetar.security.acls import Operation, Resource
-from magnetar.storage.topic import Topic
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
-from wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from wire.messages.offset_commit import OffsetCommitRequest
 from wire.types import INT64_MAX
 
 _GROUP_NOT_FOUND_SINCE = 9
@@ -64,8 +54,7 @@ def offset_commit(
         return _commit_large(services, request, context)
     by_id = context.version >= _TOPIC_IDS_SINCE
     found = [find_topic(services, asked, by_id=by_id) for asked in request.topics]
-    read = _read(request, found, context.now_ms)
-    return _commit(services, request, context, read, None)
+    return _commit(services, request, context, _read(request, found, context.now_ms))
 
 
 async def _commit_large(
@@ -73,77 +62,39 @@ async def _commit_large(
 ) -> Message | DelayedResponse:
     """Commit many offsets at once, in a step that does only what has to be one step."""
     by_id = context.version >= _TOPIC_IDS_SINCE
-    offsets = services.groups.offsets
 
-    def prepare() -> tuple[_Read, Prepared]:
+    def prepare() -> Read:
         read = _read(request, found, context.now_ms)
-        return read, offsets.prepare(request.group_id, read.commits)
+        prepared = services.groups.offsets.prepare(request.group_id, read.commits)
+        return read._replace(prepared=prepared)
 
     found: list[Found] = []
     while True:
         async for asked in services.turns.each(request.topics):
             found.append(find_topic(services, asked, by_id=by_id))
-        read, prepared = await LARGE_MESSAGES.run(prepare)
+        read = await LARGE_MESSAGES.run(prepare)
         await services.turns.begin()
         # A topic that has gone meanwhile has no offsets any more: its own went with it.
         if all(
             topic is find_topic(services, asked, by_id=by_id)[0]
             for asked, (topic, _) in zip(request.topics, found, strict=True)
         ):
-            return _commit(services, request, context, read, prepared)
+            return _commit(services, request, context, read)
         found.clear()
 
 
-class _Read(NamedTuple):
-    """A request, as far as no group is asked."""
-
-    commits: list[Commit]
-    accepted: list[OffsetCommitResponsePartition]
-    """Where the code of each commit goes, by position."""
-    response: OffsetCommitResponse
-
-    def answer(self, codes: Sequence[ErrorCode]) -> None:
-        """Answer with a code for each commit."""
-        for result, code in zip(self.accepted, codes, strict=True):
-            result.error_code = code
-
-    def refuse(self, code: ErrorCode) -> None:
-        """Answer each commit with `code`. Partitions that do not exist keep theirs."""
-        self.answer([code] * len(self.commits))
-
-
-def _read(request: OffsetCommitRequest, found: Sequence[Found], now_ms: int) -> _Read:
+def _read(request: OffsetCommitRequest, found: Sequence[Found], now_ms: int) -> Read:
     """Return the commits for partitions that exist. For any thread."""
     expires_ms = -1
     # Versions 2 to 4 alone bring a retention time; -1 leaves it to the broker.
     if request.retention_time_ms >= 0:
         # As far as a record can tell: a client may ask for all time.
         expires_ms = min(now_ms + request.retention_time_ms, INT64_MAX)
-    commits: list[Commit] = []
-    accepted: list[OffsetCommitResponsePartition] = []
-    topics = []
-    for asked, (topic, missing) in zip(request.topics, found, strict=True):
-        results = []
-        for partition in asked.partitions:
-            result = OffsetCommitResponsePartition(partition_index=partition.partition_index)
-            results.append(result)
-            if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-                result.error_code = missing
-                continue
-            accepted.append(result)
-            commits.append(_commit_of(topic, partition, now_ms, expires_ms))
-        topics.append(
-            OffsetCommitResponseTopic(name=asked.name, topic_id=asked.topic_id, partitions=results)
-        )
-    return _Read(commits, accepted, OffsetCommitResponse(topics=joined(topics)))
+    return read_commits(request, found, now_ms, expires_ms)
 
 
 def _commit(
-    services: Services,
-    request: OffsetCommitRequest,
-    context: RequestContext,
-    read: _Read,
-    prepared: Prepared | None,
+    services: Services, request: OffsetCommitRequest, context: RequestContext, read: Read
 ) -> Message | DelayedResponse:
     """Commit in this step; the answer is for when that is durable."""
     if not read.commits:
@@ -157,7 +108,9 @@ def _commit(
     )
     knows = context.version >= _GROUP_NOT_FOUND_SINCE
     try:
-        committed = offsets.commit(committer, read.commits, prepared, knows_group_not_found=knows)
+        committed = offsets.commit(
+            committer, read.commits, read.prepared, knows_group_not_found=knows
+        )
     except KafkaError as refusal:
         # A refusal of the group is that of each commit.
         log_refused_request(services, context, request, refusal)
@@ -170,21 +123,3 @@ def _commit(
         offsets.commit_timeout_s,
         partial(read.refuse, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     )
-
-
-def _commit_of(
-    topic: Topic, partition: OffsetCommitRequestPartition, now_ms: int, expires_ms: int
-) -> Commit:
-    # Not by the constructor, which runs as Python code: a request may have ten thousand.
-    committed: CommittedOffset = tuple.__new__(
-        CommittedOffset,
-        (
-            partition.committed_offset,
-            partition.committed_leader_epoch,
-            (partition.committed_metadata or "").encode(),
-            now_ms,
-            expires_ms,
-            topic.id,
-        ),
-    )
-    return topic.name, partition.partition_index, committed

@@ -15,18 +15,16 @@ refused: TRANSACTION_ABORTABLE, up to version 3 ILLEGAL_GENERATION.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from functools import partial
-from typing import NamedTuple
 
 from coordinator.groups.classic.requests import check_group_id
-from coordinator.groups.committing import Commit, Committer
-from coordinator.groups.offsets.committed import CommittedOffset
+from coordinator.groups.committing import Committer
 from coordinator.groups.offsets.pending_acks import conflict_code
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from logstore.partition.log import PartitionLog
 from magnetar.apis.authorization import Each, Whole
-from magnetar.apis.committed_topics import Found, find_topic, joined
+from magnetar.apis.committed_topics import Read, find_topic, read_commits
 from magnetar.apis.partitions_named import OF_GROUP
 from magnetar.apis.refusals import log_refused_request
 from magnetar.apis.registry import Handled, handles
@@ -36,7 +34,7 @@ from magnetar.apis.transaction_versions import (
 )
 from magnetar.runtime.batch_checks import Steps
 from magnetar.runtime.delayed_response import DelayedResponse, when_durable
-from magnetar.runtime.group_offsets import Committed, Prepared
+from magnetar.runtime.group_offsets import Committed
 from magnetar.runtime.holds_elsewhere import HoldsElsewhere
 from magnetar.runtime.large_messages import ELEMENTS_AT_ONCE, LARGE_MESSAGES
 from magnetar.runtime.request_context import RequestContext
@@ -46,12 +44,7 @@ from magnetar.storage.topic_names import CONSUMER_OFFSETS
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 from wire.message import Message
-from wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 _GROUP_NOT_FOUND_SINCE = _TOPIC_IDS_SINCE = 6
 
@@ -76,27 +69,6 @@ def txn_offset_commit(
     return _hold_and_commit(services, request, context, None)
 
 
-class _Read(NamedTuple):
-    """A request, as far as no group is asked."""
-
-    found: Sequence[Found]
-    """The topics that it names."""
-    commits: list[Commit]
-    accepted: list[TxnOffsetCommitResponsePartition]
-    """Where the code of each commit goes, by position."""
-    response: TxnOffsetCommitResponse
-    prepared: Prepared | None = None
-
-    def answer(self, codes: Sequence[ErrorCode]) -> None:
-        """Answer with a code for each commit."""
-        for result, code in zip(self.accepted, codes, strict=True):
-            result.error_code = code
-
-    def refuse(self, code: ErrorCode) -> None:
-        """Answer each commit with `code`. Partitions that do not exist keep theirs."""
-        self.answer([code] * len(self.commits))
-
-
 async def _commit_large(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Message | DelayedResponse | None:
@@ -107,8 +79,8 @@ async def _commit_large(
         async for asked in services.turns.each(request.topics)
     ]
 
-    def prepare() -> _Read:
-        read = _read(request, found, context.now_ms)
+    def prepare() -> Read:
+        read = read_commits(request, found, context.now_ms)
         prepared = services.groups.offsets.prepare(request.group_id, read.commits)
         return read._replace(prepared=prepared)
 
@@ -122,7 +94,7 @@ def _hold_and_commit(
     services: Services,
     request: TxnOffsetCommitRequest,
     context: RequestContext,
-    read: _Read | None,
+    read: Read | None,
 ) -> Handled:
     elsewhere = services.holds_elsewhere
     if elsewhere is None or not elsewhere.is_elsewhere(request.transactional_id):
@@ -148,7 +120,7 @@ class _Asking:
         services: Services,
         request: TxnOffsetCommitRequest,
         context: RequestContext,
-        read: _Read | None,
+        read: Read | None,
         elsewhere: HoldsElsewhere,
     ) -> None:
         self._services = services
@@ -187,42 +159,11 @@ class _Asking:
         return _commit(self._services, self._request, self._context, self._read, self._refusal)
 
 
-def _read(request: TxnOffsetCommitRequest, found: Sequence[Found], now_ms: int) -> _Read:
-    """Return the commits for partitions that exist. For any thread."""
-    commits: list[Commit] = []
-    accepted: list[TxnOffsetCommitResponsePartition] = []
-    topics = []
-    for asked, (topic, missing) in zip(request.topics, found, strict=True):
-        results = []
-        for partition in asked.partitions:
-            index = partition.partition_index
-            result = TxnOffsetCommitResponsePartition(partition_index=index)
-            results.append(result)
-            if topic is None or not 0 <= index < len(topic.partitions):
-                result.error_code = missing
-                continue
-            accepted.append(result)
-            offset = CommittedOffset(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                (partition.committed_metadata or "").encode(),
-                now_ms,
-                topic_id=topic.id,
-            )
-            commits.append((topic.name, index, offset))
-        topics.append(
-            TxnOffsetCommitResponseTopic(
-                name=asked.name, topic_id=asked.topic_id, partitions=results
-            )
-        )
-    return _Read(found, commits, accepted, TxnOffsetCommitResponse(topics=joined(topics)))
-
-
 def _commit(
     services: Services,
     request: TxnOffsetCommitRequest,
     context: RequestContext,
-    read_before: _Read | None,
+    read_before: Read | None,
     refusal_before: tuple[ErrorCode, str] | None,
 ) -> Message | DelayedResponse:
     """Make the offsets pending in this step; the answer is for when that is durable.
@@ -237,7 +178,7 @@ def _commit(
     if read is None or any(
         topic is not before for (topic, _), (before, _) in zip(found, read.found, strict=True)
     ):
-        read = _read(request, found, context.now_ms)
+        read = read_commits(request, found, context.now_ms)
     if not read.commits:
         return read.response
     is_abortable_known = context.version >= TXN_OFFSET_COMMIT_ABORTABLE_SINCE
@@ -260,7 +201,7 @@ def _commit(
 def _commit_all(
     services: Services,
     request: TxnOffsetCommitRequest,
-    read: _Read,
+    read: Read,
     version: int,
     refusal_before: tuple[ErrorCode, str] | None,
 ) -> tuple[Committed, list[tuple[PartitionLog, int]]]:
@@ -312,4 +253,4 @@ def _hold(
 
 
 def _partition_of(services: Services, group_id: str) -> TopicPartition:
-    return TopicPartition(CONSUMER_OFFSETS, services.groups.partition_of(group_id))
+    return TopicPartition(CONSUMER_OFFSETS, services.groups.shards.partition_of(group_id))

@@ -312,8 +312,7 @@ async def test_a_commit_too_large_for_one_batch_is_refused_whole(
 async def test_offsets_that_fit_no_batch_are_not_looked_at(
     client: Any, monkeypatch: pytest.MonkeyPatch, in_transaction: bool
 ) -> None:
-    monkeypatch.delattr("magnetar.apis.offset_commit.CommittedOffset")
-    monkeypatch.delattr("magnetar.apis.txn_offset_commit.CommittedOffset")
+    monkeypatch.delattr("magnetar.apis.committed_topics.CommittedOffset")
     if in_transaction:
         offset = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=2)
         named = TxnOffsetCommitRequestTopic(name="topic", partitions=[offset] * 30_000)
