@@ -99,7 +99,7 @@ def look(client: Client) -> Look:
     groups = {each.group_id: each for each in list_groups(client)}
     # Committed offsets before ends: a group must not seem to be ahead of its topics.
     committed = committed_by_group(client, groups)
-    ends = list_offsets(client, leaders, leaders, LATEST) if leaders else {}
+    ends = list_offsets(client, leaders, leaders, LATEST)
     found = list_transactions(client, states=sorted(OPEN_STATES))
     return Look(time.monotonic(), len(client.node_ids), ends, groups, committed, found)
 

@@ -16,14 +16,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from magnetar.client.cluster import Client, Leaders, TopicPartition
-from magnetar.client.consumer import VERSION_OF_NAMES, Aborted
+from magnetar.client.consumer import VERSION_OF_NAMES, Aborted, batches_in
 from magnetar.client.errors import ClientError, check
 from magnetar.client.partitions import (
     EARLIEST,
-    LATEST,
     READ_COMMITTED,
     READ_UNCOMMITTED,
     OpenProducer,
+    bounds,
     describe_open,
     list_offsets,
 )
@@ -35,7 +35,7 @@ from wire.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from wire.records import BatchHeader, ControlType, crc_ok, iterate_batches, parse_marker
+from wire.records import BatchHeader, ControlType, parse_marker
 
 FETCH_BYTES_MAX = 1 << 20
 
@@ -87,7 +87,7 @@ def fetch_stretch(
     place: TopicPartition,
     offset: int,
     isolation: int,
-    max_bytes: int = FETCH_BYTES_MAX,
+    max_bytes: int,
 ) -> Stretch:
     """Return the batches at an offset, up to `max_bytes` but at least one; none at the end.
 
@@ -107,13 +107,8 @@ def fetch_stretch(
     check(response.error_code, f"fetching {name}")
     ((found,),) = [each.partitions for each in response.responses]
     check(found.error_code, name)
-    data = found.records or b""
-    assert isinstance(data, bytes | bytearray | memoryview), "a decoded response holds one buffer"
     try:
-        batches = [each for each in iterate_batches(data) if each[0].next_offset > offset]
-        for _, batch in batches:
-            if not crc_ok(batch):
-                raise WireError("the CRC does not match")
+        batches = [*batches_in(found, offset)]
     except WireError as error:
         raise ClientError(f"{name} is damaged at or behind offset {offset}: {error}.") from None
     return Stretch(
@@ -205,11 +200,10 @@ def view_partitions(
 ) -> list[PartitionView]:
     """Return views of these partitions, in order. Refused: one cannot be asked."""
     starts = list_offsets(client, leaders, wanted, EARLIEST)
-    stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
-    ends = list_offsets(client, leaders, wanted, LATEST)
+    stable, ends = bounds(client, leaders, wanted)
     # Asked last: what is not open now has ended, and its marker lies before the end or behind it.
     held = {each for each in wanted if stable[each] < ends[each]}
-    producers = describe_open(client, leaders, held) if held else []
+    producers = describe_open(client, leaders, held)
     return [
         PartitionView(
             client,

@@ -200,19 +200,8 @@ class Reader:
         aborted = (
             Aborted(partition.aborted_transactions) if self.isolation == READ_COMMITTED else None
         )
-        data = partition.records or b""
-        assert isinstance(data, bytes | bytearray | memoryview), (
-            "a decoded response holds one buffer"
-        )
         try:
-            for header, batch in iterate_batches(data):
-                # A broker sends whole batches: the first one may begin, or even end, before the
-                # offset asked for.
-                if header.next_offset <= self.positions[place]:
-                    continue
-                # Checked before decompression, which would trust the bytes.
-                if not crc_ok(batch):
-                    raise WireError("the CRC does not match")
+            for header, batch in batches_in(partition, self.positions[place]):
                 # Asked for every batch, control batches too: the markers close the aborted
                 # transactions.
                 is_hidden = aborted is not None and aborted.hides(header, batch)
@@ -237,6 +226,22 @@ class Reader:
         self.ends[place] = (
             partition.high_watermark if is_uncommitted else partition.last_stable_offset
         )
+
+
+def batches_in(fetched: PartitionData, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Yield the batches that a fetch from `offset` on has brought. Raises WireError for a damaged
+    one."""
+    data = fetched.records or b""
+    assert isinstance(data, bytes | bytearray | memoryview), "a decoded response holds one buffer"
+    for header, batch in iterate_batches(data):
+        # A broker sends whole batches: the first one may begin, or even end, before the offset
+        # asked for.
+        if header.next_offset <= offset:
+            continue
+        # Checked before decompression, which would trust the bytes.
+        if not crc_ok(batch):
+            raise WireError("the CRC does not match")
+        yield header, batch
 
 
 class Aborted:

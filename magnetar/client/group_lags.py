@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from magnetar.client.cluster import Client, TopicPartition
 from magnetar.client.group_offsets import committed_in, fetch_offsets
-from magnetar.client.partitions import LATEST, READ_COMMITTED, list_offsets
+from magnetar.client.partitions import bounds
 from wire.error_code import ErrorCode
 
 
@@ -58,18 +58,6 @@ def standings(client: Client, group_ids: Iterable[str]) -> dict[str, list[Standi
         ]
         for group_id, offsets in committed.items()
     }
-
-
-def bounds(
-    client: Client, leaders: Mapping[TopicPartition, int], wanted: Collection[TopicPartition]
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Return the stable offset and the end of each partition."""
-    if not wanted:
-        return {}, {}
-    # Stable offsets first: a transaction that ends between the questions cannot make an end that
-    # lies below its stable offset.
-    stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
-    return stable, list_offsets(client, leaders, wanted, LATEST)
 
 
 def known_leaders(client: Client, names: Collection[str]) -> dict[TopicPartition, int]:

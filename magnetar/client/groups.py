@@ -266,8 +266,7 @@ def remove_member(client: Client, group_id: str, member: Member, reason: str) ->
 def _ends(client: Client, wanted: Set[TopicPartition]) -> dict[TopicPartition, int]:
     """Return the end of each partition; those of deleted topics are left out."""
     leaders = known_leaders(client, {topic for topic, _ in wanted})
-    there = wanted & leaders.keys()
-    return list_offsets(client, leaders, there, LATEST) if there else {}
+    return list_offsets(client, leaders, wanted & leaders.keys(), LATEST)
 
 
 def _consumer_groups(client: Client, node_id: int, ids: list[str]) -> dict[str, Group]:

@@ -203,8 +203,7 @@ def held_back(
     """Return the same producers, with the number of records that readers wait for."""
     producers = list(open_producers)
     wanted = {each.place for each in producers}
-    stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
-    ends = list_offsets(client, leaders, wanted, LATEST)
+    stable, ends = bounds(client, leaders, wanted)
     return [
         replace(each, records_held_back=ends[each.place] - each.start_offset)
         # The last stable offset is where the oldest open transaction begins: that one holds readers
@@ -213,6 +212,16 @@ def held_back(
         else each
         for each in producers
     ]
+
+
+def bounds(
+    client: Client, leaders: Leaders, wanted: Collection[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Return the stable offset and the end of each partition."""
+    # Stable offsets first: a transaction that ends between the questions cannot make an end that
+    # lies below its stable offset.
+    stable = list_offsets(client, leaders, wanted, LATEST, READ_COMMITTED)
+    return stable, list_offsets(client, leaders, wanted, LATEST)
 
 
 def list_offsets(

@@ -108,7 +108,7 @@ def second_look(
         if each.place in leaders and each.committed >= 0 and each.lag
     }
     held = _held(found, stable, unread)
-    producers = describe_open(client, leaders, held) if held else []
+    producers = describe_open(client, leaders, held)
     ids = sorted({each.producer_id for each in producers})
     transactions = list_transactions(client, producer_ids=ids) if ids else []
     return Look(group, found, earlier, stable, producers, transactions, unread)

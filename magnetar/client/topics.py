@@ -11,7 +11,7 @@ from magnetar.client.cluster import Client, TopicPartition
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.client.errors import ClientError, check
 from magnetar.client.log_dirs import partition_sizes
-from magnetar.client.partitions import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from magnetar.client.partitions import EARLIEST, bounds, list_offsets
 from wire.error_code import ErrorCode
 from wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -135,14 +135,21 @@ def matching(client: Client, names: Sequence[str]) -> list[str]:
 def describe_topics(client: Client, names: Sequence[str] | None) -> list[Topic]:
     """Return the topics (`names` None: all) with offsets, sizes and their own settings."""
     topics = list_topics(client, names)
-    # Stable offsets before ends: a transaction that commits between the two questions cannot make
-    # an end that lies below its stable offset.
+    sizes = partition_sizes(client, asked_leaders(client, topics))
+    return with_offsets(client, topics, sizes, own_configs(client, [each.name for each in topics]))
+
+
+def with_offsets(
+    client: Client,
+    topics: Sequence[Topic],
+    sizes: Mapping[TopicPartition, int],
+    configs: Mapping[str, dict[str, str | None]],
+) -> list[Topic]:
+    """Return listed topics with their offsets, which are asked for, with these sizes and these
+    settings of their own."""
     leaders = asked_leaders(client, topics)
     starts = list_offsets(client, leaders, leaders, EARLIEST)
-    stable = list_offsets(client, leaders, leaders, LATEST, READ_COMMITTED)
-    ends = list_offsets(client, leaders, leaders, LATEST)
-    sizes = partition_sizes(client, leaders)
-    configs = _own_configs(client, [topic.name for topic in topics])
+    stable, ends = bounds(client, leaders, leaders.keys())
 
     def described(topic: str, partition: Partition) -> Partition:
         place = topic, partition.partition
@@ -232,7 +239,8 @@ def delete_topics(client: Client, names: Sequence[str], *, if_exists: bool) -> l
     return sorted(deleted)
 
 
-def _own_configs(client: Client, names: Sequence[str]) -> dict[str, dict[str, str | None]]:
+def own_configs(client: Client, names: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Return the settings that these topics have of their own, by topic."""
     resources = [Resource(ResourceType.TOPIC, name) for name in names]
     return {
         resource.name: {entry.name: entry.value for entry in entries if entry.is_own}

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from magnetar.client import Client, NotFound, TopicPartition
-from magnetar.client.group_lags import Standing, bounds, known_leaders, standings
+from magnetar.client.group_lags import Standing, known_leaders, standings
 from magnetar.client.groups import Group, ListedGroup, Member, known_groups, list_groups
+from magnetar.client.partitions import bounds
 from magnetar.client.share_groups import (
     SHARE,
     SharePosition,
@@ -87,7 +88,7 @@ def overview(visit: Visit) -> Screen:
         listed = [each for each in list_groups(client) if wanted in each.group_id]
         ids = [each.group_id for each in listed if each.kind != SHARE]
         found = standings(client, ids)
-        shares = _share_positions(client, listed)
+        shares = share_positions(client, [each.group_id for each in listed if each.kind == SHARE])
         members = _member_counts(client, listed)
         leaders = known_leaders(client, {each.topic for one in found.values() for each in one})
         deadline = time.monotonic() + _COUNTING_S
@@ -129,15 +130,8 @@ def one(visit: Visit) -> Screen:
         raise NotFound("No group is named.")
 
     def ask(client: Client) -> dict[str, Any]:
-        share = next(
-            iter(
-                describe_share_groups(client, [group_id]).values()
-                if _kind_of(client, group_id) == SHARE
-                else ()
-            ),
-            None,
-        )
-        if share is not None:
+        is_share = (group_id, SHARE) in {(each.group_id, each.kind) for each in list_groups(client)}
+        if is_share and (share := describe_share_groups(client, [group_id]).get(group_id)):
             return _share_values(client, share)
         return _group_values(visit, client, group_id)
 
@@ -277,17 +271,6 @@ def _share_values(client: Client, group: Group) -> dict[str, Any]:
     }
 
 
-def _kind_of(client: Client, group_id: str) -> str:
-    return next((each.kind for each in list_groups(client) if each.group_id == group_id), "")
-
-
-def _share_positions(
-    client: Client, listed: Sequence[ListedGroup]
-) -> dict[str, list[SharePosition]]:
-    ids = [each.group_id for each in listed if each.kind == SHARE]
-    return share_positions(client, ids) if ids else {}
-
-
 def _share_lag(positions: Sequence[SharePosition]) -> Lag | None:
     known = [each.lag for each in positions if each.lag >= 0]
     if not known:
@@ -298,10 +281,9 @@ def _share_lag(positions: Sequence[SharePosition]) -> Lag | None:
 def _member_counts(client: Client, listed: Sequence[ListedGroup]) -> dict[str, int]:
     """Return the number of members of groups that have any."""
     busy = [each for each in listed if each.state not in ("Empty", "Dead")]
-    found: dict[str, Group] = {}
-    others = [each.group_id for each in busy if each.kind in ("classic", "consumer")]
-    if others:
-        found |= known_groups(client, others)
+    found = known_groups(
+        client, [each.group_id for each in busy if each.kind in ("classic", "consumer")]
+    )
     found |= describe_share_groups(client, [each.group_id for each in busy if each.kind == SHARE])
     return {each.group_id: 0 for each in listed if each.state == "Empty"} | {
         group_id: len(group.members) for group_id, group in found.items()

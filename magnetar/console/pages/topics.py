@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from magnetar.client import Client, NotFound, Refused, TopicPartition
 from magnetar.client import transactions as queries
 from magnetar.client.batches import Outcome, view_partitions
-from magnetar.client.configs import Resource, describe_configs
-from magnetar.client.group_lags import bounds, known_leaders, standings
+from magnetar.client.group_lags import known_leaders, standings
 from magnetar.client.groups import list_groups
-from magnetar.client.log_dirs import describe_log_dirs
-from magnetar.client.partitions import EARLIEST, OpenProducer, list_offsets
-from magnetar.client.topics import Partition, Topic, asked_leaders, list_topics
+from magnetar.client.log_dirs import partition_sizes
+from magnetar.client.partitions import EARLIEST, OpenProducer, bounds, list_offsets
+from magnetar.client.topics import (
+    Partition,
+    Topic,
+    asked_leaders,
+    list_topics,
+    own_configs,
+    with_offsets,
+)
 from magnetar.client.transactions import Transaction, owners
 from magnetar.console.pages.groups import Lag, lag_of
 from magnetar.console.screens import Screen, Visit
-from wire.resource_type import ResourceType
 
 TOPICS_MAX = 50
 PARTITIONS_MAX = 200
@@ -105,7 +110,7 @@ def overview(visit: Visit) -> Screen:
         ]
         shown = every[(page - 1) * TOPICS_MAX : page * TOPICS_MAX]
         leaders = asked_leaders(client, shown)
-        starts = list_offsets(client, leaders, leaders, EARLIEST) if leaders else {}
+        starts = list_offsets(client, leaders, leaders, EARLIEST)
         stable, ends = bounds(client, leaders, leaders.keys())
         rows = [_row(each, starts, stable, ends) for each in shown]
         return rows, len(every), sum(len(each.partitions) for each in every)
@@ -286,32 +291,15 @@ def _row(
 def _described(client: Client, name: str) -> Topic:
     """Return a topic with what its visitor may know: offsets, and sizes if the cluster tells."""
     (topic,) = list_topics(client, [name])
-    leaders = {
-        (name, each.partition): each.leader for each in topic.partitions if client.asks(each.leader)
-    }
-    starts = list_offsets(client, leaders, leaders, EARLIEST) if leaders else {}
-    stable, ends = bounds(client, leaders, leaders.keys())
     sizes: dict[TopicPartition, int] = {}
+    configs: dict[str, dict[str, str | None]] = {}
     # Both need more than to describe the topic: without them the rest is shown.
     with suppress(Refused):
-        for directory in describe_log_dirs(client, leaders):
-            for place, size in directory.sizes.items():
-                sizes[place] = max(sizes.get(place, 0), size)
-    configs: dict[str, str | None] = {}
+        sizes = partition_sizes(client, asked_leaders(client, [topic]))
     with suppress(Refused):
-        ((_, entries),) = describe_configs(client, [Resource(ResourceType.TOPIC, name)])
-        configs = {each.name: each.value for each in entries if each.is_own}
-    partitions = [
-        replace(
-            each,
-            log_start_offset=starts.get((name, each.partition), -1),
-            last_stable_offset=stable.get((name, each.partition), -1),
-            high_watermark=ends.get((name, each.partition), -1),
-            size_bytes=sizes.get((name, each.partition), -1),
-        )
-        for each in topic.partitions
-    ]
-    return replace(topic, partitions=partitions, configs=configs)
+        configs = own_configs(client, [name])
+    (described,) = with_offsets(client, [topic], sizes, configs)
+    return described
 
 
 def _holders(
