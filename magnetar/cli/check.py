@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from magnetar.cli.commands import EXIT_FAILURE, fail, json_lines, reports_errors
-from magnetar.cli.readable import size
+from magnetar.client.readable import size
 
 if TYPE_CHECKING:
     from logstore.segments.findings import Finding

@@ -10,7 +10,8 @@ import click
 from magnetar.cli.cluster_copy import export, import_
 from magnetar.cli.cluster_storage import doctor, init, repair, status
 from magnetar.cli.commands import Connect, asks_brokers, complete_topics, json_output, print_json
-from magnetar.cli.readable import ABSENT, fields, size, table
+from magnetar.cli.tables import fields, table
+from magnetar.client.readable import ABSENT, size
 
 if TYPE_CHECKING:
     from magnetar.client.log_dirs import LogDir

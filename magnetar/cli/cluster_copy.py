@@ -12,7 +12,7 @@ import click
 from magnetar.cli.cluster_storage import reports_catalog, storage
 from magnetar.cli.commands import fail, json_output, plain, print_json
 from magnetar.cli.progress import progress_bar
-from magnetar.cli.readable import size
+from magnetar.client.readable import size
 
 if TYPE_CHECKING:
     from magnetar.importing.into_cluster import Copied

@@ -18,7 +18,7 @@ from magnetar.cli.commands import (
     reports_errors,
 )
 from magnetar.cli.progress import progress_bar
-from magnetar.cli.readable import size
+from magnetar.client.readable import size
 from wire.address import address_text
 
 if TYPE_CHECKING:

@@ -336,7 +336,7 @@ def print_json(values: Iterable[dict[str, Any]]) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], nothing: str) -> None:
     """Print a table; without rows print `nothing` on standard error."""
-    from magnetar.cli.readable import table
+    from magnetar.cli.tables import table
 
     lines = list(rows)
     if lines:

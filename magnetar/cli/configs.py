@@ -19,7 +19,7 @@ from magnetar.cli.commands import (
     print_json,
     print_table,
 )
-from magnetar.cli.readable import ABSENT
+from magnetar.client.readable import ABSENT
 
 if TYPE_CHECKING:
     from magnetar.client.configs import Entry, Resource

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from magnetar.cli.commands import fail, json_lines, reports_errors
-from magnetar.cli.readable import moment, one_line
+from magnetar.client.readable import moment, one_line
 
 if TYPE_CHECKING:
     from magnetar.dumping.entry import Entry

@@ -27,8 +27,9 @@ from magnetar.cli.commands import (
     print_json,
     print_table,
 )
-from magnetar.cli.readable import ABSENT, count, fields, known, parse_moment, table
+from magnetar.cli.tables import fields, table
 from magnetar.cli.where import selected
+from magnetar.client.readable import ABSENT, count, known, parse_moment
 
 if TYPE_CHECKING:
     from magnetar.client import TopicPartition

@@ -10,7 +10,8 @@ import click
 
 from magnetar.cli.commands import fail, json_output, plain, print_json
 from magnetar.cli.progress import progress_bar
-from magnetar.cli.readable import ABSENT, size, table
+from magnetar.cli.tables import table
+from magnetar.client.readable import ABSENT, size
 
 if TYPE_CHECKING:
     from magnetar.importing.plan import PlannedTopic

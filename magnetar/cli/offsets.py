@@ -20,8 +20,8 @@ from magnetar.cli.commands import (
     print_json,
     print_table,
 )
-from magnetar.cli.readable import count
 from magnetar.cli.where import begin_of, selected
+from magnetar.client.readable import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

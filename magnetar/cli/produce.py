@@ -22,7 +22,7 @@ from magnetar.cli.commands import (
     print_json,
     sentence,
 )
-from magnetar.cli.readable import count
+from magnetar.client.readable import count
 
 if TYPE_CHECKING:
     from magnetar.cli.record_text import LineFormat

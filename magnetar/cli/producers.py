@@ -14,8 +14,8 @@ from magnetar.cli.commands import (
     print_json,
     print_table,
 )
-from magnetar.cli.readable import known, moment
 from magnetar.cli.where import selected
+from magnetar.client.readable import known, moment
 
 if TYPE_CHECKING:
     from magnetar.client.partitions import Producer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from magnetar.cli.commands import Commands, json_output, print_json, print_table, reports_errors
-from magnetar.cli.readable import ABSENT
+from magnetar.client.readable import ABSENT
 
 _SHOWN = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username")
 

@@ -195,9 +195,7 @@ def _worker_count(text: str) -> int:
     return int(text)
 
 
-def _serve_nodes(
-    config: BrokerConfig, count: int, compose: Callable[..., Broker] | None = None
-) -> int:
+def _serve_nodes(config: BrokerConfig, count: int, compose: Callable[..., Broker] | None) -> int:
     """Serve by several nodes; return the exit code. Raises ConfigError."""
     _load_shared()
     from magnetar.broker import Broker, complete_import, data_dir_of

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from magnetar.cli.commands import EXIT_INTERRUPTED, SOME_TIME, Connect, asks_brokers, sentence
-from magnetar.cli.readable import count, duration, one_line, table
+from magnetar.cli.tables import table
+from magnetar.client.readable import count, duration, one_line
 
 if TYPE_CHECKING:
     from magnetar.client.activity import Activity

@@ -26,7 +26,8 @@ from magnetar.cli.commands import (
     print_json,
     print_table,
 )
-from magnetar.cli.readable import ABSENT, fields, known, size, table
+from magnetar.cli.tables import fields, table
+from magnetar.client.readable import ABSENT, known, size
 
 if TYPE_CHECKING:
     from magnetar.client import Refused

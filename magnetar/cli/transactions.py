@@ -22,7 +22,8 @@ from magnetar.cli.commands import (
     print_json,
     print_table,
 )
-from magnetar.cli.readable import ABSENT, count, duration, fields, moment, table
+from magnetar.cli.tables import fields, table
+from magnetar.client.readable import ABSENT, count, duration, moment
 
 if TYPE_CHECKING:
     from magnetar.client import TopicPartition

@@ -23,9 +23,9 @@ def parse_begin(text: str) -> Begin:
 
     TIME is ms since 1970, or ISO 8601; UTC unless it names a zone.
     """
-    from magnetar.cli.readable import parse_moment
     from magnetar.client.consumer import Begin
     from magnetar.client.partitions import EARLIEST, LATEST
+    from magnetar.client.readable import parse_moment
 
     # Both kcat's words and Kafka's are accepted.
     words = {"beginning": EARLIEST, "earliest": EARLIEST, "end": LATEST, "latest": LATEST}

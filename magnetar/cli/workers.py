@@ -114,7 +114,7 @@ def _text(name: str, host: str, port: int) -> str:
 
 
 def broker_of(
-    node_id: int, nodes: dict[int, WorkerNode], data_dir: Path, make: Callable[..., Broker] = Broker
+    node_id: int, nodes: dict[int, WorkerNode], data_dir: Path, make: Callable[..., Broker]
 ) -> Broker:
     """Return the broker of one node, in its own process. Closes the sockets of the others.
 

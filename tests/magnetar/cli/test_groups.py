@@ -15,9 +15,9 @@ from coordinator.groups.offsets.committed import CommittedOffset
 from magnetar.broker import Broker
 from magnetar.cli.groups import _partitions
 from magnetar.cli.main import main
-from magnetar.cli.readable import parse_moment
 from magnetar.client.group_offsets import Bounds, shifted, to_current, to_offset
 from magnetar.client.groups import Member, Position
+from magnetar.client.readable import parse_moment
 from tests.logstore.partitions import batch_of
 from tests.magnetar.committing import durably
 from tests.magnetar.conftest import RawClient

@@ -15,8 +15,9 @@ from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from magnetar.broker import Broker
 from magnetar.cli.commands import DURATION
 from magnetar.cli.main import main
-from magnetar.cli.readable import count, duration, fields, moment, table
+from magnetar.cli.tables import fields, table
 from magnetar.client.cluster import Client, Leaders
+from magnetar.client.readable import count, duration, moment
 from tests.logstore.partitions import batch_of
 from tests.magnetar.conftest import StartBroker
 from tests.magnetar.ending import end

@@ -1,32 +1,10 @@
-"""Tables, and the words for numbers and times of `magnetar.client.readable`."""
+"""Tables and lists of fields on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from magnetar.client.readable import (
-    ABSENT,
-    count,
-    duration,
-    known,
-    moment,
-    one_line,
-    parse_moment,
-    size,
-)
-
-__all__ = [
-    "ABSENT",
-    "count",
-    "duration",
-    "fields",
-    "known",
-    "moment",
-    "one_line",
-    "parse_moment",
-    "size",
-    "table",
-]
+from magnetar.client.readable import one_line
 
 _BETWEEN = "  "
 
