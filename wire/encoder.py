@@ -84,17 +84,15 @@ class _EncoderSource(Source):
 
     # A run of fixed-width values becomes one pack, several pieces one extension of the sink.
 
-    def fixed(self, code: str, value: str = "") -> None:
-        """Add a fixed-width value; `x` is a zero byte and takes none."""
+    def fixed(self, code: str, value: str) -> None:
         self._codes += code
-        if value:
-            self._values.append(value)
+        self._values.append(value)
 
     def piece(self, expression: str) -> None:
         self._end_run()
         self._pieces.append(expression)
 
-    def compact(self, n: str, writer: str = "uvarint") -> None:
+    def compact(self, n: str, writer: str) -> None:
         """Add a varint, packed with the run before it where it is one byte."""
         if not self._codes:
             self._pieces.append(f"ONE_BYTE[{n}] if {n} < 128 else {writer}({n})")
@@ -105,17 +103,13 @@ class _EncoderSource(Source):
         short = self.struct_method("pack", codes + "B")
         long = self.struct_method("pack", codes)
         self._pieces.append(
-            f"{short}({values}{', ' if values else ''}{n}) if {n} < 128 "
-            f"else {long}({values}) + {writer}({n})"
+            f"{short}({values}, {n}) if {n} < 128 else {long}({values}) + {writer}({n})"
         )
 
     def _end_run(self) -> None:
         codes, values = self._codes, self._values
         self._codes, self._values = "", []
-        if codes and not values:
-            # Zero bytes alone are a constant of the text.
-            self._pieces.append(repr(bytes(struct.calcsize(">" + codes))))
-        elif codes:
+        if codes:
             self._pieces.append(f"{self.struct_method('pack', codes)}({', '.join(values)})")
 
     def flush(self) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from uuid import UUID
 
 from wire import types
 
 VERSION_MAX = 0x7FFF
-_UNSET: Any = object()
+#: Stands for the right-hand side of a field that is declared without one, and its default.
+MISSING: Any = object()
 
 
 class VersionRange:
@@ -58,29 +59,16 @@ class VersionRange:
 NO_VERSION = VersionRange(0, -1)
 
 
-class InVersions:
+class InVersions(NamedTuple):
     """What `in_versions` returns: the right-hand side of a field that differs between versions."""
 
-    __slots__ = ("default", "flexible", "ignorable", "nullable", "tag", "tagged", "versions")
-
-    def __init__(
-        self,
-        versions: str = "0+",
-        *,
-        nullable: str | None = None,
-        tag: int | None = None,
-        tagged: str | None = None,
-        default: Any = _UNSET,
-        ignorable: bool = False,
-        flexible: str | None = None,
-    ) -> None:
-        self.versions = versions
-        self.nullable = nullable
-        self.tag = tag
-        self.tagged = tagged
-        self.default = default
-        self.ignorable = ignorable
-        self.flexible = flexible
+    versions: str
+    nullable: str | None
+    tag: int | None
+    tagged: str | None
+    default: Any
+    ignorable: bool
+    flexible: str | None
 
 
 def in_versions(
@@ -89,7 +77,7 @@ def in_versions(
     nullable: str | None = None,
     tag: int | None = None,
     tagged: str | None = None,
-    default: object = _UNSET,
+    default: object = MISSING,
     ignorable: bool = False,
     flexible: str | None = None,
 ) -> Any:
@@ -106,15 +94,7 @@ def in_versions(
     the default is an error in such a version.
     `flexible`: the versions in which the field's lengths are compact, instead of the message's own.
     """
-    return InVersions(
-        versions,
-        nullable=nullable,
-        tag=tag,
-        tagged=tagged,
-        default=default,
-        ignorable=ignorable,
-        flexible=flexible,
-    )
+    return InVersions(versions, nullable, tag, tagged, default, ignorable, flexible)
 
 
 class Field:
@@ -134,11 +114,11 @@ class Field:
 
     def __init__(self, name: str, annotation: Any, declared: Any) -> None:
         if not isinstance(declared, InVersions):
-            declared = InVersions(default=declared)
+            declared = in_versions(default=declared)
         self.name = name
         self.type, optional = _wire_type(annotation)
         self.versions = VersionRange.parse(declared.versions)
-        self.tag: int | None = declared.tag
+        self.tag = declared.tag
         self.tagged = NO_VERSION
         if declared.tag is not None:
             self.tagged = VersionRange.parse(declared.tagged or declared.versions)
@@ -146,13 +126,13 @@ class Field:
         if declared.nullable is not None:
             # Kafka's schemas may name nullable versions in which the field does not exist.
             self.nullable = VersionRange.parse(declared.nullable) & self.versions
-        self.ignorable: bool = declared.ignorable
+        self.ignorable = declared.ignorable
         # Only RequestHeader's client id has this: it keeps its old form in a flexible header.
         self.flexible = VersionRange.parse(declared.flexible) if declared.flexible else None
         #: None, a number, a string, bytes or a UUID. `[]` stands for a new list, the class of a
         #: struct for a new struct.
         self.default: Any = declared.default
-        if declared.default is _UNSET:
+        if declared.default is MISSING:
             self.default = default_of(self.type)
 
     @property
@@ -236,11 +216,5 @@ def _evaluate(struct: Any) -> list[Field]:
         if isinstance(annotation, str):
             # `eval` is safe here: the text comes from a class body of our own code.
             annotation = eval(annotation, scope)  # noqa: S307  # see above
-        if declared is MISSING:
-            declared = InVersions()
         fields.append(Field(name, annotation, declared))
     return fields
-
-
-#: Stands for the right-hand side of a field that is declared without one.
-MISSING: Any = object()

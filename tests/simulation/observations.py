@@ -15,12 +15,13 @@ from tests.simulation.history import History
 from wire.errors import WireError
 from wire.records import (
     BatchHeader,
+    Buffer,
     ControlType,
+    crc_ok,
     iterate_batches,
     iterate_records,
     parse_marker,
 )
-from wire.records.header import Buffer, crc_ok
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 

@@ -14,7 +14,6 @@ from wire.records.header import (
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_OVERHEAD,
     BatchHeader,
-    Buffer,
     Compression,
     TimestampType,
     crc_ok,
@@ -37,6 +36,7 @@ from wire.records.record import (
 )
 from wire.records.validation import check_max_timestamp, validate_batch, validate_records
 from wire.records.walk import REFUSED_NAMED_MAX, STEPS_MAX, RecordRules, TakesManySteps
+from wire.types import Buffer
 
 __all__ = [
     "ATTRIBUTE_COMPRESSION",

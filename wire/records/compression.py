@@ -16,7 +16,8 @@ from typing import TypeAlias
 import cramjam
 
 from wire.errors import WireError
-from wire.records.header import Buffer, Compression
+from wire.records.header import Compression
+from wire.types import Buffer
 
 #: Records of one batch after decompression, unless the caller says otherwise.
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024

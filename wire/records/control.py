@@ -25,11 +25,11 @@ from wire.records.header import (
     MAGIC,
     NO_SEQUENCE,
     BatchHeader,
-    Buffer,
     packed,
     place,
 )
 from wire.records.record import iterate_records
+from wire.types import Buffer
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")

@@ -31,8 +31,7 @@ from typing import NamedTuple, TypeAlias
 from crc32c import crc32c
 
 from wire.errors import WireError
-
-Buffer = bytes | bytearray | memoryview
+from wire.types import Buffer
 
 BATCH_OVERHEAD = 61
 #: Bytes before those that `batch_length` counts.

@@ -27,13 +27,13 @@ from wire.records.header import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     BatchHeader,
-    Buffer,
     Compression,
     TimestampType,
     pack_batch,
     packed,
 )
 from wire.records.varint import VARINTS, read_varint, read_varlong
+from wire.types import Buffer
 
 RecordHeader = tuple[str, bytes | None]
 

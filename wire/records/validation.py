@@ -31,10 +31,10 @@ from wire.records.header import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
-    Buffer,
 )
 from wire.records.record import records_of
 from wire.records.walk import NO_RULES, STEPS_MAX, RecordRules, check_records
+from wire.types import Buffer
 
 _LENGTH = Struct(">8xi")
 #: The shortest message that any format ever had, counted from byte 12.
