@@ -11,9 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings
-from magnetar.config.quotas import OF_LISTENERS, ConnectionsConfig, check_addresses
-from magnetar.config.security import LISTENER_PREFIX, SecurityConfig, listener_setting
-from magnetar.config.setting import InvalidValue, Setting, attribute_of
+from magnetar.config.quotas import (
+    LISTENER_PREFIX,
+    OF_LISTENERS,
+    ConnectionsConfig,
+    check_addresses,
+)
+from magnetar.config.security import SecurityConfig, listener_setting
+from magnetar.config.setting import InvalidValue, Setting, attribute_of, parse_named
 
 #: The broker reads these when it needs them, or carries them over to topics and logs. Two of
 #: Kafka's dynamic settings are missing: `listeners` and `listener.security.protocol.map`.
@@ -165,10 +170,7 @@ def parse_texts(texts: Mapping[str, str]) -> dict[str, object]:
         setting = find_setting(name)
         if setting is None:
             raise InvalidValue(f"{name} is not a setting of the broker")
-        try:
-            values[name] = setting.parse(text)
-        except InvalidValue as invalid:
-            raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+        values[name] = parse_named(setting, name, text)
     return values
 
 

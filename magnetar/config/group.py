@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.inert import inert_settings, stored_settings
-from magnetar.config.setting import Config, InvalidValue, integer
+from magnetar.config.setting import Config, InvalidValue, integer, parse_named
 
 #: by_duration takes an ISO 8601 duration (KIP-1106).
 _RESET = re.compile(r"earliest|latest|by_duration:P[0-9DTHMS.]+")
@@ -81,10 +81,7 @@ def parse_group_configs(texts: Mapping[str, str], broker: BrokerConfig) -> dict[
         setting = GroupConfig.settings.get(name)
         if setting is None:
             raise InvalidValue(f"Unknown group config name: {name}")
-        try:
-            values[name] = setting.parse(text)
-        except InvalidValue as invalid:
-            raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+        values[name] = parse_named(setting, name, text)
         _check_bounds(name, values[name], broker)
     # Sessions are compared after all values are parsed: a group may set both, in any order.
     for kind in ("consumer", "share", "streams"):

@@ -21,7 +21,7 @@ from magnetar.config.setting import (
 )
 from wire.types import INT32_MAX
 
-_PREFIX = "listener.name."
+LISTENER_PREFIX = "listener.name."
 
 
 class QuotasConfig(Config):
@@ -136,7 +136,7 @@ class ListenerLimits(NamedTuple):
 
 def listener_limits(config: Config, listener: str) -> ListenerLimits:
     """Return what is given for one listener alone."""
-    prefix = f"{_PREFIX}{listener.lower()}."
+    prefix = f"{LISTENER_PREFIX}{listener.lower()}."
     found: dict[str, int] = {}
     for name in OF_LISTENERS:
         value = config[prefix + name] if prefix + name in config.explicit else None

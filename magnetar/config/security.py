@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from magnetar.config.oauthbearer import OAuthBearerConfig
 from magnetar.config.providers import ProvidersConfig
-from magnetar.config.quotas import OF_LISTENERS
+from magnetar.config.quotas import LISTENER_PREFIX, OF_LISTENERS
 from magnetar.config.setting import (
     Config,
     ConfigType,
@@ -25,7 +25,6 @@ from magnetar.config.setting import (
     words,
 )
 
-LISTENER_PREFIX = "listener.name."
 #: What may differ between the mechanisms of one listener.
 _OF_MECHANISMS = {"sasl.jaas.config", "connections.max.reauth.ms", *OAuthBearerConfig.settings}
 
@@ -228,7 +227,7 @@ def listener_security(
 
 
 def listener_view(
-    config: Config, table: type[Table], listener: str, mechanism: str | None = None
+    config: Config, table: type[Table], listener: str, mechanism: str | None
 ) -> Table:
     """Return the settings of `table` for one listener, where given for one of its mechanisms.
 

@@ -111,6 +111,14 @@ class Setting(Generic[T]):
         return _java_double(value) if isinstance(value, float) else str(value)
 
 
+def parse_named(setting: Setting[T], name: str, text: str) -> T:
+    """Return the value of a text. Raises InvalidValue, whose reason is a whole sentence."""
+    try:
+        return setting.parse(text)
+    except InvalidValue as invalid:
+        raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+
+
 class Config:
     """The values of one table. `explicit` are the names that were given, not defaulted."""
 

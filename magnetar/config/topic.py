@@ -17,6 +17,7 @@ from magnetar.config.setting import (
     integer,
     long,
     optional_integer,
+    parse_named,
     string,
     throttled_replicas,
     words,
@@ -271,10 +272,7 @@ def parse_topic_configs(texts: Mapping[str, str | None]) -> dict[str, object]:
             raise InvalidValue(f"Unknown topic config name: {name}")
         if text is None:
             raise InvalidValue(f"Null value not supported for topic configs: {name}")
-        try:
-            values[name] = setting.parse(text)
-        except InvalidValue as invalid:
-            raise InvalidValue(f"{name}={text} {invalid.reason}") from None
+        values[name] = parse_named(setting, name, text)
     _check_together(values)
     return values
 
