@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -259,16 +259,20 @@ def moment_of(text: str, what: str) -> int:
 def pairs(text: str) -> dict[str, str]:
     """Return NAME=VALUE of each line. ClientError: a line is none, or names one twice."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
-        if not line.strip():
-            continue
+    for name, value in each_pair(text, "setting"):
+        if name in found:
+            raise ClientError(f"{name} is there twice.")
+        found[name] = value
+    return found
+
+
+def each_pair(text: str, what: str) -> Iterator[tuple[str, str]]:
+    """Yield NAME and VALUE of each line. ClientError: a line is none; it is to be a `what`."""
+    for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            raise ClientError(f"{line.strip()!r} is no setting: write NAME=VALUE, one a line.")
-        if name.strip() in found:
-            raise ClientError(f"{name.strip()} is there twice.")
-        found[name.strip()] = value.strip()
-    return found
+            raise ClientError(f"{line!r} is no {what}: write NAME=VALUE, one a line.")
+        yield name.strip(), value.strip()
 
 
 def many(number: int, one: str) -> str:

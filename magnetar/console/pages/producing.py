@@ -10,6 +10,7 @@ from magnetar.client.batching import ProducerRecord
 from magnetar.client.group_lags import known_leaders
 from magnetar.client.partitions import LATEST, READ_COMMITTED, list_offsets
 from magnetar.client.producer import Producer
+from magnetar.console.changes import each_pair
 from magnetar.console.pages.topics import topic_of
 from magnetar.console.screens import (
     Elsewhere,
@@ -106,14 +107,9 @@ def _await_outcome(client: Client, name: str, index: int, offset: int) -> None:
 
 def record_of(form: Mapping[str, str]) -> ProducerRecord:
     """Return the record that a form describes. ClientError: a header is no NAME=VALUE."""
-    headers = []
-    for line in form.get("headers", "").splitlines():
-        if not line.strip():
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not name.strip():
-            raise ClientError(f"{line.strip()!r} is no header: write NAME=VALUE, one a line.")
-        headers.append((name.strip(), value.strip().encode()))
+    headers = [
+        (name, value.encode()) for name, value in each_pair(form.get("headers", ""), "header")
+    ]
     if len(headers) > _HEADERS_MAX:
         raise ClientError(f"a record of this form has at most {_HEADERS_MAX} headers.")
     # A field that was left empty says that the record has no key.
