@@ -48,7 +48,6 @@ from wire.messages.fetch import (
     PartitionData,
     SnapshotId,
 )
-from wire.types import ZERO_UUID
 
 _LEADERS_SINCE = 12
 _ENDPOINTS_SINCE = 16
@@ -130,7 +129,10 @@ async def _perform(
     try:
         await performing.perform()
         if services.acls is not None and services.acls.topics_version != acls_version:
-            _refuse_denied(services, context, performing)
+            # What was read before the client lost its right to it. Kafka would answer that.
+            for key, read in performing.reads.items():
+                if read.error is None:
+                    _find_again(services, context, key, read)
         if services.quotas.limits_clients and services.quotas.holds_back(
             context, sum(read.size_bytes for read in performing.reads.values())
         ):
@@ -141,16 +143,6 @@ async def _perform(
         context.give_way = None  # It leads to what was read, which leads back to the context.
         performing.end()
         session.release()
-
-
-def _refuse_denied(services: Services, context: RequestContext, performing: Fetch) -> None:
-    """Take back what was read before the client lost its right to it. Kafka would answer that."""
-    for key, read in performing.reads.items():
-        if read.error is None:
-            try:
-                _find(services, context, key)
-            except KafkaError as refusal:
-                read.refuse(refusal)
 
 
 async def _answer(
@@ -167,7 +159,8 @@ async def _answer(
         if read.result is None and read.error is None:
             continue  # The session has ended, or was moved on, before this one's turn.
         if isinstance(read.error, PartitionMoved):
-            _name_leader(services, context, key, read)
+            # For the name of the node that leads it now (KIP-951).
+            _find_again(services, context, key, read)
         if read.error is not None:
             asked = session.asked.get(key)
             log_refusal(
@@ -182,7 +175,11 @@ async def _answer(
             # Partitions of a topic that are next to one another share an entry, as in Kafka.
             if topic != key[0]:
                 topic = key[0]
-                responses.append(_topic_response(topic))
+                responses.append(
+                    FetchableTopicResponse(topic=topic)
+                    if isinstance(topic, str)
+                    else FetchableTopicResponse(topic_id=topic)
+                )
             responses[-1].partitions.append(_partition_data(key[1], read, context.version))
     response = _finish(services, session, responses)
     if not services.nodes.is_alone and context.version >= _ENDPOINTS_SINCE:
@@ -193,10 +190,10 @@ async def _answer(
     return response
 
 
-def _name_leader(
+def _find_again(
     services: Services, context: RequestContext, key: PartitionKey, read: PartitionRead
 ) -> None:
-    """Say who leads a partition that was handed over while the fetch waited (KIP-951)."""
+    """Refuse what was read of a partition that the client would be refused by now."""
     try:
         _find(services, context, key)
     except KafkaError as refusal:
@@ -211,12 +208,6 @@ def _finish(
     if error_code is not ErrorCode.NONE:
         responses = []
     return FetchResponse(error_code=error_code, session_id=session_id, responses=responses)
-
-
-def _topic_response(topic: UUID | str) -> FetchableTopicResponse:
-    if isinstance(topic, str):
-        return FetchableTopicResponse(topic=topic, topic_id=ZERO_UUID)
-    return FetchableTopicResponse(topic_id=topic)
 
 
 def _begin_read(
