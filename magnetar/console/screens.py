@@ -158,7 +158,8 @@ class Screens:
                 return self._to_login(request)
             visit = self._visit(request, session.access)
             if "text/event-stream" in request.headers.get("accept", ""):
-                return self._stream(request, handler, visit, session)
+                events = self._events(request, handler, visit, session)
+                return StreamingResponse(events, media_type="text/event-stream")
             return await self._answered(request, handler, visit, session)
 
         return endpoint
@@ -262,13 +263,6 @@ class Screens:
             return self.to(found.address)
         found.silent = sorted(visit.silent)
         return await run_in_threadpool(self.show, request, session, found)
-
-    def _stream(
-        self, request: Request, handler: Handler, visit: Visit, session: Session
-    ) -> Response:
-        return StreamingResponse(
-            self._events(request, handler, visit, session), media_type="text/event-stream"
-        )
 
     async def _events(
         self, request: Request, handler: Handler, visit: Visit, session: Session
