@@ -6,7 +6,7 @@ metrics name them.
 
 from __future__ import annotations
 
-#: Every API of Apache Kafka 4.3 that a client may call, by key.
+#: Every API of Apache Kafka 4.4 that a client may call, by key.
 API_NAMES: dict[int, str] = {
     0: "Produce",
     1: "Fetch",

@@ -17,7 +17,7 @@ from wire.messages.api_versions import ApiVersionsResponse
 #: The releases in order.
 RELEASES = (
     *("2.8", "3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9"),
-    *("4.0", "4.1", "4.2", "4.3"),
+    *("4.0", "4.1", "4.2", "4.3", "4.4"),
 )
 #: The first release whose brokers have finalized features that magnetar has.
 _FEATURES_SINCE = "4.0"
@@ -37,7 +37,7 @@ SyncGroup 2.8:5
 DescribeGroups 2.8:5 4.0:6
 ListGroups 2.8:4 3.8:5
 SaslHandshake 2.8:1
-ApiVersions 2.8:3 3.9:4
+ApiVersions 2.8:3 3.9:4 4.4:5
 CreateTopics 2.8:7
 DeleteTopics 2.8:6
 DeleteRecords 2.8:2
@@ -47,7 +47,7 @@ AddPartitionsToTxn 2.8:3 3.6:4 3.8:5
 AddOffsetsToTxn 2.8:3 3.8:4
 EndTxn 2.8:3 3.8:4 4.0:5
 WriteTxnMarkers 2.8:1 4.2:2
-TxnOffsetCommit 2.8:3 3.8:4 4.0:5
+TxnOffsetCommit 2.8:3 3.8:4 4.0:5 4.4:6
 DescribeAcls 2.8:2 3.3:3
 CreateAcls 2.8:2 3.3:3
 DeleteAcls 2.8:2 3.3:3
@@ -61,7 +61,7 @@ CreateDelegationToken 2.8:2 3.3:3
 RenewDelegationToken 2.8:2
 ExpireDelegationToken 2.8:2
 DescribeDelegationToken 2.8:2 3.3:3
-DeleteGroups 2.8:2
+DeleteGroups 2.8:2 4.4:3
 ElectLeaders 2.8:2
 IncrementalAlterConfigs 2.8:1
 AlterPartitionReassignments 2.8:0 4.1:1
