@@ -60,7 +60,7 @@ compat: install reference ## Real clients against magnetar and against Apache Ka
 nodes: install ## Of these, what nodes can affect most, against a magnetar of three nodes.
 	MAGNETAR_WORKERS=3 $(BIN)/pytest -q -n 3 --dist loadscope -p no:randomly $(NODES_TESTS)
 
-reference: install ## Fetch the jars of Apache Kafka 4.3.1, the reference, of the 4.4.0 client, and of Spark's connector, through Maven.
+reference: install ## Fetch the jars of Apache Kafka 4.4.0, the reference, of the client and Connect of 4.3.1, and of Spark's connector, through Maven.
 	$(BIN)/python -m tools.reference_kafka fetch
 	$(BIN)/magnetar spark-jars "$${XDG_CACHE_HOME:-$$HOME/.cache}/magnetar/spark-4.0.0"
 

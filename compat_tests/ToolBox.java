@@ -54,8 +54,7 @@ public final class ToolBox {
 
         @Override
         protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
-            if (!name.startsWith("org.apache.kafka.tools.") && !name.startsWith("kafka.admin.")
-                    && !name.startsWith("kafka.tools.")) {
+            if (!name.startsWith("org.apache.kafka.tools.") && !name.startsWith("kafka.tools.")) {
                 return super.loadClass(name, resolve);
             }
             synchronized (getClassLoadingLock(name)) {

@@ -17,14 +17,12 @@ import pytest
 from compat_tests import tool_box
 from compat_tests.brokers import quick_start
 from compat_tests.client import TIMEOUT_S, Client, Isolation, Pair, Read, StuckClient, Writing
-from tools.reference_kafka import CLIENTS, REFERENCE, Jars, java_command
+from tools.reference_kafka import OLDER, REFERENCE, Jars, java_command
 
 TOOLS = "org.apache.kafka.tools."
 _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
-#: Tests that take `clients` run with the client of the reference and with the newest one.
-BOTH_CLIENTS = pytest.mark.parametrize(
-    "clients", [REFERENCE, CLIENTS], ids=lambda jars: jars.version
-)
+#: Tests that take `clients` run with the client of the release before and of the reference.
+BOTH_CLIENTS = pytest.mark.parametrize("clients", [OLDER, REFERENCE], ids=lambda jars: jars.version)
 
 
 def fast_start(clients: Jars = REFERENCE) -> tuple[str, ...]:
@@ -39,9 +37,8 @@ def command(
     options: Sequence[str] | None = None,
     clients: Jars = REFERENCE,
 ) -> list[str]:
-    """Return the command of a tool: a class of Kafka's tools, or one of `kafka.admin` by name."""
-    main = tool if tool.startswith("kafka.") else TOOLS + tool
-    return _command(main, arguments, options, clients)
+    """Return the command of a tool: a class of Kafka's tools."""
+    return _command(TOOLS + tool, arguments, options, clients)
 
 
 def _command(

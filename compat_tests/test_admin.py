@@ -348,11 +348,11 @@ def test_javas_tool_changes_configs(broker: Broker, topic: MakeTopic) -> None:
     entity = (*server, "--entity-type", "topics", "--entity-name", orders)
 
     def described() -> str:
-        return tool_box.run(tool_box.CONFIGS, *entity, "--describe")
+        return tool_box.run("ConfigCommand", *entity, "--describe")
 
-    tool_box.run(tool_box.CONFIGS, *entity, "--alter", "--add-config", "max.message.bytes=2000")
+    tool_box.run("ConfigCommand", *entity, "--alter", "--add-config", "max.message.bytes=2000")
     eventually(lambda: "max.message.bytes=2000" in described())
-    tool_box.run(tool_box.CONFIGS, *entity, "--alter", "--delete-config", "max.message.bytes")
+    tool_box.run("ConfigCommand", *entity, "--alter", "--delete-config", "max.message.bytes")
     eventually(lambda: "max.message.bytes" not in described())
 
 

@@ -24,7 +24,6 @@ from kafka.protocol.admin import (
     ElectLeadersResponse,
 )
 
-from compat_tests import configs_of_4_4
 from compat_tests.admin import leader_of
 from compat_tests.brokers import Broker
 from compat_tests.client import TIMEOUT_S
@@ -141,8 +140,7 @@ def test_topics_are_checked(
     if code == NONE:
         partitions = 2 if "assignments" in asked else 1
         assert (result.num_partitions, result.replication_factor) == (partitions, 1)
-        known = [each for each in result.configs if each.name not in configs_of_4_4.OF_TOPICS]
-        assert len(known) == 33
+        assert len(result.configs) == 37
         assert result.topic_id != UUID(int=0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,7 +14,6 @@ from kafka.protocol.admin import (
 
 from compat_tests.admin import create_topic
 from compat_tests.brokers import Broker
-from compat_tests.configs_of_4_4 import OF_BROKERS, OF_GROUPS, OF_TOPICS
 from compat_tests.conftest import MakeName
 from compat_tests.raw import Connection
 
@@ -115,11 +113,6 @@ def shown(config: Any) -> Shown:
     )
 
 
-def taken(configs: dict[str, Shown], names: Iterable[str]) -> dict[str, str | None]:
-    """Remove these configs, and return their values."""
-    return {name: configs.pop(name).value for name in names}
-
-
 def test_topics_have_kafkas_configs_with_kafkas_defaults(
     both_brokers: tuple[Broker, Broker], name: MakeName
 ) -> None:
@@ -129,7 +122,6 @@ def test_topics_have_kafkas_configs_with_kafkas_defaults(
     ours, kafkas = (describe(broker, TOPIC, orders) for broker in both_brokers)
     # Of Kafka the cluster has one that it set itself: its own story, with replicas.
     kafkas["min.insync.replicas"].synonyms.remove(("min.insync.replicas", "1", 3))
-    assert taken(ours, OF_TOPICS) == OF_TOPICS
     assert ours == kafkas
 
 
@@ -141,8 +133,7 @@ def test_a_config_of_kafkas_own_tests_is_shown_where_it_is_set(
         create_topic(broker.bootstrap, orders, configs={"internal_segment_bytes": "500"})
     ours, kafkas = (describe(broker, TOPIC, orders) for broker in both_brokers)
     assert ours["internal.segment.bytes"] == kafkas["internal.segment.bytes"]
-    assert ours.keys() - kafkas.keys() == OF_TOPICS.keys()
-    assert not kafkas.keys() - ours.keys()
+    assert ours.keys() == kafkas.keys()
 
 
 def created(broker: Broker, name: str, own: dict[str, str]) -> list[tuple[str, str | None]]:
@@ -171,7 +162,7 @@ def test_a_creation_is_answered_with_the_topics_configs_in_kafkas_order(
 ) -> None:
     orders = name("orders")
     ours, kafkas = (created(broker, orders, own) for broker in both_brokers)
-    assert [each for each in ours if each[0] not in OF_TOPICS] == kafkas
+    assert ours == kafkas
     assert dict(kafkas).items() >= own.items()
 
 
@@ -181,7 +172,6 @@ def test_groups_and_client_metrics_have_kafkas_configs_with_kafkas_defaults(
 ) -> None:
     ours, kafkas = (describe(broker, *resource) for broker in both_brokers)
     if resource[0] == GROUP:
-        assert taken(ours, OF_GROUPS) == OF_GROUPS
         # The tests set it; what it is else is compared with the broker's.
         interval = "consumer.assignment.interval.ms"
         assert ours.pop(interval).value == kafkas.pop(interval).value == "0"
@@ -190,7 +180,6 @@ def test_groups_and_client_metrics_have_kafkas_configs_with_kafkas_defaults(
 
 def test_the_broker_has_kafkas_configs(both_brokers: tuple[Broker, Broker]) -> None:
     ours, kafkas = (describe(broker, BROKER, "1") for broker in both_brokers)
-    assert taken(ours, OF_BROKERS) == OF_BROKERS
     assert kafkas.keys() - ours.keys() == set()
     own = {name for name in ours.keys() - kafkas.keys() if not name.startswith("metrics.")}
     assert own == OWN

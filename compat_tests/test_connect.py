@@ -26,7 +26,7 @@ from compat_tests.client import TIMEOUT_S
 from compat_tests.clients import CONFLUENT
 from compat_tests.java import fast_start
 from tools.ports import free_port
-from tools.reference_kafka import java_command
+from tools.reference_kafka import OLDER, java_command
 
 LINES = "lines"
 #: A worker ends within 12 s, on a busy machine too. Twice in a few hundred runs one took more than
@@ -53,7 +53,7 @@ WORKER = {
 
 
 class Worker:
-    """One worker process, asked over HTTP."""
+    """One worker process of Connect, of the release before the reference, asked over HTTP."""
 
     def __init__(self, broker: Broker, directory: Path) -> None:
         self._port = free_port()
@@ -63,11 +63,11 @@ class Worker:
         settings = {**WORKER, "bootstrap.servers": broker.bootstrap, "listeners": listener}
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2-quiet.properties')}"
-        options = (*fast_start(), quiet)
+        options = (*fast_start(OLDER), quiet)
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                java_command(main, str(properties), options=options),
+                java_command(main, str(properties), options=options, clients=OLDER),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -14,7 +14,7 @@ from compat_tests.clients import CONFLUENT, KAFKA_PYTHON
 from compat_tests.conftest import MakeName, MakeTopic
 from compat_tests.transaction_ends import await_markers
 from compat_tests.waiting import eventually
-from tools.reference_kafka import CLIENTS, REFERENCE, Jars
+from tools.reference_kafka import OLDER, REFERENCE, Jars
 
 
 def test_topics_are_created_described_and_deleted(broker: Broker, name: MakeName) -> None:
@@ -46,7 +46,7 @@ def test_producer_performance_writes_what_it_says(
 
 @pytest.mark.parametrize(
     ("clients", "protocol"),
-    [(REFERENCE, "classic"), (CLIENTS, "classic"), (CLIENTS, "consumer")],
+    [(OLDER, "classic"), (REFERENCE, "classic"), (REFERENCE, "consumer")],
     ids=["4.3.1-classic", "4.4.0-classic", "4.4.0-consumer"],
 )
 def test_the_verifiable_pair_agrees_and_its_group_is_deleted(

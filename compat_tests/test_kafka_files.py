@@ -22,8 +22,8 @@ from compat_tests.raw import Connection
 
 pytestmark = pytest.mark.local_files("Kafka reads files")
 PAIRS: list[Pair] = [(b"k%d" % n, b"v%d" % n * 20) for n in range(200)]
-#: Their numbers in Kafka's TransactionState, or, since 4.4, their names: what its tool prints.
-COMPLETE_COMMIT, COMPLETE_ABORT = '4|"CompleteCommit"', '5|"CompleteAbort"'
+#: Their names in Kafka's TransactionState, as its tool prints them.
+COMPLETE_COMMIT, COMPLETE_ABORT = '"CompleteCommit"', '"CompleteAbort"'
 #: What DumpLogSegments prints when a file is not as it must be.
 COMPLAINT = re.compile(
     r"(?i)mismatch|corrupt|non-consecutive|isvalid: false|invalid|exception|could not|error"

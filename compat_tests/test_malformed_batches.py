@@ -78,7 +78,7 @@ KINDS: dict[str, Kind] = {
     "length too long": Kind(three(1, length=13), kafka_gzip=NONE, magnetar=INVALID_RECORD),
     "length too short": Kind(three(1, length=11), kafka_gzip=NONE, magnetar=INVALID_RECORD),
     "last length too long": Kind(three(2, length=13), kafka_gzip=NONE, magnetar=INVALID_RECORD),
-    "negative length": Kind(three(1, length=-1), kafka_gzip=NONE, magnetar=INVALID_RECORD),
+    "negative length": Kind(three(1, length=-1)),
     "key far too long": Kind(three(1, key_length=100)),
     "key too long": Kind(three(1, key_length=4)),
     "negative key length": Kind(three(1, key_length=-2)),

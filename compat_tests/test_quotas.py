@@ -104,7 +104,7 @@ class Quota:
         self._alter("--delete-config", self._key)
 
     def _alter(self, *change: str) -> None:
-        ended = tool_box.call(tool_box.CONFIGS, *self._arguments, *change)
+        ended = tool_box.call("ConfigCommand", *self._arguments, *change)
         assert ended.status == 0, ended.errors
         self._limited.await_changes()
 

@@ -16,7 +16,7 @@ LOCATION = "listener.name.ssl.ssl.keystore.location"
 
 def alter(broker: Broker, name: str, value: str, *entity: str) -> tool_box.Ended:
     return tool_box.call(
-        tool_box.CONFIGS,
+        "ConfigCommand",
         *("--bootstrap-server", broker.bootstrap, "--entity-type", "brokers"),
         *(entity or ("--entity-name", "1")),
         *("--alter", "--add-config", f"{name}={value}"),

@@ -1,6 +1,6 @@
 """Transaction version 2 (KIP-890), request by request: what each says in which version, and why.
 
-Each test runs against magnetar and Apache Kafka 4.3.1, so what it says is what Kafka does; where
+Each test runs against magnetar and Apache Kafka, so what it says is what Kafka does; where
 magnetar goes further it says so and is marked.
 """
 

@@ -2,7 +2,7 @@
 a start.
 
 `call` is what the tests use; the JVM starts with the first one of a process and ends with it. The
-newest client has a JVM of its own.
+client of the release before has a JVM of its own.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ _QUIET = Path(__file__).with_name("log4j2-quiet.properties")
 _OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 #: The box's own: bootstrap servers, topic, isolation level.
 READ_TO_END = "ReadToEnd"
-#: The tool behind kafka-configs: of the broker's jar before Kafka 4.4, one of Kafka's tools since.
-CONFIGS = "kafka.admin.ConfigCommand"
 _TOOLS = "org.apache.kafka.tools."
 
 
@@ -96,7 +94,7 @@ def call(
     timeout_s: float = 2 * TIMEOUT_S,
     clients: Jars = REFERENCE,
 ) -> Ended:
-    """Run a tool: a class of Kafka's tools, one of `kafka.admin` or `kafka.tools` by name,
+    """Run a tool: a class of Kafka's tools, one of `kafka.tools` by its whole name,
     READ_TO_END, or a program of one file by its path.
     """
     if not _box(clients).is_running:

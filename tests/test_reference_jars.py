@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.reference_kafka import (
-    CLIENTS,
+    OLDER,
     REFERENCE,
     VERSION,
     ReferenceUnavailable,
@@ -16,7 +16,7 @@ from tools.reference_kafka import (
 )
 from tools.reference_kafka.jars import class_path
 
-NAMED = ("kafka_2.13", "kafka-tools", "kafka-streams", "connect-runtime", "connect-file")
+NAMED = ("kafka_2.13", "kafka-tools", "kafka-streams")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the jars are to be; Maven is a script that copies them and leaves a note."""
     maven = tmp_path / "bin" / "mvn"
     maven.parent.mkdir()
-    files = [*(f"{name}-{VERSION}.jar" for name in NAMED), *CLIENTS.files]
+    files = [*(f"{name}-{VERSION}.jar" for name in NAMED), *OLDER.files]
     touches = "".join(f'touch "$into/{name}"\n' for name in files)
     maven.write_text(
         "#!/bin/sh\n"
@@ -64,20 +64,20 @@ def test_a_fetch_that_brings_too_little_says_so(jars: Path, tmp_path: Path) -> N
     assert not jars.exists()
 
 
-def test_the_newest_client_lies_apart_and_comes_first_on_its_class_path(
+def test_the_older_client_lies_apart_and_comes_first_on_its_class_path(
     jars: Path, tmp_path: Path
 ) -> None:
     assert class_path(REFERENCE) == f"{jars}/*"
-    newest = fetch(CLIENTS)
-    assert newest.parent == jars.parent
-    assert newest != jars
-    assert class_path(CLIENTS) == f"{newest}/*:{jars}/*"
+    older = fetch(OLDER)
+    assert older.parent == jars.parent
+    assert older != jars
+    assert class_path(OLDER) == f"{older}/*:{jars}/*"
     for call, each in zip(
-        (tmp_path / "calls").read_text().splitlines(), (REFERENCE, CLIENTS), strict=True
+        (tmp_path / "calls").read_text().splitlines(), (REFERENCE, OLDER), strict=True
     ):
         assert str(each.pom) in call
 
 
 def test_each_pom_asks_for_its_version() -> None:
-    for each in (REFERENCE, CLIENTS):
+    for each in (REFERENCE, OLDER):
         assert f"<kafka.version>{each.version}</kafka.version>" in each.pom.read_text()

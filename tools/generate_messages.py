@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tools.kafka_schemas import Schema, read_schemas, snake_case, stable_versions
+from tools.reference_kafka import VERSION
 from wire.schema import VersionRange
 
 RUFF_CONFIG = Path(__file__).parents[1] / "pyproject.toml"
@@ -220,7 +221,7 @@ def module_text(title: str, messages: list[Message]) -> str:
     return (
         f'"""{title}\n\n'
         "Written by tools/generate_messages.py from the schemas of Apache Kafka "
-        f"{messages[0].schema['kafkaVersion']}; not edited by hand.\n"
+        f"{VERSION}; not edited by hand.\n"
         '"""\n\n'
         "from __future__ import annotations\n\n"
         f"from wire.message import {', '.join(sorted(imported))}\n\n\n"

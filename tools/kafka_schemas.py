@@ -11,16 +11,15 @@ import re
 import zipfile
 from typing import Any
 
-from tools.reference_kafka.jars import CLIENTS, REFERENCE, Jars, fetch
+from tools.reference_kafka import VERSION, fetch
 
-#: The jars that hold schemas of ours, and the set that each is taken from. What travels is that of
-#: the newest client; what lies in files is that of the reference, which reads our files.
-SOURCES: dict[str, Jars] = {
-    "kafka-clients": CLIENTS,
-    "kafka-group-coordinator": REFERENCE,
-    "kafka-transaction-coordinator": REFERENCE,
-    "kafka-metadata": REFERENCE,
-}
+#: The jars that hold schemas of ours: what travels, and what lies in files.
+_SOURCES = (
+    "kafka-clients",
+    "kafka-group-coordinator",
+    "kafka-transaction-coordinator",
+    "kafka-metadata",
+)
 
 _HOLDS_A_SCHEMA = re.compile(r"common/(message|metadata)/.*\.json")
 
@@ -62,19 +61,15 @@ Schema = dict[str, Any]
 
 
 def read_schemas() -> dict[str, Schema]:
-    """Return every schema that is ours, by name, as it stands in the JSON.
-
-    Beside what the JSON says each has `kafkaVersion`, that of its jar.
-    """
+    """Return every schema that is ours, by name, as it stands in the JSON."""
     schemas: dict[str, Schema] = {}
-    for name, jars in SOURCES.items():
-        jar = fetch(jars) / f"{name}-{jars.version}.jar"
-        with zipfile.ZipFile(jar) as archive:
+    for name in _SOURCES:
+        with zipfile.ZipFile(fetch() / f"{name}-{VERSION}.jar") as archive:
             for entry in archive.namelist():
                 if _HOLDS_A_SCHEMA.fullmatch(entry):
                     schema = _parse(archive.read(entry).decode())
                     if is_ours(schema):
-                        schemas[schema["name"]] = {**schema, "kafkaVersion": jars.version}
+                        schemas[schema["name"]] = schema
     return schemas
 
 

@@ -3,7 +3,7 @@
 An id has to pass all filters. A filter that is empty or negative lets every id pass. The filter by
 a pattern is not here, because to match a pattern takes time.
 
-Source: KIP-664, KIP-994; corner cases as Apache Kafka 4.3 decides them.
+Source: KIP-664, KIP-994; corner cases as Apache Kafka decides them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The settings of one partition's log.
 
 Owns types and defaults of the topic configs that the log store obeys. Their texts and bounds belong
-to the broker's configuration. Source: Kafka's topic configs as of 4.3.
+to the broker's configuration. Source: Kafka's topic configs as of 4.4.
 """
 
 from __future__ import annotations

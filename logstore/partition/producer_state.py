@@ -3,7 +3,7 @@
 Owns the rules of idempotence at the partition: which batch is a duplicate, which sequence follows,
 which epoch is a zombie's. A fold over batch headers and markers in offset order, so a replay of the
 log rebuilds it. Not here: open transactions (`transaction_buffer`), the coordinator's view.
-Source: KIP-98, KIP-360, KIP-890; behaviour of Apache Kafka 4.3.
+Source: KIP-98, KIP-360, KIP-890; behaviour of Apache Kafka 4.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ Each API below is served in these versions and in no others. They are the versio
 
 _NOT_SERVED_EITHER = """
 Kafka's other APIs between brokers, and those of its controllers, are not served either: nodes have
-messages of their own, and a catalog in place of the controllers. So UnregisterBroker, AddRaftVoter
-and RemoveRaftVoter are not.
+messages of their own, and a catalog in place of the controllers. So UnregisterBroker,
+UnregisterController, AddRaftVoter and RemoveRaftVoter are not.
 """
 
 #: APIs that Kafka 4.4.0 lists for clients, and why they are not served.

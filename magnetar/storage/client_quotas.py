@@ -186,7 +186,9 @@ def _check_value(allowed: Mapping[str, bool], key: str, value: float) -> None:
     is_whole = allowed.get(key)
     if is_whole is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
-    if math.isnan(value) or value <= 0:
+    if not math.isfinite(value):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be a finite number")
+    if value <= 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
     # The largest int64 is no double: clients that mean it send the next one, 2^63.
     if is_whole and value > float(INT64_MAX):

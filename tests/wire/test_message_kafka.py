@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import given
 
 from tests.wire.message_strategies import CASES, few, messages
-from tools.reference_kafka import CLIENTS, java_command
+from tools.reference_kafka import java_command
 
 
 def samples(message: Any, version: int) -> list[tuple[str, int, bytes]]:
@@ -32,7 +32,7 @@ def samples(message: Any, version: int) -> list[tuple[str, int, bytes]]:
 def test_kafka_reads_every_message_and_writes_the_same_bytes() -> None:
     sent = [sample for case in CASES for sample in samples(*case)]
     rewritten = subprocess.run(
-        java_command(str(Path(__file__).with_name("KafkaRewriter.java")), clients=CLIENTS),
+        java_command(str(Path(__file__).with_name("KafkaRewriter.java"))),
         input="".join(f"{name} {version} ={data.hex()}\n" for name, version, data in sent),
         stdout=subprocess.PIPE,
         text=True,

@@ -1,5 +1,5 @@
-"""Apache Kafka 4.3.1 as the reference: its jars, its command line tools, and a single-node KRaft
-broker. Beside them the jars of the newest Java client, 4.4.0.
+"""Apache Kafka 4.4.0 as the reference: its jars, its command line tools, and a single-node KRaft
+broker. Beside them the Java client and the Connect of the release before, 4.3.1.
 
 Nothing of magnetar is imported here: the reference must stand when magnetar does not. Needs Java
 17 or newer and, the first time, Maven.
@@ -7,7 +7,7 @@ Nothing of magnetar is imported here: the reference must stand when magnetar doe
 
 from tools.reference_kafka.broker import ReferenceKafka
 from tools.reference_kafka.jars import (
-    CLIENTS,
+    OLDER,
     REFERENCE,
     VERSION,
     Jars,
@@ -17,7 +17,7 @@ from tools.reference_kafka.jars import (
 )
 
 __all__ = [
-    "CLIENTS",
+    "OLDER",
     "REFERENCE",
     "VERSION",
     "Jars",

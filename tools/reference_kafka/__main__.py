@@ -1,7 +1,7 @@
 """Run the reference from a shell.
 
 python -m tools.reference_kafka fetch
-    copy the jars of the reference and of the newest client, print where they are
+    copy the jars of the reference and of the release before, print where they are
 python -m tools.reference_kafka PORT DIRECTORY [key=value]…
     a broker in the foreground; Ctrl-C stops it
 python -m tools.reference_kafka CLASS [argument]…
@@ -16,12 +16,12 @@ import sys
 from pathlib import Path
 
 from tools.reference_kafka.broker import ReferenceKafka
-from tools.reference_kafka.jars import CLIENTS, REFERENCE, ReferenceUnavailable, fetch, java_command
+from tools.reference_kafka.jars import OLDER, REFERENCE, ReferenceUnavailable, fetch, java_command
 
 
 def main(arguments: list[str]) -> int:
     if arguments == ["fetch"]:
-        for jars in (REFERENCE, CLIENTS):
+        for jars in (REFERENCE, OLDER):
             print(fetch(jars))
         return 0
     if len(arguments) >= 2 and arguments[0].isdigit():

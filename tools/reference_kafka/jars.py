@@ -1,8 +1,9 @@
 """The jars of Apache Kafka, copied once per machine through Maven, and the command line that runs
 a class of theirs.
 
-There are two sets. The reference is a whole Kafka with its tools. `CLIENTS` is the Java client of
-the newest Kafka: its schemas are those of wire/messages, and programs of tests run with it too.
+There are two sets. The reference is a whole Kafka with its tools. `OLDER` is of the release before:
+its Java client, with which programs of tests run too, and Kafka Connect, whose connectors for files
+the release of the reference lacks.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-VERSION = "4.3.1"
-CLIENTS_VERSION = "4.4.0"
+VERSION = "4.4.0"
+OLDER_VERSION = "4.3.1"
 #: Tools live for a second or two: the first compiler tier and the serial collector start fastest.
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -44,17 +45,21 @@ class Jars(NamedTuple):
 REFERENCE = Jars(
     VERSION,
     Path(__file__).with_name("pom.xml"),
-    ("kafka_2.13", "kafka-tools", "kafka-streams", "connect-runtime", "connect-file"),
+    ("kafka_2.13", "kafka-tools", "kafka-streams"),
 )
-CLIENTS = Jars(CLIENTS_VERSION, Path(__file__).with_name("clients.pom.xml"), ("kafka-clients",))
+OLDER = Jars(
+    OLDER_VERSION,
+    Path(__file__).with_name("older.pom.xml"),
+    ("kafka-clients", "connect-runtime", "connect-file"),
+)
 
 
 def jar_directory(jars: Jars = REFERENCE) -> Path:
     """Return where the jars are kept: the reference in $KAFKA_JARS, else below the user's cache
-    directory; the client beside the reference.
+    directory; the older ones beside the reference.
     """
     if jars is not REFERENCE:
-        return jar_directory().with_name(f"kafka-clients-{jars.version}")
+        return jar_directory().with_name(f"kafka-connect-{jars.version}")
     if chosen := os.environ.get("KAFKA_JARS"):
         return Path(chosen)
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -104,7 +109,7 @@ def java_command(
     """Return the command line that runs `main_class` of the jars; fetches them if they are
     missing.
 
-    `clients`: the set whose Java client it uses; all other classes are the reference's.
+    `clients`: the set whose Java client it uses. Classes that this set lacks are the reference's.
     `beside`: a directory of classes that come after those of the jars.
     """
     java = _executable("java", "Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless)")
@@ -113,7 +118,7 @@ def java_command(
 
 
 def class_path(clients: Jars) -> str:
-    """Return the class path of the reference, behind the client of `clients`: the first wins."""
+    """Return the class path of the reference, behind the jars of `clients`: the first wins."""
     return ":".join(f"{fetch(jars)}/*" for jars in dict.fromkeys((clients, REFERENCE)))
 
 

@@ -1,6 +1,6 @@
 """ConsumerGroupTargetAssignmentMember (record type 7): versions 0.
 
-Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; not edited by hand.
+Written by tools/generate_messages.py from the schemas of Apache Kafka 4.4.0; not edited by hand.
 """
 
 from __future__ import annotations

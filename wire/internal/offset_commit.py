@@ -1,6 +1,6 @@
 """OffsetCommit (record type 1): versions 0, value 0-4.
 
-Written by tools/generate_messages.py from the schemas of Apache Kafka 4.3.1; not edited by hand.
+Written by tools/generate_messages.py from the schemas of Apache Kafka 4.4.0; not edited by hand.
 """
 
 from __future__ import annotations

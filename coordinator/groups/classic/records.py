@@ -13,7 +13,7 @@ from coordinator.groups.classic.group import ClassicGroup, Member
 from wire.errors import WireError
 from wire.internal.group_metadata import GroupMetadataValue, MemberMetadata
 
-#: What Apache Kafka 4.3 writes.
+#: What Apache Kafka 4.4 writes.
 VERSION = 3
 
 

@@ -1,7 +1,7 @@
 """One committed offset, and its record in `__consumer_offsets`: OffsetCommitKey and -Value.
 
 The key is (group, topic, partition), so compaction keeps the last commit of each partition. Values
-have the versions that Apache Kafka 4.3 writes: 4, or 1 where the client asked for a retention time
+have the versions that Apache Kafka 4.4 writes: 4, or 1 where the client asked for a retention time
 of its own (OffsetCommit v2-v4). Only version 1 can hold that time, but it has no leader epoch.
 """
 

@@ -1,7 +1,6 @@
 """What the newest versions of requests say beyond the older ones, as Apache Kafka 4.4.0 does.
 
-kafka-python and kio do not know these versions, and the reference does not serve them: the codes
-were read off a broker of 4.4.0.
+kafka-python and kio do not know these versions: the codes were read off a broker of 4.4.0.
 """
 
 from __future__ import annotations

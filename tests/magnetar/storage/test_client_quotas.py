@@ -83,6 +83,7 @@ def test_entities_are_found_by_their_parts(
         ([("user", "u")], RATE, 1.5),
         ([("user", "u")], RATE, float("nan")),
         ([("user", "u")], RATE, float("inf")),
+        ([("user", "u")], "request_percentage", float("inf")),
         ([("user", "u")], RATE, 9223372036854777856.0),
         ([("user", "u")], "request_percentage", -1.0),
         ([("user", "u")], "nope", 1.0),
