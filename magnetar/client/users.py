@@ -43,7 +43,7 @@ class User:
 
 def list_users(client: Client) -> list[User]:
     """Return every user, by name."""
-    # Not None, which means all of them too: Apache Kafka 4.3.1 never answers that to a user who may
+    # Not None, which means all of them too: Apache Kafka 4.4.0 never answers that to a user who may
     # not describe the cluster, as its refusal goes through the names of the request.
     request = DescribeUserScramCredentialsRequest(users=[])
     response = client.call(request, DescribeUserScramCredentialsResponse)
