@@ -295,7 +295,7 @@ async def test_a_read_takes_two_attempts_and_ends_before_clients_give_up(
     is_dripping: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first connection falls silent; the next one answers at once, or a little at a time."""
-    hurry = 20
+    hurry = 4
     for limit in ("_SILENCE", "_WHOLE", "_ALL_ATTEMPTS"):
         monkeypatch.setattr(bucket_module, limit, getattr(bucket_module, limit) / hurry)
     connections = 0

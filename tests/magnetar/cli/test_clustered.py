@@ -96,9 +96,9 @@ def test_a_start_waits_for_a_server_that_has_too_few_connections_left(
 ) -> None:
     """Connections of a node that was killed a moment ago are still counted."""
     with psycopg.connect(postgres_url, autocommit=True) as admin:
-        admin.execute("DROP ROLE IF EXISTS narrow")
-        admin.execute(f"CREATE ROLE narrow LOGIN CONNECTION LIMIT {left}")
-    config = config_of(postgres_url.replace("postgres@", "narrow@"), tmp_path, 500)
+        # All databases of the server see a role, those of other tests too.
+        admin.execute(f"CREATE ROLE scarce{left} LOGIN CONNECTION LIMIT {left}")
+    config = config_of(postgres_url.replace("postgres@", f"scarce{left}@"), tmp_path, 500)
     with pytest.raises(ConfigError, match="too many connections"), starting(config):
         raise AssertionError("it has started")
     assert "the start waits for the database" in capsys.readouterr().err
