@@ -386,7 +386,7 @@ class RemoteLedger(CommittedLedger):
     async def _read_in_time(self, offset: int, max_bytes: int, end_offset: int) -> Sequence[Chunk]:
         place = (self._opening, self.replacements, offset)
         begin = partial(self._read_store, offset, max_bytes, end_offset)
-        return await self._reads.in_time(place, begin)
+        return await self._reads.in_time(place, max_bytes, begin)
 
     async def _perform_swap(
         self, swap: Swap, aborted: bytes, on_swapped: Callable[[], None]

@@ -23,15 +23,19 @@ _WAIT_S = 0.5
 #: How long a read is kept for the next fetch, from the end of the last one's wait. A client that is
 #: slow with other partitions' records asks again after seconds.
 _KEPT_S = 60.0
-#: Reads that go on without a fetch, or are kept. Each may have a MiB or two. Beyond that, fetches
-#: wait for the store.
-_KEPT_MAX = 32
+#: What reads that go on without a fetch, or are kept, may bring. Beyond that, fetches wait for the
+#: store.
+_KEPT_BYTES_MAX = 64 << 20
+#: How much more than its `max_bytes` a read may bring: the store has chunks.
+_CHUNK_BYTES = 1 << 20
 
 
 class _Kept(NamedTuple):
-    """A read for which no fetch waits."""
+    """What is known of a read for which no fetch waits."""
 
-    reading: asyncio.Task[Sequence[Chunk]]
+    place: Hashable
+    #: How much it may bring.
+    size_bytes: int
     forgetting: asyncio.TimerHandle
 
 
@@ -42,7 +46,7 @@ class StoreReads:
         self._store = store
         #: The reads that wait or are under way.
         self.count = 0
-        self._kept: dict[Hashable, _Kept] = {}
+        self._kept: dict[asyncio.Task[Sequence[Chunk]], _Kept] = {}
 
     async def read(
         self, key: LogKey, offset: int, max_bytes: int, end_offset: int
@@ -61,47 +65,53 @@ class StoreReads:
             self.count -= 1
 
     async def in_time(
-        self, place: Hashable, begin: Callable[[], Coroutine[Any, Any, Sequence[Chunk]]]
+        self,
+        place: Hashable,
+        max_bytes: int,
+        begin: Callable[[], Coroutine[Any, Any, Sequence[Chunk]]],
     ) -> Sequence[Chunk]:
         """Return what `begin` reads, or what a read of the same place has brought since.
 
         Raises NotReadYet if the store is slow. What is read at a place must not change.
         """
-        kept = self._kept.pop(place, None)
-        if kept is None:
+        size_bytes = max_bytes + _CHUNK_BYTES
+        # Several fetches may have left the same place. The first one's read is taken first.
+        reading = next((one for one, kept in self._kept.items() if kept.place == place), None)
+        if is_new := reading is None:
             reading = asyncio.create_task(begin())
+            reading.add_done_callback(_hear)
         else:
-            reading = kept.reading
+            kept = self._kept.pop(reading)
             kept.forgetting.cancel()
-        may_keep = len(self._kept) < _KEPT_MAX
+            size_bytes = kept.size_bytes
         try:
-            await asyncio.wait((reading,), timeout=_WAIT_S if may_keep else None)
-        finally:
-            if not reading.done():
-                self._keep(place, reading)
+            await asyncio.wait((reading,), timeout=_WAIT_S)
+            if sum(kept.size_bytes for kept in self._kept.values()) + size_bytes > _KEPT_BYTES_MAX:
+                await asyncio.wait((reading,))
+        except asyncio.CancelledError:
+            reading.cancel()
+            raise
         if not reading.done():
+            forgetting = asyncio.get_running_loop().call_later(_KEPT_S, self._forget, reading)
+            self._kept[reading] = _Kept(place, size_bytes, forgetting)
             raise NotReadYet
-        return reading.result()
+        chunks = reading.result()
+        if not chunks and not is_new:
+            # There was nothing up to the end of that read. Further on there may be something.
+            return await self.in_time(place, max_bytes, begin)
+        return chunks
 
-    def _keep(self, place: Hashable, reading: asyncio.Task[Sequence[Chunk]]) -> None:
-        self._forget(place)  # Another fetch may have read there, and has left too.
-        reading.add_done_callback(_hear)
-        forgetting = asyncio.get_running_loop().call_later(_KEPT_S, self._forget, place)
-        self._kept[place] = _Kept(reading, forgetting)
-
-    def _forget(self, place: Hashable) -> None:
-        kept = self._kept.pop(place, None)
-        if kept is not None:
-            kept.forgetting.cancel()
-            kept.reading.cancel()
+    def _forget(self, reading: asyncio.Task[Sequence[Chunk]]) -> None:
+        self._kept.pop(reading).forgetting.cancel()
+        reading.cancel()
 
     def close(self) -> None:
         """End the reads for which no fetch waits."""
-        for place in [*self._kept]:
-            self._forget(place)
+        for reading in [*self._kept]:
+            self._forget(reading)
 
 
 def _hear(reading: asyncio.Task[Sequence[Chunk]]) -> None:
-    """Take note of a failure, which no later fetch may ask for."""
+    """Take note of a failure, which no fetch may ask for."""
     if not reading.cancelled():
         reading.exception()
