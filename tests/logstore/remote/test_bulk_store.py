@@ -255,7 +255,7 @@ async def test_logs_are_loaded_at_the_same_time_once_the_first_one_has_its_objec
     if not is_away:
         objects.objects.update((f"object {key.partition}", DATA) for key in keys[1:])
     objects.loses_request = lambda: is_away
-    store = BulkStore(SimulatedStore(database, 1, 0), objects)
+    store = BulkStore(await rows_of(database), objects)
     loading = asyncio.ensure_future(store.load([Wanted(key, 0) for key in keys]))
     await idle()
     assert objects.asked == 1
