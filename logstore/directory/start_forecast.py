@@ -21,7 +21,7 @@ from logstore.disk.files import FileSystem
 from logstore.disk.overlay import OverlayFiles
 from logstore.partition.log_config import LogConfig
 from logstore.segments.batch_recovery import Recovery
-from logstore.segments.ledger import GONE
+from logstore.segments.ledger import GONE, UNREADABLE
 from logstore.sync.journal import JournalDamaged
 
 
@@ -56,8 +56,8 @@ class StartForecast:
             # No start goes on from it: a repair keeps it, and the logs are what they are.
             self.replayed = Replayed()
         except OSError as error:
-            # The same: a file cannot be opened. The check of that file tells which.
-            if error.errno not in GONE:
+            # The same: a file cannot be opened or read. The check of that file tells which.
+            if error.errno not in UNREADABLE | GONE:
                 raise
             self.replayed = Replayed()
 
@@ -81,7 +81,13 @@ class StartForecast:
             self._was_clean,
             partial(tell_damage, told.append, key, journaled_end, data, self._start_offsets),
         )
-        recovered = perform(recovery.files, recovery.steps())
-        for segment in (*recovered.trimmed, *recovered.segments):
-            segment.close()
+        try:
+            recovered = perform(recovery.files, recovery.steps())
+        except OSError as error:
+            # The start ends here. The check of the log tells where.
+            if error.errno not in UNREADABLE:
+                raise
+        else:
+            for segment in (*recovered.trimmed, *recovered.segments):
+                segment.close()
         return told[-1] if told else None

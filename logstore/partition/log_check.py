@@ -262,6 +262,8 @@ class LogCheck:
         try:
             if data is not None:
                 decode_partition_metadata(data)
+            elif PARTITION_METADATA in self._small.names():
+                self.find(PARTITION_METADATA, "the disk cannot read it", Remedy.METADATA)
         except CorruptCheckpoint as error:
             self.find(PARTITION_METADATA, str(error), Remedy.METADATA)
 

@@ -119,7 +119,8 @@ class SegmentCheck:
         ):
             if data is None:
                 # The active segment's indexes are written when it ends, or the broker stops.
-                if self._end_offset is None:
+                path = segment_path(self._directory, self._base_offset, suffix)
+                if self._end_offset is None and not self._files.exists(path):
                     continue
                 problem = "it is missing, or cannot be read"
             elif problem is None and any(data[len(valid) :]):

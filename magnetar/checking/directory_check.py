@@ -31,7 +31,7 @@ from logstore.disk.checkpoints import (
 from logstore.disk.files import FileSystem
 from logstore.partition.log_check import LogCheck
 from logstore.segments.findings import Finding, Remedy, Severity
-from logstore.segments.ledger import GONE
+from logstore.segments.ledger import GONE, UNREADABLE
 from logstore.segments.names import LOG_SUFFIX, segment_path
 from logstore.sync.journal import JOURNAL, JournalDamaged, read_journal
 from magnetar.checking.hanging import Hanging
@@ -90,7 +90,7 @@ def lying_partitions(data: DataDirectory) -> dict[Key, UUID | None]:
         except NotADirectoryError:
             continue  # A file of that name is no partition.
         except OSError as error:
-            if error.errno not in GONE:
+            if error.errno not in UNREADABLE | GONE:
                 raise
             found[key] = None  # The check of the partition tells why.
     return found
@@ -154,11 +154,11 @@ class DirectoryCheck:
         yield from self._check_gone()
 
     def _as_findings(self, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """Yield `findings`. If a name that is no file's ends them, yield that too."""
+        """Yield `findings`. If what is no file, or cannot be read, ends them, yield that too."""
         try:
             yield from findings
         except OSError as error:
-            if error.errno not in GONE:
+            if error.errno not in UNREADABLE | GONE:
                 raise
             path = str(error.filename or error).removeprefix(f"{self._path}/")
             problem = f"{error.strerror}. Put the file back, or take away what is in its place"
@@ -167,7 +167,7 @@ class DirectoryCheck:
     # What lies in the directory itself.
 
     def _check_journal(self) -> Iterator[Finding]:
-        if self.was_clean or (data := self._read(JOURNAL)) is None:
+        if self.was_clean or (data := self._data.top.read(JOURNAL)) is None:
             return
         try:
             entries, damaged_at = read_journal(data)
