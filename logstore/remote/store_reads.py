@@ -95,7 +95,10 @@ class StoreReads:
             forgetting = asyncio.get_running_loop().call_later(_KEPT_S, self._forget, reading)
             self._kept[reading] = _Kept(place, size_bytes, forgetting)
             raise NotReadYet
-        chunks = reading.result()
+        try:
+            chunks = reading.result()
+        finally:
+            del reading  # It may have an error, whose traceback leads here: a cycle.
         if not chunks and not is_new:
             # There was nothing up to the end of that read. Further on there may be something.
             return await self.in_time(place, max_bytes, begin)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from logstore.partition.log_config import LogConfig
-from logstore.remote import offload, store_reads
+from logstore.remote import offload
 from logstore.remote.bulk_store import BulkStore
 from logstore.remote.commit_store import Chunk, Move, StoreUnavailable, Wanted
 from logstore.remote.memory_tail import MemoryTail
@@ -18,12 +18,10 @@ from logstore.remote.offload import Offload, Sweep, referring
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_reads import StoreReads
-from logstore.segments.ledger import NotReadYet
 from tests.logstore.ledgers import open_now
 from tests.logstore.remote.simulated_store import SimulatedStore
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
 from tests.logstore.simulated_objects import SimulatedObjects
-from wire.errors import KafkaError
 from wire.records import BatchHeader, SimpleRecord, build_batch
 
 _T = TypeVar("_T")
@@ -165,45 +163,6 @@ async def test_the_room_of_what_was_removed_is_made_free_now_and_then(
         await world.offload.reclaim()
         counts.append(world.stepped.database.reclaimed)
     assert counts == [0, 1, 1, 2]
-
-
-async def test_a_slow_read_goes_on_and_the_next_one_finds_what_came(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_reads, "_WAIT_S", 0.01)
-    world.append(12)
-    assert await world.carried_out()
-    answers: asyncio.Future[None] = asyncio.Future()
-    world.objects.on_way = lambda: asyncio.shield(answers)
-    for _ in range(3):
-        with pytest.raises(NotReadYet):
-            await world.read(0)
-    answers.set_result(None)
-    await asyncio.sleep(0.02)
-    # It is there: nothing is asked again.
-    world.objects.loses_request = lambda: True
-    assert (await world.read(0)).startswith(world.batches[0])
-    with pytest.raises(KafkaError):
-        await world.read(0)
-
-
-async def test_what_was_read_before_the_cleaner_came_is_read_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The list of aborted transactions is that of the batches which are there now."""
-    monkeypatch.setattr(store_reads, "_WAIT_S", 0.01)
-    world.append(12)
-    assert await world.carried_out()
-    world.ledger.roll()
-    world.append(1)
-    answers: asyncio.Future[None] = asyncio.Future()
-    world.objects.on_way = lambda: asyncio.shield(answers)
-    with pytest.raises(NotReadYet):
-        await world.read(0)
-    await world.clean(0, [world.batches[5], world.batches[11]])
-    answers.set_result(None)
-    await asyncio.sleep(0.02)
-    assert (await world.read(0)).startswith(world.batches[5])
 
 
 async def test_few_chunks_wait_ten_minutes(world: World) -> None:

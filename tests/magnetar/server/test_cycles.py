@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from logstore.remote.commit_store import Chunk, Move, Swap
+from logstore.remote.store_reads import READS_MAX
 from logstore.sync.group_commit import LedgerClosed
 from magnetar.broker import Broker
 from magnetar.endpoint import parse_endpoint, read_endpoint
@@ -371,6 +372,19 @@ async def test_a_log_of_a_cluster_leaves_no_cycle_when_it_is_closed(
     del swap
     del world
     assert "RemoteLedger" not in garbage()
+
+
+async def test_a_read_of_a_bucket_that_is_away_leaves_no_cycle(
+    garbage: Callable[[], Counter[str]],
+) -> None:
+    world = await asyncio.to_thread(World)
+    world.append(2)
+    world.stepped.reads.count = READS_MAX
+    world.ledger._hot.forget_below(2)
+    with suppress(KafkaError):
+        await world.read(0)
+    assert "KafkaError" not in garbage()
+    world.ledger.close()
 
 
 async def test_a_move_to_an_object_that_is_given_up_leaves_no_cycle(
