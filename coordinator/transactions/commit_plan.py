@@ -7,7 +7,7 @@ moments:
 - In the step of the decision, together with all markers, where a crash leaves all of these records
   or none (`Plan.ONE_RECORD`). COMPLETE_* is then the decision itself.
 - After PREPARE_*, once all markers are durable. Many markers take many steps (`Plan.IN_SLICES`),
-  and markers of other nodes take time. `magnetar.runtime.commit` then writes COMPLETE_* at the next
+  and markers of other nodes take time. `magnetar.runtime.completions` writes COMPLETE_* at the next
   request for the transactional id, or after a short delay.
 - At once, where version 2 aborts a transaction without partitions: no marker is owed (`end_txn`).
 

@@ -1,4 +1,4 @@
-"""Commits: from the decision over a transaction to the moment when nothing of it is open.
+"""Commits: from the decision over a transaction to the moment when every reader sees it.
 
 A commit, in this module, carries out one decision, which may also be an abort. No client's
 disconnect stops it. `coordinator.transactions.commit_plan` says what is appended in which step.
@@ -7,17 +7,7 @@ that a plan appends in its first step. If nothing else is due, the outcome is vi
 that sync. Only a commit that has more to do before that goes on in a task.
 
 A transaction is *visible* when all its markers and pending acks are durable. EndTxn is answered
-then. From then on the id *owes* COMPLETE_*, unless COMPLETE_* was the decision itself:
-
-- Under version 2 it is appended in one batch with the id's next record, or after a short delay, and
-  costs no sync of its own.
-- Under version 1 it is appended at once, and data of the next transaction waits until it is
-  durable. The epoch stays, so that data looks like data of the transaction that ended. Were that
-  data on the disk, with PREPARE_* as the coordinator's last record, a restart would give it the
-  earlier transaction's marker. See
-  docs/decisions/0007-adds-are-answered-before-they-are-durable.md.
-- Under version 1 with markers elsewhere it is appended as under version 2. Data on another node
-  waits until the next add is durable anyway, and one sync makes both durable.
+then. What follows is `completions`: COMPLETE_*, and data of the next transaction.
 """
 
 from __future__ import annotations
@@ -26,14 +16,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 
-from coordinator.decision import Urgency
 from coordinator.transactions.commit_plan import MarkerWork, Part, Plan
-from coordinator.transactions.metadata import TRANSACTION_VERSION_1
 from logstore.partition.log import PartitionLog
 from logstore.sync.group_commit import Waiter
 from magnetar.clock import Clock
+from magnetar.runtime.completions import Completions
 from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere, Round
 from magnetar.runtime.participants import AppendedMarker, LeftMarker, Participants, owed_of
@@ -45,13 +34,9 @@ from wire.message import Message
 #: How long an answer waits for markers. If the decision is durable by then, EndTxn answers anyway;
 #: InitProducerId asks its client to try again. Well below the clients' timeouts.
 VISIBLE_TIMEOUT_MS = 5_000
-#: How long an owed COMPLETE_* may wait for a record that shares its sync. A crash costs a re-drive.
-COMPLETION_DELAY_MS = 50
 #: Slices of markers of one commit that wait for the disk at once. One would be enough for a fast
 #: disk; on a slow one each sync should cover some.
 SLICES_WAITING_MAX = 4
-#: COMPLETE_* in one turn of the event loop: a few milliseconds.
-_COMPLETED_AT_ONCE = 50
 
 #: The plans whose markers are appended in one step once the decision is durable, and which markers.
 _MARKED_LATER = {Plan.DECISION_FIRST: Part.MARKERS, Plan.REDRIVE: Part.MISSING_MARKERS}
@@ -129,37 +114,31 @@ class _Commit:
 
 
 class Commits:
-    """The transactions that are decided and not yet COMPLETE_*, at most one of each id."""
+    """The transactions that are decided and not yet visible, at most one of each id."""
 
     def __init__(
         self,
         participants: Participants,
         clock: Clock,
+        completions: Completions,
         *,
-        complete: Callable[[str], None],
         stop: Callable[[BaseException], None],
         elsewhere: MarkersElsewhere | None = None,
     ) -> None:
-        """`complete` appends the COMPLETE_* of an id in `owed`. `stop` ends the broker, and lets
-        nothing that is not durable yet become so. `elsewhere`: None for a node that is alone."""
+        """`completions` hears of each commit that is visible, or COMPLETE_* already. `stop` ends
+        the broker, and lets nothing that is not durable yet become so. `elsewhere`: None for a node
+        that is alone."""
         self._participants = participants
         self._elsewhere = elsewhere
         self._clock = clock
-        self._complete = complete
+        self._completions = completions
         self._stop = stop
         #: By transactional id: commits whose decision, or a marker, may not be durable yet.
         self.under_way: dict[str, _Commit] = {}
         #: By transactional id: called once the id's last commit is visible, or has failed.
         self._waiters: dict[str, list[Waiter]] = {}
-        #: By transactional id: commits that are visible, and whose COMPLETE_* is to be appended.
-        self.owed: dict[str, MarkerWork] = {}
-        self._timer: asyncio.TimerHandle | None = None
         #: Held by the commit that may append a slice of markers in this turn of the event loop.
         self._slicing = asyncio.Lock()
-        #: By transactional id: the end offset (exclusive) of a COMPLETE_* of version 1, until it is
-        #: known to be durable. Data of an id in here needs `check_data_may_follow`. Not restored by
-        #: a restart: what that finds in the log is durable.
-        self.completed: dict[str, int] = {}
 
     # --- a decision is carried out
 
@@ -200,7 +179,7 @@ class Commits:
             self.under_way[transactional_id] = commit
             earlier.append(commit)
             if plan is Plan.ONE_RECORD:
-                self.note_completed(work, end_offset)
+                self._completions.note(work, end_offset)
             on_decided = self._go_on if commit.early_round is None else self._ask
             go_on = partial(on_decided, commit, end_offset)
             # Other nodes may append their markers once the decision is ordered: no crash leaves
@@ -265,7 +244,7 @@ class Commits:
         for waiter in self._waiters.pop(transactional_id, ()):
             waiter(None)
         if Part.COMPLETE not in commit.plan.first:
-            self._complete_soon(commit)
+            self._completions.owe(commit.work, commit.plan)
 
     async def _mark(self, commit: _Commit) -> None:
         """Return when every partition has its marker, durably."""
@@ -396,91 +375,19 @@ class Commits:
         if ends:
             await asyncio.wait(ends, timeout=None if timeout_ms is None else timeout_ms / 1000)
 
-    async def until_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
-        """Return when data of the id's next transaction may be appended.
-
-        That is once COMPLETE_* is ordered: then no crash leaves that data without it.
-        """
-        end_offset = self.completed.get(transactional_id)
-        if end_offset is None:
-            return
-        if not log.ledger.is_ordered(end_offset):
-            await log.ordered(end_offset)
-        if self.completed.get(transactional_id) == end_offset:
-            del self.completed[transactional_id]
-
-    def check_data_may_follow(self, transactional_id: str, log: PartitionLog) -> None:
-        """Raise CONCURRENT_TRANSACTIONS where data of the next transaction may not be appended yet.
-
-        The id must be in `completed`. A client that waits for the answer to its AddPartitionsToTxn
-        never meets the refusal.
-        """
-        if not log.ledger.is_ordered(self.completed[transactional_id]):
-            raise KafkaError(
-                ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"{transactional_id}: the end of its last transaction is not durable yet",
-            )
-        del self.completed[transactional_id]
-
-    # --- COMPLETE_*
-
-    def note_completed(self, work: MarkerWork, end_offset: int) -> None:
-        """Remember that COMPLETE_* of `work` is in the log before `end_offset` (exclusive)."""
-        for one in (work, *work.votes):
-            if one.transaction_version == TRANSACTION_VERSION_1:
-                self.completed[one.transactional_id] = end_offset
-
-    def forget(self, transactional_id: str) -> None:
-        """Forget an id that has expired: its data need not wait for COMPLETE_* any more."""
-        self.completed.pop(transactional_id, None)
-
     def abandon(self, transactional_id: str) -> None:
         """Do nothing more about an id that another node coordinates. Waiters get NOT_COORDINATOR.
 
         That node goes on from the log: what was decided becomes durable before it reads the log.
         """
-        self.forget(transactional_id)
-        self.owed.pop(transactional_id, None)
         commit = self.under_way.pop(transactional_id, None)
         if commit is not None:
             commit.abandon()
         for waiter in self._waiters.pop(transactional_id, ()):
             waiter(shard_missing(transactional_id, is_coming=False))
 
-    def _complete_soon(self, commit: _Commit) -> None:
-        work = commit.work
-        self.owed[work.transactional_id] = work
-        loop = asyncio.get_running_loop()
-        # With OWN_WITH_DECISION, data of the next transaction on another node waits until its add
-        # is durable. COMPLETE_* can wait for that add: one sync makes both durable.
-        if work.completion is Urgency.AWAITED and commit.plan is not Plan.OWN_WITH_DECISION:
-            # In the next turn, after the answers to the clients whose waiters were just called.
-            loop.call_soon(self._complete, work.transactional_id)
-        elif self._timer is None:
-            self._timer = loop.call_later(COMPLETION_DELAY_MS / 1000, self._complete_some)
-
-    def _complete_some(self) -> None:
-        self._timer = None
-        for transactional_id in tuple(islice(self.owed, _COMPLETED_AT_ONCE)):
-            self._complete(transactional_id)
-        if self.owed:
-            self._timer = asyncio.get_running_loop().call_later(0, self._complete_some)
-
-    def complete_all(self) -> None:
-        """Append every COMPLETE_* that is owed, at once.
-
-        A start does so before healing, which leaves ids in PREPARE_* alone. Such an id may have
-        data of its next transaction, whose add was lost in a crash. Healing has to adopt that data
-        before a fence: a marker of a later epoch would end it with the earlier outcome.
-        """
-        for transactional_id in tuple(self.owed):
-            self._complete(transactional_id)
-
     async def stop(self) -> None:
         """End what is under way. The next start finds what is left undone, and does it."""
         await self.all_own_visible(VISIBLE_TIMEOUT_MS)
         for commit in self.under_way.values():
             commit.abandon()
-        if self._timer is not None:
-            self._timer.cancel()
-        self.complete_all()

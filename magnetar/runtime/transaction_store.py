@@ -2,8 +2,8 @@
 
 `submit` decides, appends and applies, without an await in between. So no request sees a state that
 is not in the log. The work of a decision begins in the same step: its markers (`commit`), its
-deadlines (`transaction_expiry`), and later COMPLETE_*. The rules are in `coordinator.transactions`.
-The answers to clients are in `transactions`.
+deadlines (`transaction_expiry`), and later COMPLETE_* (`completions`). The rules are in
+`coordinator.transactions`. The answers to clients are in `transactions`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError
 from magnetar.runtime.commit import Commits
+from magnetar.runtime.completions import Completions
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
 from magnetar.runtime.producer_ids import BlockSource, ProducerIds
@@ -98,8 +99,9 @@ class TransactionStore:
         self._elsewhere = elsewhere
         self._is_led_here = None if elsewhere is None else elsewhere.is_led_here
         self._count_making_files = participants.count_making_files
+        self.completions = Completions(self.complete)
         self.commits = Commits(
-            participants, clock, complete=self.complete, stop=stop, elsewhere=elsewhere
+            participants, clock, self.completions, stop=stop, elsewhere=elsewhere
         )
         self.expiry = TransactionExpiry(
             config,
@@ -215,7 +217,7 @@ class TransactionStore:
         shard = self._by_partition[partition] if self._by_partition else None
         if shard is None:
             return
-        for transactional_id in tuple(self.commits.owed):
+        for transactional_id in tuple(self.completions.owed):
             if shard.state.get(transactional_id) is not None:
                 # So that the next coordinator need not drive again what is visible already.
                 self.complete(transactional_id)
@@ -226,6 +228,7 @@ class TransactionStore:
             self._kept_in.pop(transactional_id, None)
             self.expiry.forget(transactional_id)
             self.commits.abandon(transactional_id)
+            self.completions.forget(transactional_id)
             self.clients.forget(transactional_id)
 
     def _put(self, partition: int, shard: TransactionShard | None) -> None:
@@ -315,7 +318,8 @@ class TransactionStore:
         transaction ends in one record (`Plan.ONE_RECORD`), the decision still says PREPARE_*.
         `is_adoption`: as `joint.joined`.
         """
-        completed = self._completed(shard, transactional_id, now_ms) if self.commits.owed else ()
+        owed = self.completions.owed
+        completed = self._completed(shard, transactional_id, now_ms) if owed else ()
         txn = completed[0] if completed else shard.state.get(transactional_id)
         decision = self._decide(shard, txn, decide, now_ms, is_adoption=is_adoption)
         if not decision.records:
@@ -334,7 +338,7 @@ class TransactionStore:
         end_offset = shard.append((*completed, *plan.records), now_ms, urgency)
         try:
             if completed:
-                self.commits.note_completed(self.commits.owed.pop(transactional_id), end_offset)
+                self.completions.note(owed.pop(transactional_id), end_offset)
             for record in plan.records:
                 if record.state is State.DEAD:
                     self._forget(record)
@@ -356,7 +360,7 @@ class TransactionStore:
 
         One that changes other ids too, or that another id owes for this one, is appended here.
         """
-        owed, state = self.commits.owed, shard.state
+        owed, state = self.completions.owed, shard.state
         txn = state.get(transactional_id)
         if txn is None or not (transactional_id in owed or txn.parent_id in owed):
             return ()
@@ -402,7 +406,7 @@ class TransactionStore:
 
     def complete(self, transactional_id: str) -> None:
         """Append the COMPLETE_* of the id that is owed, if it is still owed."""
-        work = self.commits.owed.pop(transactional_id, None)
+        work = self.completions.owed.pop(transactional_id, None)
         if work is None:
             return
         now_ms = self._clock.now_ms()
@@ -413,7 +417,7 @@ class TransactionStore:
             now_ms,
             urgency=work.completion,
         )
-        self.commits.note_completed(work, end_offset)
+        self.completions.note(work, end_offset)
 
     def _submit_unawaited(
         self, transactional_id: str, decide: Decide[None], now_ms: int
@@ -434,7 +438,7 @@ class TransactionStore:
         self._forgotten += (dead.producer_id, dead.previous_producer_id)
         transactional_id = dead.transactional_id
         self._kept_in.pop(transactional_id, None)
-        self.commits.forget(transactional_id)
+        self.completions.forget(transactional_id)
         self.clients.forget(transactional_id)
 
 

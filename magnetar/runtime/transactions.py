@@ -118,12 +118,13 @@ class Transactions:
         self.store.expiry.pause()
         await self.store.start(topic.partitions)
         await self.store.commits.all_own_visible()
-        self.store.commits.complete_all()
+        self.store.completions.complete_all()
 
     async def stop(self) -> None:
         """End what is under way. The next start does what is left."""
         self.store.expiry.stop()
         await self.store.commits.stop()
+        self.store.completions.stop()
 
     # --- questions
 
@@ -272,7 +273,7 @@ class Transactions:
         )
         if self._told is not None:
             await self._told.added(shard, transactional_id, partitions, end_offset)
-        await self.store.commits.until_data_may_follow(transactional_id, log)
+        await self.store.completions.until_data_may_follow(transactional_id, log)
 
     async def add_offsets(
         self, transactional_id: str, identity: ProducerIdentity, group_id: str
@@ -361,8 +362,8 @@ class Transactions:
         transactional_id = adding.check_named(transactional_id)
         identity = ProducerIdentity(producer_id, producer_epoch)
         held = self.add_for_data(transactional_id, identity, partitions)
-        if transactional_id in self.store.commits.completed:
-            self.store.commits.check_data_may_follow(transactional_id, held[0])
+        if transactional_id in self.store.completions.completed:
+            self.store.completions.check_data_may_follow(transactional_id, held[0])
         return held
 
     def add_for_data(
@@ -418,8 +419,8 @@ class Transactions:
             (topic, partition),
             is_abortable_known=is_abortable_known,
         )
-        if transactional_id in self.store.commits.completed:
-            self.store.commits.check_data_may_follow(transactional_id, shard.log)
+        if transactional_id in self.store.completions.completed:
+            self.store.completions.check_data_may_follow(transactional_id, shard.log)
         return shard.log, shard.log.state.end_offset
 
     def check_offsets(

@@ -291,7 +291,7 @@ class World:
             while self.step():
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
-            self.coordinator.store.commits.complete_all()
+            self.coordinator.store.completions.complete_all()
 
     async def restart(self) -> None:
         """Lose what is not durable and start again, one epoch later."""
@@ -306,7 +306,7 @@ class World:
         self.coordinator.store.expiry.stop()
         for commit in self.coordinator.store.commits.under_way.values():
             commit.abandon()
-        if (timer := self.coordinator.store.commits._timer) is not None:
+        if (timer := self.coordinator.store.completions._timer) is not None:
             timer.cancel()
         self.epoch += 1
         self.failures.clear()

@@ -203,7 +203,7 @@ class World:
             broker.transactions.store.expiry.stop()
             for commit in broker.transactions.store.commits.under_way.values():
                 commit.abandon()
-            if (timer := broker.transactions.store.commits._timer) is not None:
+            if (timer := broker.transactions.store.completions._timer) is not None:
                 timer.cancel()
         if hasattr(broker, "groups"):
             broker.groups.stop()

@@ -407,7 +407,7 @@ async def test_a_decision_is_carried_out_by_the_next_coordinator(nodes: MovingNo
     await nodes.start_node(1)
     await move(nodes, TRANSACTION_STATE, shard_of(nodes, txn.id), 1)
     assert await ending in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
-    assert not first.store.commits.under_way and not first.store.commits.owed
+    assert not first.store.commits.under_way and not first.store.completions.owed
     await nodes.nodes[1].transactions.store.commits.visible(txn.id)
     log = nodes.nodes[1].topics.partition("a", away)
     assert log.last_stable_offset == log.log_end_offset == 2

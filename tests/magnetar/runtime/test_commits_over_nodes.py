@@ -133,7 +133,7 @@ class OverNodes(World):
 
     def is_open(self, ending: asyncio.Task[ProducerIdentity]) -> None:
         assert not ending.done() and self.state() is State.PREPARE_COMMIT
-        assert "tx" not in self.coordinator.store.commits.owed
+        assert "tx" not in self.coordinator.store.completions.owed
 
     async def is_over(self, ending: asyncio.Task[ProducerIdentity]) -> None:
         await self.turns()

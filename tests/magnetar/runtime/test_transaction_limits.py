@@ -304,7 +304,7 @@ async def test_an_id_whose_transaction_has_ended_is_forgotten_once_it_was_idle(
     producer = RawProducer(await connect(broker), "tx")
     assert await producer.init(10_000) == await producer.add() == ErrorCode.NONE
     assert await producer.end(commit=True, version=version) == ErrorCode.NONE
-    broker.transactions.store.commits.complete_all()
+    broker.transactions.store.completions.complete_all()
     clock.set_by_ms = set_by_ms
     for passed_ms, is_known in ((10_100, True), (99_000, True), (110_300, False)):
         clock.passed_ms = passed_ms
@@ -338,7 +338,7 @@ async def test_an_id_is_forgotten_in_time_though_its_last_change_came_while_it_w
     clock.passed_ms = 5_000
     # It aborts nothing, and raises the epoch.
     assert await producer.end(commit=False, version=5) == ErrorCode.NONE
-    broker.transactions.store.commits.complete_all()
+    broker.transactions.store.completions.complete_all()
     for passed_ms, is_known in ((10_100, True), (14_000, True), (15_500, False)):
         clock.passed_ms = passed_ms
         broker.transactions.expire_due()

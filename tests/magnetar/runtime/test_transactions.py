@@ -9,7 +9,6 @@ import pytest
 from coordinator.transactions.metadata import State, TopicPartition
 from logstore.partition.transaction_buffer import TransactionMarker
 from magnetar.runtime import commit as commits
-from magnetar.runtime.commit import Commits
 from tests.magnetar.transaction_world import A0, A1, OFFSETS, TIMEOUT_MS, World, refused
 from wire.error_code import ErrorCode
 
@@ -43,15 +42,6 @@ async def test_the_next_transaction_meets_no_concurrent_transactions(world: Worl
     await world.until(world.end("tx", identity, commit=True))
     await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
     assert world.state() is State.ONGOING
-
-
-async def test_an_outcome_is_completed_soon_though_nobody_asks(world: World) -> None:
-    identity = await world.begin(A0)
-    await world.answered(world.end("tx", identity, commit=True, transaction_version=2))
-    assert world.state() is State.PREPARE_COMMIT and world.stable(A0)
-    async with asyncio.timeout(30):
-        while world.state() is not State.COMPLETE_COMMIT:
-            await asyncio.sleep(0.005)
 
 
 async def test_every_partition_added_is_marked_even_without_data(world: World) -> None:
@@ -205,7 +195,7 @@ async def test_a_transaction_that_timed_out_while_the_broker_was_down_is_aborted
 async def test_an_id_unused_for_long_is_forgotten_in_the_log_too(world: World) -> None:
     identity = await world.begin(A0)
     await world.until(world.end("tx", identity, commit=True))
-    assert world.coordinator.store.commits.completed
+    assert world.coordinator.store.completions.completed
     # Idle from the timeout on that its transaction would have had.
     for passed_ms in (TIMEOUT_MS, 604_800_000):
         assert world.coordinator.find("tx") is not None
@@ -213,7 +203,7 @@ async def test_an_id_unused_for_long_is_forgotten_in_the_log_too(world: World) -
         world.coordinator.expire_due()
     await world.settle()
     assert world.coordinator.find("tx") is None
-    assert not world.coordinator.store.commits.completed
+    assert not world.coordinator.store.completions.completed
     await world.restart()
     assert list(world.coordinator) == []
     with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
@@ -242,15 +232,6 @@ async def test_data_and_offsets_need_their_op_first(world: World) -> None:
         coordinator.check_produce(None, *identity, "a", 0, is_abortable_known=True)
 
 
-async def synced(world: World, topic: str, *, steps: int = 4) -> None:
-    """Let the disk sync the logs of `topic`, and no others."""
-    for _ in range(steps):
-        for partition, executor in world.executors.items():
-            if partition.topic == topic and executor.pending:
-                executor.step()
-        await asyncio.sleep(0)
-
-
 async def test_an_add_is_answered_without_a_sync(world: World) -> None:
     identity = await world.init()
     await asyncio.wait_for(world.coordinator.add_partitions("tx", identity, {A0}), 1)
@@ -258,48 +239,6 @@ async def test_an_add_is_answered_without_a_sync(world: World) -> None:
     assert log.high_watermark < end_offset
     await world.settle()
     assert log.high_watermark >= end_offset
-
-
-async def test_an_add_waits_until_the_end_before_it_is_durable(world: World) -> None:
-    identity = await world.begin(A0)
-    await world.answered(world.end("tx", identity, commit=True))
-    assert world.state() is State.COMPLETE_COMMIT
-    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0, A1}))
-    await asyncio.sleep(0)
-    assert world.state() is State.ONGOING and not adding.done()
-    for add_data in (
-        lambda: world.produce(identity, A1),
-        lambda: world.coordinator.hold("tx", *identity, {A1}),
-    ):
-        with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
-            add_data()
-    await synced(world, "__transaction_state")
-    assert adding.done()
-    world.produce(identity, A1)
-
-
-@pytest.mark.parametrize("is_waited_for", [True, False])
-async def test_a_restart_would_commit_data_that_went_before_the_end_before_it(
-    is_waited_for: bool, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Why an add waits: the last that the log says is PREPARE_COMMIT, of the same epoch."""
-    if not is_waited_for:
-        monkeypatch.setattr(Commits, "note_completed", lambda *_: None)
-    identity = await world.begin(A0)
-    await world.answered(world.end("tx", identity, commit=True))
-    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
-    await asyncio.sleep(0)
-    if is_waited_for:
-        await synced(world, "__transaction_state")
-    assert adding.done()
-    world.produce(identity, A0, sequence=1)
-    await synced(world, "a")
-    await world.restart()
-    if is_waited_for:
-        assert world.markers(A0) == [("COMMIT", 0)]
-        assert not world.stable(A0)
-    else:
-        assert world.markers(A0) == [("COMMIT", 0), ("COMMIT", 0)]
 
 
 @pytest.mark.parametrize("commit", [True, False])

@@ -92,7 +92,7 @@ async def test_an_owed_complete_is_in_one_batch_with_the_next_record(world: Worl
         [State.COMPLETE_COMMIT, State.ONGOING],
     ]
     await world.settle()
-    assert not world.coordinator.store.commits.owed
+    assert not world.coordinator.store.completions.owed
     await world.restart()
     assert world.state() is State.ONGOING
 
