@@ -33,7 +33,7 @@ from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsT
 async def add_offsets_to_txn(
     services: Services, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
-    await services.transactions.add_offsets(
+    await services.transactions.holds.add_offsets(
         request.transactional_id,
         ProducerIdentity(request.producer_id, request.producer_epoch),
         request.group_id,

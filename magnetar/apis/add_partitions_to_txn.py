@@ -111,11 +111,11 @@ async def _added_or_verified(
     try:
         # KIP-890: the leader of a partition asks whether data may be appended. Nothing is added.
         if transaction.verify_only:
-            return await transactions.verify_partitions(transactional_id, identity, partitions)
+            return await transactions.holds.verify(transactional_id, identity, partitions)
         version = (
             TRANSACTION_VERSION_2 if context.version >= _BATCHED_SINCE else TRANSACTION_VERSION_1
         )
-        await transactions.add_partitions(
+        await transactions.holds.add_partitions(
             transactional_id, identity, frozenset(partitions), transaction_version=version
         )
         # After the add: a fenced producer must not pass for the client that holds the transaction.

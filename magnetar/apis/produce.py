@@ -286,7 +286,7 @@ class _Appending:
         Raises KafkaError where the coordinator refuses, MustAsk where it is another node.
         """
         version = self._context.version
-        transactions = self._services.transactions
+        holds = self._services.transactions.holds
         transactional_id = self._request.transactional_id
         producer = (header.producer_id, header.producer_epoch)
         if self._not_held is not None:
@@ -295,7 +295,7 @@ class _Appending:
         if elsewhere is not None and self._is_held_elsewhere(elsewhere, log, header):
             return
         if version < PRODUCE_ADDS_SINCE:
-            self._held = transactions.check_produce(
+            self._held = holds.check_produce(
                 transactional_id,
                 *producer,
                 log.topic,
@@ -307,17 +307,17 @@ class _Appending:
             self._holder = producer
             try:
                 # One record of the coordinator's adds all partitions of the request.
-                self._held = transactions.hold(transactional_id, *producer, self._partitions())
+                self._held = holds.hold(transactional_id, *producer, self._partitions())
             except KafkaError as refusal:
                 self._not_held = refusal.code, refusal.detail
                 raise
         elif self._has_waited or self._holder != producer:
             # The transaction may have ended since: held again in the step of the append.
             partition = TopicPartition(log.topic, log.partition)
-            self._held = transactions.hold(transactional_id, *producer, {partition})
+            self._held = holds.hold(transactional_id, *producer, {partition})
         log.producers.check_beginning(header)
         if transactional_id is not None:
-            transactions.clients.note(transactional_id, self._context)
+            self._services.transactions.clients.note(transactional_id, self._context)
 
     def _is_held_elsewhere(
         self, elsewhere: HoldsElsewhere, log: PartitionLog, header: BatchHeader

@@ -244,9 +244,9 @@ def _hold(
         return []
     # KIP-890: such a producer sends no AddOffsetsToTxn, so the group's partition is added here.
     if version >= TXN_OFFSET_COMMIT_ADDS_SINCE:
-        return [services.transactions.hold_offsets(*producer, request.group_id)]
+        return [services.transactions.holds.hold_offsets(*producer, request.group_id)]
     return [
-        services.transactions.check_offsets(
+        services.transactions.holds.check_offsets(
             *producer, request.group_id, is_abortable_known=is_abortable_known
         )
     ]

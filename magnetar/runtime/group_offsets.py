@@ -185,10 +185,9 @@ class GroupOffsets:
     ) -> Committed:
         """Append the commits that are accepted; return a code for each, and what to await.
 
-        They are pending until the transaction's marker. Call `transactions.check_offsets` first, in
-        the same step. Refuses as `commit` and as `RunningShard.append_pending`; and, if the
-        detection of conflicts is switched on, as `pending_acks.check_conflicts`. `prepared`: as in
-        `commit`.
+        They are pending until the transaction's marker. Call `Holds.check_offsets` first, in the
+        same step. Refuses as `commit` and as `RunningShard.append_pending`; and, if the detection
+        of conflicts is switched on, as `pending_acks.check_conflicts`. `prepared`: as in `commit`.
         """
         group_id = committer.group_id
         accepted, encoded = prepared or (self._acceptable(group_id, commits), None)

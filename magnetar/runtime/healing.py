@@ -230,7 +230,7 @@ class Healing:
         try:
             if found.verdict.remedy is Remedy.ADOPT:
                 assert found.txn is not None
-                return self._transactions.adopt(
+                return self._transactions.holds.adopt(
                     found.txn.transactional_id, found.data, found.partition
                 )
             state = found.log.producers.get(found.data.producer_id)

@@ -127,7 +127,7 @@ class HoldsElsewhere:
         """Return once the transaction holds `partitions`. Append to them in the same step.
 
         Raises `unreachable`, on which clients try again, if the coordinator does not answer. Else
-        as `Transactions.hold` and `check_produce`.
+        as `Holds.hold` and `Holds.check_produce`.
         """
         asked = HoldQuery(transactional_id, identity, partitions, adds)
         for _ in range(_QUESTIONS_MAX):

@@ -162,7 +162,7 @@ class PeerRequests:
     ) -> dict[TopicPartition, ErrorCode]:
         # The end of the transaction before has to be ordered too: data follows the answer.
         awaited.append(
-            self._transactions.add_for_data(transactional_id, identity, frozenset(partitions))
+            self._transactions.holds.add_for_data(transactional_id, identity, frozenset(partitions))
         )
         return dict.fromkeys(partitions, ErrorCode.NONE)
 

@@ -2,38 +2,36 @@
 
 The rules are in `coordinator.transactions`. An answer waits until everything that it rests on is
 durable; EndTxn's answer waits until the outcome is visible. `transaction_store` makes a decision a
-record, and `commit` does what follows from the record.
+record, and `commit` does what follows from the record. `holds` has the requests that add partitions
+to a transaction, and what their data needs.
 
 A start replays every shard, and then does the work that is due of every id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
-from coordinator.decision import Decision, Urgency
-from coordinator.transactions import add_partitions as adding
+from coordinator.decision import Decision
 from coordinator.transactions import init_producer_id as init
 from coordinator.transactions import joint
 from coordinator.transactions.commit_plan import Storage
 from coordinator.transactions.end_txn import end_txn
 from coordinator.transactions.metadata import (
     TRANSACTION_VERSION_1,
-    TRANSACTION_VERSION_2,
     UNFINISHED,
     ProducerIdentity,
     State,
-    TopicPartition,
     TransactionMetadata,
 )
-from logstore.partition.log import PartitionLog
 from magnetar.clock import Clock
 from magnetar.config.broker import BrokerConfig
 from magnetar.logging import get_logger
 from magnetar.runtime.commit import VISIBLE_TIMEOUT_MS
 from magnetar.runtime.delayed_response import DelayedResponse
+from magnetar.runtime.holds import Holds
 from magnetar.runtime.holds_told import HoldsTold
 from magnetar.runtime.markers_elsewhere import MarkersElsewhere
 from magnetar.runtime.participants import Participants
@@ -41,9 +39,7 @@ from magnetar.runtime.producer_ids import BlockSource
 from magnetar.runtime.transaction_clients import ActiveLimit
 from magnetar.runtime.transaction_store import TransactionShard, TransactionStore
 from magnetar.storage.leaders import Partition
-from magnetar.storage.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from wire.error_code import ErrorCode
-from wire.errors import KafkaError
+from magnetar.storage.topic_names import TRANSACTION_STATE
 from wire.message import Message
 
 _log = get_logger("transactions")
@@ -86,19 +82,17 @@ class Transactions:
         elsewhere: MarkersElsewhere | None = None,
         told: HoldsTold | None = None,
     ) -> None:
-        """`offsets_partition_of`: the partition of `__consumer_offsets` that has a group.
-        `storage`, `stop`, `elsewhere`: as `TransactionStore`. `told`: None for a node that is
-        alone."""
+        """`offsets_partition_of`, `told`: as `Holds`. `storage`, `stop`, `elsewhere`: as
+        `TransactionStore`."""
         self._topics = topics
         self._clock = clock
         self._config = config
-        self._offsets_partition_of = offsets_partition_of
-        self._told = told
         self.store = TransactionStore(
             config, clock, producer_ids, participants, storage, stop, elsewhere
         )
         self.clients = self.store.clients  #: The client that uses each id, for the log.
-        self._active_limit = ActiveLimit(config, clock, self.store.index, self.clients)
+        active_limit = ActiveLimit(config, clock, self.store.index, self.clients)
+        self.holds = Holds(self.store, clock, active_limit, offsets_partition_of, told)
         self.find = self.store.find
         self.expire_due = self.store.expiry.expire_due
         self.heed_deadlines = self.store.expiry.resume  #: Once every partition has been healed.
@@ -247,41 +241,6 @@ class Transactions:
             now_ms,
         )
 
-    async def add_partitions(
-        self,
-        transactional_id: str,
-        identity: ProducerIdentity,
-        partitions: Set[TopicPartition],
-        *,
-        transaction_version: int = TRANSACTION_VERSION_1,
-    ) -> None:
-        """Return when the producer's transaction holds `partitions`, and data for them may come.
-
-        That need not be durable yet: the acknowledgement of that data waits for it
-        (`check_produce`). Data on other nodes waits as `HoldsTold` says. Refuses as
-        `coordinator.transactions.add_partitions`.
-        """
-        shard = self.store.shard_of(transactional_id)
-        log, end_offset = self._add(
-            shard,
-            transactional_id,
-            identity,
-            partitions,
-            transaction_version,
-            may_begin=self._active_limit.may_begin(),
-            urgency=Urgency.RELAXED,
-        )
-        if self._told is not None:
-            await self._told.added(shard, transactional_id, partitions, end_offset)
-        await self.store.completions.until_data_may_follow(transactional_id, log)
-
-    async def add_offsets(
-        self, transactional_id: str, identity: ProducerIdentity, group_id: str
-    ) -> None:
-        """As `add_partitions`, for transactional offsets of a group."""
-        partitions = frozenset({self._offsets_partition(group_id)})
-        await self.add_partitions(transactional_id, identity, partitions)
-
     def end(
         self,
         transactional_id: str,
@@ -329,164 +288,3 @@ class Transactions:
             transactional_id=transactional_id,
             waited_ms=VISIBLE_TIMEOUT_MS,
         )
-
-    async def verify_partitions(
-        self,
-        transactional_id: str,
-        identity: ProducerIdentity,
-        partitions: Sequence[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Return, per partition, whether the producer's ongoing transaction holds it, durably."""
-        txn = self.find(transactional_id)
-        codes = adding.verified(txn, identity, partitions)
-        # The answer rests on records that may not be durable yet.
-        if txn is not None:
-            shard = self.store.shard_of(transactional_id)
-            await shard.durable(shard.log.log_end_offset)
-        return codes
-
-    # --- data: called in the step that appends it
-
-    def hold(
-        self,
-        transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Set[TopicPartition],
-    ) -> tuple[PartitionLog, int]:
-        """Add the partitions of version 2's data, in the step that appends it (op before data).
-
-        Returns the log and the end to await with the data: one sync covers both. Refuses as
-        `coordinator.transactions.add_partitions`, a stale epoch with INVALID_PRODUCER_EPOCH.
-        """
-        transactional_id = adding.check_named(transactional_id)
-        identity = ProducerIdentity(producer_id, producer_epoch)
-        held = self.add_for_data(transactional_id, identity, partitions)
-        if transactional_id in self.store.completions.completed:
-            self.store.completions.check_data_may_follow(transactional_id, held[0])
-        return held
-
-    def add_for_data(
-        self, transactional_id: str, identity: ProducerIdentity, partitions: Set[TopicPartition]
-    ) -> tuple[PartitionLog, int]:
-        """As `hold`, for data on another node, which is appended once the add is ordered."""
-        try:
-            return self._add(
-                self.store.shard_of(transactional_id),
-                transactional_id,
-                identity,
-                partitions,
-                TRANSACTION_VERSION_2,
-                may_begin=self._active_limit.may_begin(),
-            )
-        except KafkaError as refusal:
-            raise adding.refusal_of_data(refusal) from None
-
-    def hold_offsets(
-        self,
-        transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
-        group_id: str,
-    ) -> tuple[PartitionLog, int]:
-        """As `hold`, for transactional offsets of a group."""
-        partition = self._offsets_partition(group_id)
-        return self.hold(transactional_id, producer_id, producer_epoch, frozenset({partition}))
-
-    def check_produce(
-        self,
-        transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
-        topic: str,
-        partition: int,
-        *,
-        is_abortable_known: bool,
-    ) -> tuple[PartitionLog, int]:
-        """Raise unless an ongoing transaction holds the partition of a transactional batch.
-
-        Call it in the step that appends the batch. Returns the log and the end to await with the
-        batch, so that the hold is durable too. Refuses as
-        `coordinator.transactions.add_partitions.check_holds`, and with
-        TRANSACTIONAL_ID_AUTHORIZATION_FAILED if the request names no transactional id, as Kafka.
-        """
-        transactional_id = adding.check_named(transactional_id)
-        shard = self.store.shard_of(transactional_id)
-        adding.check_holds(
-            shard.state.get(transactional_id),
-            producer_id,
-            producer_epoch,
-            (topic, partition),
-            is_abortable_known=is_abortable_known,
-        )
-        if transactional_id in self.store.completions.completed:
-            self.store.completions.check_data_may_follow(transactional_id, shard.log)
-        return shard.log, shard.log.state.end_offset
-
-    def check_offsets(
-        self,
-        transactional_id: str | None,
-        producer_id: int,
-        producer_epoch: int,
-        group_id: str,
-        *,
-        is_abortable_known: bool,
-    ) -> tuple[PartitionLog, int]:
-        """As `check_produce`, for transactional offsets of a group."""
-        return self.check_produce(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            *self._offsets_partition(group_id),
-            is_abortable_known=is_abortable_known,
-        )
-
-    def adopt(
-        self, transactional_id: str, identity: ProducerIdentity, partition: TopicPartition
-    ) -> tuple[PartitionLog, int]:
-        """Hold `partition`, whose data outlived its add; return the log and the end to await.
-
-        Refuses as `coordinator.transactions.add_partitions`.
-        """
-        return self._add(
-            self.store.shard_of(transactional_id),
-            transactional_id,
-            identity,
-            frozenset({partition}),
-            TRANSACTION_VERSION_2,
-            is_adoption=True,
-        )
-
-    def _offsets_partition(self, group_id: str) -> TopicPartition:
-        return TopicPartition(CONSUMER_OFFSETS, self._offsets_partition_of(group_id))
-
-    def _add(
-        self,
-        shard: TransactionShard,
-        transactional_id: str,
-        identity: ProducerIdentity,
-        partitions: Set[TopicPartition],
-        transaction_version: int,
-        *,
-        may_begin: bool = True,
-        urgency: Urgency = Urgency.AWAITED,
-        is_adoption: bool = False,
-    ) -> tuple[PartitionLog, int]:
-        now_ms = self._clock.now_ms()
-        _, end_offset = self.store.submit(
-            shard,
-            transactional_id,
-            lambda txn, fresh_producer_id: adding.add_partitions(
-                txn,
-                identity,
-                partitions,
-                coordinator_partition=shard.state.partition,
-                now_ms=now_ms,
-                transaction_version=transaction_version,
-                may_begin=may_begin,
-            ),
-            now_ms,
-            urgency=urgency,
-            is_adoption=is_adoption,
-        )
-        return shard.log, end_offset

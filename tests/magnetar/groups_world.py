@@ -65,7 +65,7 @@ class GroupsWorld(World):
 
     async def stage(self, identity: ProducerIdentity, offset: int) -> None:
         """What TxnOffsetCommit does for both partitions."""
-        log, end_offset = self.coordinator.check_offsets(
+        log, end_offset = self.coordinator.holds.check_offsets(
             "tx", *identity, GROUP, is_abortable_known=True
         )
         await durably(
@@ -81,7 +81,7 @@ class GroupsWorld(World):
     async def begin_with_offsets(self, offset: int) -> ProducerIdentity:
         """Begin a transaction that holds the group, with `offset` pending durably."""
         identity = await self.init()
-        await self.until(self.coordinator.add_offsets("tx", identity, GROUP))
+        await self.until(self.coordinator.holds.add_offsets("tx", identity, GROUP))
         await self.until(self.stage(identity, offset))
         return identity
 

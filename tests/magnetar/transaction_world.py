@@ -326,7 +326,7 @@ class World:
             verdict = heal(txn, data, partition)
             assert txn is not None and verdict.remedy in (Remedy.LEAVE, Remedy.ADOPT)
             if verdict.remedy is Remedy.ADOPT:
-                self.coordinator.adopt(txn.transactional_id, data, partition)
+                self.coordinator.holds.adopt(txn.transactional_id, data, partition)
 
     # What clients do and see.
 
@@ -356,7 +356,7 @@ class World:
 
     async def begin(self, *partitions: TopicPartition) -> ProducerIdentity:
         identity = await self.init()
-        await self.until(self.coordinator.add_partitions("tx", identity, set(partitions)))
+        await self.until(self.coordinator.holds.add_partitions("tx", identity, set(partitions)))
         for partition in partitions:
             self.produce(identity, partition)
         await self.settle()
@@ -365,7 +365,7 @@ class World:
     def produce(
         self, identity: ProducerIdentity, partition: TopicPartition, *, sequence: int = 0
     ) -> None:
-        self.coordinator.check_produce("tx", *identity, *partition, is_abortable_known=True)
+        self.coordinator.holds.check_produce("tx", *identity, *partition, is_abortable_known=True)
         self.logs[partition].append(
             self.logs[partition].check(batch_by(identity, sequence), self.now_ms)
         )

@@ -122,7 +122,7 @@ class _Story:
         identity = self.who(words)
         name, *partitions = words
         await self.world.until(
-            self.world.coordinator.add_partitions(
+            self.world.coordinator.holds.add_partitions(
                 name, identity, {partition_of(one) for one in partitions}
             )
         )
@@ -144,9 +144,9 @@ class _Story:
         log = self.world.logs[partition]
         checked = log.check(batch, self.world.now_ms)
         if verb == "send1":
-            coordinator.check_produce(name, *identity, *partition, is_abortable_known=True)
+            coordinator.holds.check_produce(name, *identity, *partition, is_abortable_known=True)
         else:
-            coordinator.hold(name, *identity, frozenset({partition}))
+            coordinator.holds.hold(name, *identity, frozenset({partition}))
         log.append(checked)
         self.sequences[identity, partition] = sequence + 1
         return "ok"

@@ -71,7 +71,7 @@ async def begin(
 ) -> ProducerIdentity:
     """Begin a transaction that holds these partitions, with a record in each."""
     identity = await init(world, timeout_ms=timeout_ms)
-    await world.broker.transactions.add_partitions("tx", identity, frozenset(partitions))
+    await world.broker.transactions.holds.add_partitions("tx", identity, frozenset(partitions))
     for partition in partitions:
         await write(world, identity, partition, "held")
     return identity

@@ -25,9 +25,9 @@ OFFSET = OffsetKey("group", "in", 0)
 
 async def send_offset(world: World, identity: ProducerIdentity, offset: int) -> None:
     groups = world.broker.groups
-    await world.broker.transactions.add_offsets("tx", identity, OFFSET.group_id)
+    await world.broker.transactions.holds.add_offsets("tx", identity, OFFSET.group_id)
     coordinator = world.broker.transactions
-    coordinator.check_offsets("tx", *identity, OFFSET.group_id, is_abortable_known=False)
+    coordinator.holds.check_offsets("tx", *identity, OFFSET.group_id, is_abortable_known=False)
     commits = [("in", 0, CommittedOffset(offset))]
     await durably(
         groups.offsets.commit_in_transaction(
@@ -169,7 +169,7 @@ def test_a_zombie_writes_nothing_before_and_after_a_crash(durability: Durability
                 await write(world, zombie, A0, "zombie", 1)
             assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
             await world.crash()
-        await world.broker.transactions.add_partitions("tx", successor, {A0})
+        await world.broker.transactions.holds.add_partitions("tx", successor, {A0})
         await write(world, successor, A0, "mine")
         await end(world, successor, commit=True)
         assert values(world, A0) == ["mine"]

@@ -46,7 +46,7 @@ async def begin(
     if broker.topics.by_name("a") is None:
         broker.topics.create("a", 2)
     identity = await broker.transactions.init_producer_id(transactional_id, 60_000, None)
-    await broker.transactions.add_partitions(transactional_id, identity, set(partitions))
+    await broker.transactions.holds.add_partitions(transactional_id, identity, set(partitions))
     for partition in partitions:
         append(broker, partition, identity, broker.clock.now_ms())
     return identity

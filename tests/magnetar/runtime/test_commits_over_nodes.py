@@ -124,7 +124,7 @@ class OverNodes(World):
     async def ending(self, *partitions: TopicPartition) -> asyncio.Task[ProducerIdentity]:
         """Commit a transaction that holds these; return its end, which is not answered yet."""
         self.identity = await self.init()
-        adding = self.coordinator.add_partitions("tx", self.identity, frozenset(partitions))
+        adding = self.coordinator.holds.add_partitions("tx", self.identity, frozenset(partitions))
         await self.until(adding)
         ending = asyncio.ensure_future(self.end("tx", self.identity, commit=True))
         await self.turns()
@@ -210,7 +210,7 @@ async def test_a_partition_that_leaves_in_the_step_of_the_decision_has_its_marke
 ) -> None:
     identity = await world.init()
     both = frozenset({A0, C0})
-    await world.until(world.coordinator.add_partitions("tx", identity, both))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, both))
     world.delete_topic("a")
     ending = asyncio.ensure_future(world.end("tx", identity, commit=True))
     await world.turns()

@@ -39,12 +39,12 @@ async def test_an_add_waits_until_the_end_before_it_is_durable(world: World) -> 
     identity = await world.begin(A0)
     await world.answered(world.end("tx", identity, commit=True))
     assert world.state() is State.COMPLETE_COMMIT
-    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0, A1}))
+    adding = asyncio.ensure_future(world.coordinator.holds.add_partitions("tx", identity, {A0, A1}))
     await asyncio.sleep(0)
     assert world.state() is State.ONGOING and not adding.done()
     for add_data in (
         lambda: world.produce(identity, A1),
-        lambda: world.coordinator.hold("tx", *identity, {A1}),
+        lambda: world.coordinator.holds.hold("tx", *identity, {A1}),
     ):
         with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
             add_data()
@@ -62,7 +62,7 @@ async def test_a_restart_would_commit_data_that_went_before_the_end_before_it(
         monkeypatch.setattr(Completions, "note", lambda *_: None)
     identity = await world.begin(A0)
     await world.answered(world.end("tx", identity, commit=True))
-    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
+    adding = asyncio.ensure_future(world.coordinator.holds.add_partitions("tx", identity, {A0}))
     await asyncio.sleep(0)
     if is_waited_for:
         await synced(world, "__transaction_state")

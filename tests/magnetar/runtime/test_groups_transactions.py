@@ -163,7 +163,7 @@ async def story(world: GroupsWorld, answered: list[int]) -> None:
     answered.append(1)
     identity = await world.coordinator.init_producer_id("tx", TIMEOUT_MS, None)
     for offset, commit in ((2, True), (9, False)):
-        await world.coordinator.add_offsets("tx", identity, GROUP)
+        await world.coordinator.holds.add_offsets("tx", identity, GROUP)
         await world.stage(identity, offset)
         await world.end("tx", identity, commit=commit)
         if commit:

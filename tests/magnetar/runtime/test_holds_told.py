@@ -51,10 +51,10 @@ class Node:
     def __init__(self, *, moves: bool) -> None:
         self.cluster = Cluster()
         self.world = World()
-        self.world.coordinator._told = HoldsTold(self.cluster, self.cluster, moves=moves)
+        self.world.coordinator.holds._told = HoldsTold(self.cluster, self.cluster, moves=moves)
 
     def add(self, identity: ProducerIdentity, *partitions: TopicPartition) -> asyncio.Task[None]:
-        adding = self.world.coordinator.add_partitions("tx", identity, frozenset(partitions))
+        adding = self.world.coordinator.holds.add_partitions("tx", identity, frozenset(partitions))
         return asyncio.ensure_future(adding)
 
 
@@ -107,7 +107,7 @@ async def test_where_coordinators_move_an_add_is_durable_when_answered_and_nothi
     await asyncio.sleep(0)
     assert node.world.state() is State.ONGOING and not adding.done()
     await node.world.answered(adding)
-    log, end_offset = node.world.coordinator.check_produce(
+    log, end_offset = node.world.coordinator.holds.check_produce(
         "tx", *identity, *A0, is_abortable_known=True
     )
     assert log.high_watermark >= end_offset

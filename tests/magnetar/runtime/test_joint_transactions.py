@@ -44,14 +44,14 @@ class Member:
     async def append(self, *partitions: TopicPartition, text: bytes = b"apple") -> None:
         coordinator = self.world.coordinator
         if self.version == 1:
-            await coordinator.add_partitions(self.name, self.identity, set(partitions))
+            await coordinator.holds.add_partitions(self.name, self.identity, set(partitions))
         for partition in partitions:
             if self.version == 1:
-                held = coordinator.check_produce(
+                held = coordinator.holds.check_produce(
                     self.name, *self.identity, *partition, is_abortable_known=True
                 )
             else:
-                held = coordinator.hold(self.name, *self.identity, {partition})
+                held = coordinator.holds.hold(self.name, *self.identity, {partition})
             batch = batch_of(
                 text,
                 producer_id=self.identity.producer_id,

@@ -127,7 +127,7 @@ async def test_few_markers_take_turns_where_each_makes_files(
     few = BIG[:40]
     for are_new in (True, False):
         identity = await world.init()
-        await world.until(world.coordinator.add_partitions("tx", identity, set(few)))
+        await world.until(world.coordinator.holds.add_partitions("tx", identity, set(few)))
         with counted(monkeypatch) as turns:
             ending = world.end("tx", identity, commit=commit, transaction_version=version)
             await world.until(ending)
@@ -148,10 +148,10 @@ async def test_the_children_of_a_parent_share_the_turns(
     for number, name in enumerate(names):
         child = await world.init(name)
         held = set(BIG[number * 60 : (number + 1) * 60])
-        await world.until(coordinator.add_partitions(name, child, held))
+        await world.until(coordinator.holds.add_partitions(name, child, held))
         await world.until(world.end(name, child, commit=True))
     parent = await world.init("p")
-    await world.until(coordinator.add_partitions("p", parent, {A0}))
+    await world.until(coordinator.holds.add_partitions("p", parent, {A0}))
     with counted(monkeypatch) as turns:
         await world.until(world.end("p", parent, commit=commit))
     assert sum(turns.done["append"].values()) == 301
@@ -170,7 +170,7 @@ async def test_other_producers_end_their_transactions_between_the_slices(world: 
     while not world.markers(TopicPartition("bigger", 0)):
         world.step()
         await asyncio.sleep(0)
-    await world.answered(world.coordinator.add_partitions("other", other, {A0}))
+    await world.answered(world.coordinator.holds.add_partitions("other", other, {A0}))
     await world.answered(world.end("other", other, commit=False))
     assert not large.done()
     assert world.markers(A0) == [("ABORT", 0)]

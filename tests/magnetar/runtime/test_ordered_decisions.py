@@ -118,7 +118,7 @@ class OrderedWorld(World):
         self.others = store.commits._elsewhere = OtherNodes()  # type: ignore[assignment]  # a fake
         store._is_led_here = self.others.is_led_here
         cluster = Cluster()
-        self.coordinator._told = HoldsTold(cluster, cluster, moves=True)
+        self.coordinator.holds._told = HoldsTold(cluster, cluster, moves=True)
 
     async def turns(self) -> None:
         """Let everything go on that need not wait for the medium."""
@@ -130,7 +130,7 @@ class OrderedWorld(World):
         """Decide a transaction over two nodes; nothing of it is ordered yet."""
         identity = await self.init()
         both = frozenset({A0, B0})
-        await self.until(self.coordinator.add_partitions("tx", identity, both))
+        await self.until(self.coordinator.holds.add_partitions("tx", identity, both))
         self.medium.is_held = True
         ending = asyncio.ensure_future(self.end("tx", identity, commit=True))
         await self.turns()
@@ -175,7 +175,7 @@ async def test_an_end_whose_markers_are_all_elsewhere_is_answered_once_it_is_dur
     world: OrderedWorld,
 ) -> None:
     identity = await world.init()
-    await world.until(world.coordinator.add_partitions("tx", identity, frozenset({B0})))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, frozenset({B0})))
     world.medium.is_held = True
     ending = asyncio.ensure_future(world.end("tx", identity, commit=True))
     await world.turns()
@@ -210,14 +210,16 @@ async def test_an_add_is_answered_once_it_is_ordered(world: OrderedWorld) -> Non
     identity = await world.init()
     world.medium.is_held = True
     adding = asyncio.ensure_future(
-        world.coordinator.add_partitions("tx", identity, frozenset({B0}))
+        world.coordinator.holds.add_partitions("tx", identity, frozenset({B0}))
     )
     await world.turns()
     assert not adding.done()
     world.medium.order()
     await world.turns()
     assert adding.done()
-    log, end_offset = world.coordinator.check_produce("tx", *identity, *B0, is_abortable_known=True)
+    log, end_offset = world.coordinator.holds.check_produce(
+        "tx", *identity, *B0, is_abortable_known=True
+    )
     assert log.high_watermark < end_offset, "an acknowledgement of data waits for it"
 
 
@@ -232,13 +234,13 @@ async def test_data_of_the_next_transaction_waits_until_the_last_end_is_ordered(
     await world.answered(ending)
     world.medium.is_held = True
     adding = asyncio.ensure_future(
-        world.coordinator.add_partitions("tx", identity, frozenset({A0}))
+        world.coordinator.holds.add_partitions("tx", identity, frozenset({A0}))
     )
     await world.turns()
     with pytest.raises(KafkaError) as refused:
-        world.coordinator.check_produce("tx", *identity, *A0, is_abortable_known=True)
+        world.coordinator.holds.check_produce("tx", *identity, *A0, is_abortable_known=True)
     assert refused.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
     world.medium.order()
     await world.turns()
     assert adding.done()
-    world.coordinator.check_produce("tx", *identity, *A0, is_abortable_known=True)
+    world.coordinator.holds.check_produce("tx", *identity, *A0, is_abortable_known=True)

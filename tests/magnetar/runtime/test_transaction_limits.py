@@ -384,7 +384,7 @@ async def abandon(broker: Broker, count: int) -> None:
         )
         await asyncio.gather(
             *(
-                transactions.add_partitions(name, identity, frozenset({A0}))
+                transactions.holds.add_partitions(name, identity, frozenset({A0}))
                 for name, identity in zip(names, identities, strict=True)
             )
         )

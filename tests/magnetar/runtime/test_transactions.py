@@ -40,14 +40,14 @@ async def test_markers_follow_only_a_durable_decision(world: World) -> None:
 async def test_the_next_transaction_meets_no_concurrent_transactions(world: World) -> None:
     identity = await world.begin(A0)
     await world.until(world.end("tx", identity, commit=True))
-    await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, {A0}))
     assert world.state() is State.ONGOING
 
 
 async def test_every_partition_added_is_marked_even_without_data(world: World) -> None:
     identity = await world.init()
-    await world.until(world.coordinator.add_partitions("tx", identity, {A0, A1}))
-    await world.until(world.coordinator.add_offsets("tx", identity, "group"))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, {A0, A1}))
+    await world.until(world.coordinator.holds.add_offsets("tx", identity, "group"))
     await world.until(world.end("tx", identity, commit=False))
     assert world.markers(A0) == world.markers(A1) == [("ABORT", 0)]
     offsets = [one for one in world.logs if one.topic == OFFSETS]
@@ -68,11 +68,11 @@ async def test_a_slow_participant_delays_the_answer_up_to_a_bound(
     await ending
     assert world.coordinator.late_settlements == 1
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
-        await world.coordinator.add_partitions("tx", identity, {A0})
+        await world.coordinator.holds.add_partitions("tx", identity, {A0})
     with refused(ErrorCode.CONCURRENT_TRANSACTIONS):
         await world.coordinator.init_producer_id("tx", TIMEOUT_MS, None)
     await world.settle()
-    await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, {A0}))
 
 
 async def test_a_client_that_leaves_does_not_stop_what_it_decided(world: World) -> None:
@@ -172,7 +172,7 @@ async def test_a_late_transaction_is_aborted_on_time_and_its_producer_fenced(wor
 
 async def test_the_alarm_rings_by_itself(world: World) -> None:
     identity = await world.until(world.coordinator.init_producer_id("tx", 30, None))
-    await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, {A0}))
     world.now_ms += 30
     async with asyncio.timeout(30):
         while world.state() is not State.COMPLETE_ABORT:
@@ -210,37 +210,6 @@ async def test_an_id_unused_for_long_is_forgotten_in_the_log_too(world: World) -
         await world.end("tx", identity, commit=True)
 
 
-#: Whether the client knows TRANSACTION_ABORTABLE -> what it is told.
-CODES = {False: ErrorCode.INVALID_TXN_STATE, True: ErrorCode.TRANSACTION_ABORTABLE}
-
-
-async def test_data_and_offsets_need_their_op_first(world: World) -> None:
-    coordinator = world.coordinator
-    with refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING):
-        coordinator.check_produce("tx", 1000, 0, "a", 0, is_abortable_known=True)
-    identity = await world.begin(A0)
-    coordinator.check_produce("tx", *identity, "a", 0, is_abortable_known=False)
-    for is_known, code in CODES.items():
-        with refused(code):
-            coordinator.check_produce("tx", *identity, "a", 1, is_abortable_known=is_known)
-    for is_known, code in CODES.items():
-        with refused(code):
-            coordinator.check_offsets("tx", *identity, "group", is_abortable_known=is_known)
-    await world.until(coordinator.add_offsets("tx", identity, "group"))
-    coordinator.check_offsets("tx", *identity, "group", is_abortable_known=False)
-    with refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
-        coordinator.check_produce(None, *identity, "a", 0, is_abortable_known=True)
-
-
-async def test_an_add_is_answered_without_a_sync(world: World) -> None:
-    identity = await world.init()
-    await asyncio.wait_for(world.coordinator.add_partitions("tx", identity, {A0}), 1)
-    log, end_offset = world.coordinator.check_produce("tx", *identity, *A0, is_abortable_known=True)
-    assert log.high_watermark < end_offset
-    await world.settle()
-    assert log.high_watermark >= end_offset
-
-
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_partition_that_knows_a_later_coordinator_gets_its_marker_all_the_same(
@@ -251,7 +220,7 @@ async def test_a_partition_that_knows_a_later_coordinator_gets_its_marker_all_th
     identity = await world.init()
     later = TransactionMarker(identity.producer_id, 0, 1000, commit=False)
     world.logs[A0].append_marker(later, world.now_ms)
-    await world.until(world.coordinator.add_partitions("tx", identity, {A0, A1}))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, {A0, A1}))
     for partition in (A0, A1):
         world.produce(identity, partition)
     await world.until(world.end("tx", identity, commit=commit, transaction_version=version))

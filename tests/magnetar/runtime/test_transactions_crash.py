@@ -27,7 +27,7 @@ async def transfer(world: World, answered: list[str]) -> None:
     """
     identity = await world.coordinator.init_producer_id("tx", TIMEOUT_MS, None)
     for commit in (True, False):
-        await world.coordinator.add_partitions("tx", identity, {A0, A1})
+        await world.coordinator.holds.add_partitions("tx", identity, {A0, A1})
         for partition in (A0, A1):
             batch = batch_of(
                 b"apple",
@@ -36,7 +36,7 @@ async def transfer(world: World, answered: list[str]) -> None:
                 sequence=0 if commit else 1,
                 transactional=True,
             )
-            log, end_offset = world.coordinator.check_produce(
+            log, end_offset = world.coordinator.holds.check_produce(
                 "tx", *identity, *partition, is_abortable_known=True
             )
             appended = world.logs[partition].append(

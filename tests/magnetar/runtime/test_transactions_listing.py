@@ -125,7 +125,7 @@ async def test_unknown_states_are_reported_beside_what_the_others_found(world: W
 
 async def test_what_is_not_durable_is_not_shown(world: World) -> None:
     identity = await world.init()
-    adding = asyncio.ensure_future(world.coordinator.add_partitions("tx", identity, {A0}))
+    adding = asyncio.ensure_future(world.coordinator.holds.add_partitions("tx", identity, {A0}))
     request = DescribeTransactionsRequest(transactional_ids=["tx"])
     showing = asyncio.ensure_future(handled(world, describe_transactions, request))
     for _ in range(5):
@@ -173,7 +173,7 @@ async def test_before_the_first_transaction_there_is_no_txn_id(world: World) -> 
 async def test_a_vote_is_told_as_a_state_that_kafkas_clients_know(world: World) -> None:
     for child in ("p~>open", "p~>voted"):
         identity = await world.init(child)
-        await world.until(world.coordinator.add_partitions(child, identity, {A0}))
+        await world.until(world.coordinator.holds.add_partitions(child, identity, {A0}))
     await world.until(world.end(child, identity, commit=True))
     assert await listed(world) == {"p~>voted": "Ongoing", "p~>open": "Ongoing"}
     assert len(await listed(world, state_filters=["Ongoing"])) == 2
@@ -191,7 +191,7 @@ async def test_votes_are_listed_without_a_look_at_ids_that_are_idle(
     for child in ("p~>idle", "p~>open", "p~>voted"):
         identity = await world.init(child)
         if child != "p~>idle":
-            await world.until(world.coordinator.add_partitions(child, identity, {A0}))
+            await world.until(world.coordinator.holds.add_partitions(child, identity, {A0}))
     await world.until(world.end(child, identity, commit=True))
     looked_at: list[str] = []
     admit = Filters.admit
@@ -213,7 +213,7 @@ async def test_a_vote_that_is_decided_and_not_yet_complete_is_not_listed_as_one(
 ) -> None:
     for name in ("p~>voted", "p"):
         identity = await world.init(name)
-        await world.until(world.coordinator.add_partitions(name, identity, {A0}))
+        await world.until(world.coordinator.holds.add_partitions(name, identity, {A0}))
         ending = world.end(name, identity, commit=True, transaction_version=2)
         await world.answered(ending)
     assert world.state("p~>voted").label == "Voted"
@@ -223,7 +223,7 @@ async def test_a_vote_that_is_decided_and_not_yet_complete_is_not_listed_as_one(
 async def test_children_are_told_also_of_a_parent_that_nobody_has_seen(world: World) -> None:
     for child in ("p~>two", "p~>one"):
         identity = await world.init(child)
-        await world.until(world.coordinator.add_partitions(child, identity, {A0}))
+        await world.until(world.coordinator.holds.add_partitions(child, identity, {A0}))
     await world.init("p~>idle")
     (parent,) = await described(world, "p")
     assert parent.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -296,13 +296,13 @@ def test_a_failure_is_answered_to_each_thing_asked_for() -> None:
 async def test_a_child_is_told_of_once_its_begin_is_durable(world: World) -> None:
     """The second child begins while the disk is at the begin of the first one."""
     one, two = await world.init("p~>one"), await world.init("p~>two")
-    begun = [asyncio.ensure_future(world.coordinator.add_partitions("p~>one", one, {A0}))]
+    begun = [asyncio.ensure_future(world.coordinator.holds.add_partitions("p~>one", one, {A0}))]
     await asyncio.sleep(0)
     request = DescribeTransactionsRequest(transactional_ids=["p"])
     describing = asyncio.ensure_future(handled(world, describe_transactions, request))
     for _ in range(10):
         await asyncio.sleep(0)
-    begun.append(asyncio.ensure_future(world.coordinator.add_partitions("p~>two", two, {A0})))
+    begun.append(asyncio.ensure_future(world.coordinator.holds.add_partitions("p~>two", two, {A0})))
     while not describing.done():
         world.step()
         await asyncio.sleep(0)

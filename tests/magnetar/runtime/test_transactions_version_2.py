@@ -32,7 +32,7 @@ def send(
     """Add and append in one step, as Produce v12 does."""
     log = world.logs[partition]
     checked = log.check(batch_by(identity, sequence), world.now_ms)
-    world.coordinator.hold("tx", *identity, frozenset({partition}))
+    world.coordinator.holds.hold("tx", *identity, frozenset({partition}))
     log.append(checked)
 
 
@@ -124,7 +124,7 @@ async def test_a_refused_batch_adds_nothing(world: World) -> None:
 async def test_the_add_is_awaited_with_the_data(world: World) -> None:
     identity = await world.init()
     send(world, identity, A0)
-    log, end_offset = world.coordinator.hold("tx", *identity, frozenset({A0}))  # held already
+    log, end_offset = world.coordinator.holds.hold("tx", *identity, frozenset({A0}))  # held already
     waiting = asyncio.ensure_future(log.durable(end_offset))
     for _ in range(5):
         if world.executors[A0].pending:
@@ -267,7 +267,7 @@ async def test_an_id_changes_from_version_1_to_2_and_back(world: World) -> None:
     await world.until(world.end("tx", identity, commit=True))
     send(world, identity, A1)
     identity = await end(world, identity, commit=True)
-    await world.until(world.coordinator.add_partitions("tx", identity, {A0}))
+    await world.until(world.coordinator.holds.add_partitions("tx", identity, {A0}))
     world.produce(identity, A0)
     await world.until(world.end("tx", identity, commit=False))
     assert world.markers(A0) == [("COMMIT", 0), ("ABORT", 1)]
@@ -303,7 +303,7 @@ async def test_whatever_could_be_begun_can_be_ended(epoch: int, world: World) ->
     with refused(ErrorCode.MESSAGE_TOO_LARGE):
         for index in range(100):
             partitions = {TopicPartition("b", index)}
-            await world.until(world.coordinator.add_partitions("tx", identity, partitions))
+            await world.until(world.coordinator.holds.add_partitions("tx", identity, partitions))
             added += 1
     assert 10 < added < 100
     successor = await end(world, identity, commit=True)
