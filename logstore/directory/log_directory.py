@@ -23,12 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from uuid import UUID
 
-from logstore.directory.closed_logs import (
-    CLOSED_LOGS,
-    encode_closed_logs,
-    left_logs,
-    stamps_of,
-)
+from logstore.directory.clean_stop import CleanStop
 from logstore.directory.damage import Damage, tell_damage
 from logstore.directory.data_directory import (
     DataDirectory,
@@ -40,14 +35,9 @@ from logstore.directory.deleted_partitions import DELETE_SUFFIX, STRAY_SUFFIX, D
 from logstore.directory.foreign_logs import UsedNumbers, foreign_recovery_point, used_numbers
 from logstore.directory.journal_replay import Replayed, replay_journal
 from logstore.directory.log_offsets import LogOffsets
+from logstore.directory.recovery_points import RecoveryPoints
 from logstore.disk.barriers import Aside, Procedure, Result, in_thread, perform, perform_together
-from logstore.disk.checkpoints import (
-    CLEAN_SHUTDOWN,
-    CLEANER_OFFSETS,
-    LOG_START_OFFSETS,
-    RECOVERY_POINTS,
-    encode_clean_shutdown,
-)
+from logstore.disk.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS
 from logstore.disk.discards import CallLater, Cancellable, Discards
 from logstore.disk.durability import Durability
 from logstore.disk.files import FileSystem
@@ -65,9 +55,6 @@ from logstore.sync.journal import (
     JournalDamaged,
     remove_journal,
 )
-
-#: Recovery points that have moved are written together, at most so often.
-_CHECKPOINT_AFTER_S = 1.0
 
 
 def _ignore(*_: object) -> None:
@@ -109,15 +96,12 @@ class LogDirectory:
         self.defaults = defaults
         #: Whether the disk has lost where logs start: what was deleted may be there again.
         self.has_lost_starts = False
-        self.was_clean = False  # The last stop was: then nothing has to be scanned.
+        self.clean_stop = CleanStop(path, files, self._data)
         self._cold_indexes = ColdIndexes()
         self._group_commit, self._steady_ms = group_commit, steady_ms
         self._logs: dict[Key, PartitionLog] = {}
         self._offsets = LogOffsets(self._data.top)
-        #: The logs that are as the last clean stop left them and not opened yet.
-        self._closed: dict[Key, ClosedLog] = {}
-        #: The `.log` files that another program has deleted or cut since then.
-        self.missing_segments: dict[Key, list[str]] = {}
+        self._recovery_points = RecoveryPoints(self._offsets, self._later, self._write_aside)
         self._call_later, self._aside = call_later, aside
         self._on_damage, self._on_unreadable, self._on_stray = on_damage, on_unreadable, on_stray
         self._on_replayed = on_replayed
@@ -125,8 +109,6 @@ class LogDirectory:
         self._deleted = DeletedPartitions(
             path, files, self._offsets, self._discards, aside, in_memory=in_memory
         )
-        self._checkpoint_due: Cancellable | None = None
-        self._checkpointing: asyncio.Task[None] | None = None
         #: What the start has taken from the journal.
         self.replayed = Replayed()
         self._random_bits, self._accepts_journal_damage = random_bits, accepts_journal_damage
@@ -136,17 +118,10 @@ class LogDirectory:
     def _enter(self) -> None:
         files = self._files
         self._data.enter()
-        self.was_clean = files.exists(f"{self.path}/{CLEAN_SHUTDOWN}")
         self.has_lost_starts = self._offsets.read()
-        if self.was_clean:
-            closed = self._data.top.read(CLOSED_LOGS)
-            if closed is not None:
-                self._closed, self.missing_segments = left_logs(files, self.path, closed)
-        # From here on a stop is not clean, until `close` marks it so again.
-        self._data.top.delete(CLEAN_SHUTDOWN)
-        self._data.top.delete(CLOSED_LOGS)
+        self.clean_stop.take()
         # After a clean stop Kafka may have gone on: replaying an old journal would undo its writes.
-        if not self.was_clean:
+        if not self.clean_stop.was_clean:
             try:
                 self.replayed = replay_journal(
                     files,
@@ -178,7 +153,9 @@ class LogDirectory:
         """Return the partitions that lie on the disk, opened or not: to adopt them."""
         if self._in_memory:
             return []
-        return self._data.found_partitions({key: log.topic_id for key, log in self._closed.items()})
+        return self._data.found_partitions(
+            {key: log.topic_id for key, log in self.clean_stop.closed.items()}
+        )
 
     def holds_log(self, found: FoundPartition) -> bool:
         """Whether a segment lies in the partition, as in any that a broker has made."""
@@ -193,7 +170,7 @@ class LogDirectory:
         with self._group_commit.storing(self.path):
             for each in found:
                 key = each.topic, each.partition
-                if not (self.was_clean and key in points):
+                if not (self.clean_stop.was_clean and key in points):
                     point = foreign_recovery_point(self._files, self._data.directory_of(key))
                     points[key] = max(points.get(key, 0), point)
             self._offsets.write(RECOVERY_POINTS, sync=True)
@@ -259,7 +236,7 @@ class LogDirectory:
         """Do as `open`, as a procedure for `open_together`."""
         key = topic, partition
         assert key not in self._logs, f"{topic}-{partition} is open"
-        config, closed = config or self.defaults, self._closed.pop(key, None)
+        config, closed = config or self.defaults, self.clean_stop.closed.pop(key, None)
         self._deleted.free(key)
         if not self._in_memory and self._set_stray_aside(key, topic_id):
             closed = None
@@ -275,7 +252,7 @@ class LogDirectory:
             steady_ms=self._steady_ms,
             leader_epoch=leader_epoch,
             topic_id=topic_id,
-            on_recovery_point=self._note_recovery_point,
+            on_recovery_point=None if self._in_memory else self._recovery_points.note,
         )
         if isinstance(ledger, FileLedger):
             ledger.segments.discard_later = partial(self._discard, log)
@@ -284,7 +261,7 @@ class LogDirectory:
             starts = None if self.has_lost_starts else self._offsets.start_offsets
             ledger.before_cut = partial(tell_damage, self._on_damage, key, end, self._data, starts)
         log.first_dirty_offset = self._offsets.first_dirty_offsets.get(key, 0)
-        yield from log.opening(was_clean=self.was_clean, is_locked=True, closed=closed)
+        yield from log.opening(was_clean=self.clean_stop.was_clean, is_locked=True, closed=closed)
         self._logs[key] = log
         self._offsets.recovery_points[key] = log.recovery_point
         return log
@@ -306,7 +283,7 @@ class LogDirectory:
             config,
             start_offset=self._offsets.start_offsets.get(key, 0),
             recovery_point=recovery_point,
-            clean=self.was_clean,
+            clean=self.clean_stop.was_clean,
             closed=None if closed is None else closed.ledger,
             topic_id=topic_id,
             cold_indexes=self._cold_indexes,
@@ -396,54 +373,12 @@ class LogDirectory:
         call_later = self._call_later or asyncio.get_running_loop().call_later
         return call_later(seconds, callback)
 
-    def _note_recovery_point(self, log: PartitionLog) -> None:
-        self._offsets.recovery_points[log.topic, log.partition] = log.recovery_point
-        self._schedule_checkpoint()
-
-    def _schedule_checkpoint(self) -> None:
-        if self._checkpoint_due is None and not self._in_memory:
-            self._checkpoint_due = self._later(_CHECKPOINT_AFTER_S, self._checkpoint)
-
-    def _checkpoint(self) -> None:
-        self._checkpoint_due = None
-        # One write at a time: the next one has what moved meanwhile.
-        if self._checkpointing is not None:
-            self._schedule_checkpoint()
-            return
-        loop = asyncio.get_running_loop()
-        self._checkpointing = loop.create_task(self._write_aside(RECOVERY_POINTS))
-        self._checkpointing.add_done_callback(self._checkpointed)
-
-    def _checkpointed(self, task: asyncio.Task[None]) -> None:
-        self._checkpointing = None
-        if not task.cancelled():
-            # Retrieved, so that asyncio does not report it: group commit has failed with it, and
-            # that stops the process.
-            task.exception()
-
-    def _write_closed(self) -> None:
-        """Write what the next start need not find out. Last but for the mark of a clean stop."""
-        closed = []
-        for key, log in self._logs.items():
-            ledger = log.ledger.as_closed() if isinstance(log.ledger, FileLedger) else None
-            found = None if ledger is None else log.as_closed(ledger)
-            if found is not None:
-                segments = found.ledger.segments
-                stamps = stamps_of(self._files, self._data.directory_of(key), segments)
-                if stamps is not None:
-                    closed.append((key, stamps, found))
-        self._data.top.write(CLOSED_LOGS, encode_closed_logs(closed), sync=True)
-
     async def close(self) -> None:
         """Make everything durable, write snapshots and checkpoints, and leave the clean marker.
 
         After a storage failure nothing is written: the next start recovers.
         """
-        if self._checkpoint_due is not None:
-            self._checkpoint_due.cancel()
-            self._checkpoint_due = None
-        if self._checkpointing is not None:
-            await asyncio.wait((self._checkpointing,))
+        await self._recovery_points.stop()
         # After a failure the page cache may hold less than it seems: recovery must look.
         clean = self._group_commit.failure is None
         if clean:
@@ -466,15 +401,13 @@ class LogDirectory:
             self._offsets.recovery_points |= points
             self._offsets.write(RECOVERY_POINTS, sync=True)
             self._offsets.write(LOG_START_OFFSETS, sync=True)
-            self._write_closed()
-            self._data.top.write(CLEAN_SHUTDOWN, encode_clean_shutdown(), sync=True)
+            self.clean_stop.leave(self._logs)
         self._deleted.abandon()
         self._let_go()
 
     def abandon(self) -> None:
         """Release everything at once and write nothing, as the end of the process would."""
-        if self._checkpoint_due is not None:
-            self._checkpoint_due.cancel()
+        self._recovery_points.abandon()
         self._deleted.abandon()
         for log in self._logs.values():
             log.close()

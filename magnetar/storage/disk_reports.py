@@ -17,7 +17,7 @@ _log = get_logger("logs")
 
 def tell_entered(directory: LogDirectory) -> None:
     """Log how a directory was left by its last broker, and what it lacks."""
-    if "cluster.id" in directory.identity() and not directory.was_clean:
+    if "cluster.id" in directory.identity() and not directory.clean_stop.was_clean:
         # Why this start takes longer, and that there was a crash: there may be no other word of it.
         _log.info("the last stop was not a clean one: logs are recovered", directory=directory.path)
     if directory.has_lost_starts:
@@ -25,7 +25,7 @@ def tell_entered(directory: LogDirectory) -> None:
             "the start offsets of logs are lost: deleted records may be there again",
             file=LOG_START_OFFSETS,
         )
-    for (topic, partition), segments in directory.missing_segments.items():
+    for (topic, partition), segments in directory.clean_stop.missing_segments.items():
         _log.warning(
             "segments are gone or cut since the clean stop: another program has done that",
             topic=topic,

@@ -184,7 +184,7 @@ def test_what_somebody_else_has_changed_is_found_out() -> None:
     file = disk.open(f"/data/topic-0/{last}")
     file.truncate(file.size() - 10)
     process = Process(disk)
-    assert process.directory.missing_segments == {}, "it is told once"
+    assert process.directory.clean_stop.missing_segments == {}, "it is told once"
     assert process.open().log_end_offset < before.log_end_offset
 
 
@@ -193,7 +193,7 @@ def test_segments_that_are_gone_are_named() -> None:
     names = [name for name in disk.list("/data/topic-0") if name.endswith(".log")]
     disk.unlink(f"/data/topic-0/{names[0]}")
     process = Process(disk)
-    assert process.directory.missing_segments == {("topic", 0): [names[0]]}
+    assert process.directory.clean_stop.missing_segments == {("topic", 0): [names[0]]}
     assert process.open().log_start_offset == int(names[1].removesuffix(".log"))
 
 
@@ -208,11 +208,11 @@ def test_a_name_that_has_come_or_gone_makes_the_start_look() -> None:
 def test_nothing_is_believed_after_a_crash() -> None:
     disk, _ = stopped(count=5)
     process = Process(disk)
-    assert process.directory._closed
+    assert process.directory.clean_stop.closed
     log = process.open()
     process.append(log, 3)
     for after in (disk.kill(Random(1)), disk.crash(Random(2))):
         again = Process(after)
-        assert not again.directory._closed
+        assert not again.directory.clean_stop.closed
         assert not after.exists(f"/data/{CLOSED_LOGS}")
         assert again.open().state == log.state

@@ -106,7 +106,7 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
         files = DiskFiles(str(data))
         commit = GroupCommit(files, Durability.FSYNC, on_failure=fail)
         directory = LogDirectory(str(data), files, commit, CONFIG, steady_ms=lambda: NOW_MS)
-        assert not directory.was_clean
+        assert not directory.clean_stop.was_clean
         log = directory.open("topic", 0)
         assert log.high_watermark >= end_offset
         assert log.last_stable_offset >= stable_offset

@@ -67,7 +67,7 @@ async def test_a_directory_of_kafkas_opens_as_it_is(tmp_path: Path, is_clean: bo
     files = DiskFiles(str(tmp_path))
     commit = GroupCommit(files, Durability.FSYNC, on_failure=fail)
     directory = LogDirectory(str(tmp_path), files, commit, LogConfig(), steady_ms=lambda: NOW_MS)
-    assert directory.was_clean == is_clean
+    assert directory.clean_stop.was_clean == is_clean
     identity = directory.identity()
     directory.claim(cluster_id=identity["cluster.id"], node_id=1)
     assert directory.identity() == identity

@@ -131,7 +131,7 @@ async def test_what_was_acknowledged_is_there_after_a_stop(tmp_path: Path, is_cl
     else:
         opened.end()
     opened = Opened(tmp_path)
-    assert opened.directory.was_clean == is_clean
+    assert opened.directory.clean_stop.was_clean == is_clean
     assert opened.directory.found_partitions() == [FoundPartition("topic", 3, TOPIC_ID)]
     log = opened.directory.open("topic", 3, TOPIC_ID)
     assert log.state == state
@@ -370,7 +370,7 @@ async def test_a_full_disk_refuses_a_batch_and_goes_on_once_there_is_room() -> N
     assert not failures
     await directory.close()
     directory = start()
-    assert directory.was_clean
+    assert directory.clean_stop.was_clean
     log = directory.open("topic", 0)
     assert (log.high_watermark, log.log_end_offset) == (2, 2)
     await directory.close()

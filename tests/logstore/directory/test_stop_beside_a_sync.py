@@ -45,5 +45,5 @@ async def test_a_sync_that_ends_closes_no_file_that_the_stop_is_syncing(
     await stopping
     assert not opened.failures
     opened = Opened(tmp_path)
-    assert opened.directory.was_clean
+    assert opened.directory.clean_stop.was_clean
     await opened.stop()

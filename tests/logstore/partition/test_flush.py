@@ -86,7 +86,7 @@ def test_after_a_clean_stop_everything_is_on_the_disk(can_sync_all: bool, seed: 
         process.append()
     asyncio.run(process.directory.close())
     again = Process(process.disk.crash(Random(seed)), CONFIG)
-    assert again.directory.was_clean
+    assert again.directory.clean_stop.was_clean
     batches = again.log.ledger.batches.iterate(0)
     assert [header.base_offset for header, _ in batches] == list(range(20))
 

@@ -75,7 +75,7 @@ def test_power_lost_while_logs_are_closed_together_loses_nothing(can_sync_all: b
         process, states = filled(can_sync_all)
         is_lost = lost_at(point, process.disk, process.close)
         again = Process(process.disk.crash(Random(point)))
-        assert again.directory.was_clean or is_lost
+        assert again.directory.clean_stop.was_clean or is_lost
         logs = again.open()
         assert [log.state for log in logs] == states
         assert LONG_AGO in logs[0].producers
@@ -137,7 +137,7 @@ def test_what_has_not_changed_is_not_written_again() -> None:
     process.close()
     untouched = Process(process.disk.kill(Random(1)))
     untouched.open()
-    assert untouched.directory.was_clean
+    assert untouched.directory.clean_stop.was_clean
     before = untouched.disk.operations
     untouched.close()
     of_partitions = untouched.disk.operations - before
@@ -154,7 +154,7 @@ def test_a_failing_disk_leaves_no_mark_of_a_clean_stop(operation: str) -> None:
     with pytest.raises(StorageFailure, match="Input/output error"):
         process.close()
     again = Process(process.disk.crash(Random(3)))
-    assert not again.directory.was_clean
+    assert not again.directory.clean_stop.was_clean
     assert [log.state for log in again.open()] == states
 
 
@@ -176,7 +176,7 @@ def test_pages_lost_by_a_sync_under_way_leave_no_mark_of_a_clean_stop() -> None:
         assert process.executor.step()
     process.close()
     again = Process(disk.crash(Random(3)))
-    assert not again.directory.was_clean
+    assert not again.directory.clean_stop.was_clean
     assert [log.state for log in again.open()] == states
 
 

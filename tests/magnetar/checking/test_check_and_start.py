@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.directory.log_directory import LogDirectory
+from logstore.directory.recovery_points import RecoveryPoints
 from logstore.segments.findings import Severity
 from magnetar.broker import Broker
 from magnetar.checking.run import check_directory, repair_directory
@@ -76,7 +76,7 @@ async def killed(
 ) -> Path:
     """The directory of a broker that was killed when its journal had begun a new round, and the
     checkpoint of recovery points was not written yet."""
-    monkeypatch.setattr(LogDirectory, "_schedule_checkpoint", lambda _: None)
+    monkeypatch.setattr(RecoveryPoints, "_schedule", lambda _: None)
     broker = await start_broker({**SETTINGS, "durability": "fsync"})
     log = broker.topics.create("orders", configs=TOPIC).local[0]
     await write(log, 0, ROUNDS - 1)
