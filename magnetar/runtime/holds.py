@@ -1,4 +1,4 @@
-"""Which partitions a transaction holds: they are added, and data needs that they are (KIP-890).
+"""Which partitions a transaction holds, and whether their data may be appended (KIP-890).
 
 A partition accepts transactional data only if the producer's transaction holds the partition: op
 before data. Version 1 adds by AddPartitionsToTxn and AddOffsetsToTxn, and `check_produce` looks at
