@@ -299,9 +299,9 @@ class ClusterNode:
         self._joined = (self._joined | (live - before)) & live
         if self._giving.locked():
             return
-        if self._joined:
-            if (self._changes.version, heirs, self._joined) != self._waits_for_others:
-                self._tasks.spawn(self._even_out(heirs, {*self._joined}))
+        found = (self._changes.version, heirs, self._joined)
+        if self._joined and found != self._waits_for_others:
+            self._tasks.spawn(self._even_out(heirs, {*self._joined}))
         elif self._leader_changes.misplaced(heirs) and not self._leading.locked():
             self._tasks.spawn(self._give(partial(self._leader_changes.prefer, heirs)))
 

@@ -43,6 +43,9 @@ class LeaderChanges:
         self.excess: list[int] = []
         #: What others have to give.
         self.others = 0
+        #: Whether this node leads what another one is assigned to lead.
+        self.is_misplaced = False
+        self.preferred: list[set[int]] = []
 
     async def even_out(self, live: Collection[int]) -> Excess:
         self.evened.append({*live})
@@ -56,7 +59,11 @@ class LeaderChanges:
     led_count = 3
 
     def misplaced(self, live: Collection[int]) -> bool:
-        return False
+        return self.is_misplaced
+
+    async def prefer(self, live: Collection[int]) -> int:
+        self.preferred.append({*live})
+        return 1
 
 
 class Logs:
@@ -196,6 +203,20 @@ async def test_what_others_do_not_give_is_looked_at_again_when_the_catalog_has_c
     for _ in range(5):
         await look(node)
     assert leader_changes.evened[6:] == [{1, 2, 3}]
+    assert not failures
+
+
+async def test_assigned_partitions_are_given_while_others_do_not_give_theirs() -> None:
+    """A partition may be open long after the catalog has changed, and is given then."""
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away, leader_changes.others = False, 1
+    node = node_beside_another(leader_changes, failures)
+    for _ in range(2):
+        await look(node)
+    leader_changes.is_misplaced = True
+    await look(node)
+    assert leader_changes.preferred == [{1, 2}]
+    assert len(leader_changes.evened) == 1
     assert not failures
 
 
