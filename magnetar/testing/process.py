@@ -298,10 +298,11 @@ def _free_ports(host: str, count: int, held: ExitStack) -> int:
 
 
 def _bound(host: str, port: int, binding: ExitStack) -> int:
-    """Bind a port as brokers do, and return it."""
+    """Bind a free port to a socket beside which a broker may listen; return the port."""
     held = binding.enter_context(socket.socket())
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind((host, port))
+    # After that: a port that is held for another broker is not free.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound: int = held.getsockname()[1]
     return bound
 

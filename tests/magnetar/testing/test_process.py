@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import warnings
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from magnetar.client import Client
 from magnetar.client.configs import Resource, describe_configs
 from magnetar.spark import register
 from magnetar.testing import BrokerProcess, NotReady, allow, start_broker
+from magnetar.testing.process import _bound, _free_ports
 from wire.resource_type import ResourceType
 
 
@@ -44,6 +46,13 @@ def test_no_other_program_gets_the_ports_of_a_broker_that_is_down(workers: int) 
         with socket.socket() as other:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind((broker.host, port))
+
+
+def test_a_cluster_gets_no_port_that_is_held_for_a_broker_that_is_down() -> None:
+    with ExitStack() as held, ExitStack() as others:
+        port = _free_ports("127.0.0.1", 1, held)
+        with pytest.raises(OSError, match="in use"):
+            _bound("127.0.0.1", port, others)
 
 
 @pytest.mark.parametrize("host", ["[::1]", "localhost"])
