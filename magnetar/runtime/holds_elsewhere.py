@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence, Set
 from typing import NamedTuple, Protocol
 
-from coordinator.transactions.add_partitions import refusal_of_data
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.remembered_holds import RememberedHolds
 from logstore.remote.commit_store import Bases
@@ -139,8 +138,7 @@ class HoldsElsewhere:
                     code = ErrorCode.INVALID_TXN_STATE
                 if code is not ErrorCode.NONE:
                     where = f"{partition.topic}-{partition.partition}"
-                    refusal = f"{transactional_id}: its coordinator refuses {where}"
-                    raise refusal_of_data(KafkaError(code, refusal))
+                    raise KafkaError(code, f"{transactional_id}: its coordinator refuses {where}")
             if all(self.holds(transactional_id, *identity, one) for one in partitions):
                 return
         # Markers have made every answer void: the producer is being fenced.

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 
-from coordinator.transactions.add_partitions import verified
+from coordinator.transactions.add_partitions import check_holds
 from coordinator.transactions.metadata import ProducerIdentity, TopicPartition
 from coordinator.transactions.records import encode_record
 from logstore.partition.log import PartitionLog
@@ -175,7 +175,12 @@ class PeerRequests:
     ) -> dict[TopicPartition, ErrorCode]:
         shard = self._transactions.store.shard_of(transactional_id)
         txn = shard.state.get(transactional_id)
-        codes = verified(txn, identity, partitions)
+        codes = dict.fromkeys(partitions, ErrorCode.NONE)
+        for partition in partitions:
+            try:
+                check_holds(txn, *identity, partition, is_abortable_known=True)
+            except KafkaError as refusal:
+                codes[partition] = refusal.code
         awaited.append((shard.log, shard.log.log_end_offset))
         is_held = txn is not None and ErrorCode.NONE in codes.values()
         # All partitions that the transaction holds, so that the peer need not ask for the next one.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.partitioning import partition_for
-from coordinator.transactions.metadata import State
+from coordinator.transactions.metadata import State, TopicPartition
 from magnetar.config.load import ConfigError
 from magnetar.peers.node_peers import NodePeers
 from magnetar.runtime import commit
@@ -171,6 +171,22 @@ async def test_a_fenced_producer_writes_on_no_node(nodes: NodesInOne, version: i
     assert await zombie.produce(1) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert await zombie.send_offset(1, 1, adds=False) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert nodes.log(1).log_end_offset == end_offset
+
+
+@pytest.mark.parametrize("adds", [False, True])
+async def test_a_coordinator_answers_its_peers_as_it_answers_data(
+    nodes: NodesInOne, adds: bool
+) -> None:
+    """A node of any release gives its clients the code as it is. PRODUCER_FENCED would end them."""
+    zombie, successor = Client(nodes, 0, V1), Client(nodes, 0, V1)
+    await zombie.init()
+    await successor.init()
+    among_peers = nodes.nodes[1].among_peers
+    assert among_peers is not None
+    partition = TopicPartition("a", nodes.partition(1))
+    query = HoldQuery(zombie.transactional_id, zombie.identity, {partition}, adds)
+    codes = await among_peers.holds.calls.ask(0, query)
+    assert codes == {partition: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 async def test_of_a_request_that_is_refused_the_coordinator_is_asked_once(

@@ -121,7 +121,6 @@ async def test_a_producer_whose_transactions_end_as_fast_as_it_asks_is_sent_away
         (ErrorCode.TRANSACTION_ABORTABLE, True, ErrorCode.TRANSACTION_ABORTABLE),
         (ErrorCode.TRANSACTION_ABORTABLE, False, ErrorCode.INVALID_TXN_STATE),
         (ErrorCode.INVALID_PRODUCER_EPOCH, True, ErrorCode.INVALID_PRODUCER_EPOCH),
-        (ErrorCode.PRODUCER_FENCED, True, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.CONCURRENT_TRANSACTIONS, True, ErrorCode.CONCURRENT_TRANSACTIONS),
         (ErrorCode.NOT_COORDINATOR, True, ErrorCode.NOT_ENOUGH_REPLICAS),
         # Of a later version: what it means is not known here.
