@@ -98,8 +98,8 @@ class ClusterNode:
         #: little, or too much. This node is one at its first look: if it starts last, it may lead
         #: partitions that belong to the share of a node that started before it.
         self._joined: set[tuple[int, int]] = set()
-        #: The version of the catalog, the heirs, and those that joined, by which only other nodes
-        #: have anything to give. Their hand-overs change the catalog.
+        #: The version of the catalog, the heirs, and those that joined, when only other nodes had
+        #: anything to give. Their hand-overs change the catalog.
         self._waits_for_others: tuple[object, ...] | None = None
 
     async def join(self, catalog: Catalog, listeners: Sequence[Listener]) -> int:
