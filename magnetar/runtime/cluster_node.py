@@ -287,6 +287,7 @@ class ClusterNode:
         self._see()
         live = self.members.incarnations()
         before, self._seen = self._seen, live
+        self._joined = (self._joined | (live - before)) & live
         if before != live:
             _log.info("nodes that live", node_ids=[node_id for node_id, _ in sorted(live)])
         if version != self._changes.version:
@@ -296,7 +297,6 @@ class ClusterNode:
                 take_over = partial(self._leader_changes.take_over, row.node_id, row.incarnation)
                 self._tasks.spawn(self._change_leaders(take_over))
         heirs = self.members.heirs()
-        self._joined = (self._joined | (live - before)) & live
         if self._giving.locked():
             return
         found = (self._changes.version, heirs, self._joined)

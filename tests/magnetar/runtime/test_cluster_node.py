@@ -81,6 +81,9 @@ class Watch:
     steady_s = 0.0
     version = 7
 
+    async def catch_up(self) -> int:
+        raise CatalogUnavailable("away")
+
 
 def no_catalog() -> Any:
     raise AssertionError("nothing asks for the catalog")
@@ -141,6 +144,17 @@ async def test_a_node_that_joins_while_the_catalog_is_away_gets_its_share_later(
     await look(node)
     await look(node)
     assert leader_changes.evened == [{1, 2}, {1, 2}]
+    assert not failures
+
+
+async def test_a_node_that_joins_as_the_catalog_goes_away_gets_its_share_later() -> None:
+    leader_changes, failures = LeaderChanges(), list[BaseException]()
+    leader_changes.is_away = False
+    node = node_beside_another(leader_changes, failures)
+    with pytest.raises(CatalogUnavailable):
+        await node._on_seen(Watch.version + 1)
+    await look(node)
+    assert leader_changes.evened == [{1, 2}]
     assert not failures
 
 
