@@ -286,7 +286,7 @@ def _free_ports(host: str, count: int, held: ExitStack) -> int:
             try:
                 first = _bound(host, 0, binding)
             except OSError:
-                return 0  # Of version 6, or the broker will say what is wrong with it.
+                return 0  # The broker will say what is wrong with its host.
             try:
                 for number in range(1, count):
                     _bound(host, first + number, binding)
@@ -299,8 +299,9 @@ def _free_ports(host: str, count: int, held: ExitStack) -> int:
 
 def _bound(host: str, port: int, binding: ExitStack) -> int:
     """Bind a free port to a socket beside which a broker may listen; return the port."""
-    held = binding.enter_context(socket.socket())
-    held.bind((host, port))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    held = binding.enter_context(socket.socket(family))
+    held.bind((host.strip("[]"), port))
     # After that: a port that is held for another broker is not free.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound: int = held.getsockname()[1]

@@ -31,21 +31,24 @@ def test_without_a_directory_the_data_goes_with_the_broker() -> None:
     assert not broker.data_dir.exists()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_no_other_program_gets_the_ports_of_a_broker_that_is_down(workers: int) -> None:
+@pytest.mark.parametrize(
+    ("host", "workers"), [("127.0.0.1", 1), ("127.0.0.1", 2), ("[::1]", 1), ("[::1]", 2)]
+)
+def test_no_other_program_gets_the_ports_of_a_broker_that_is_down(host: str, workers: int) -> None:
     """The kernel gives free ports to clients, too, and a restart needs its own ones."""
-    with start_broker(workers=workers) as broker:
+    family, address = socket.AF_INET6 if ":" in host else socket.AF_INET, host.strip("[]")
+    with start_broker(host=host, workers=workers) as broker:
         ports = range(broker.port, broker.port + workers)
         broker.kill()
         for port in ports:
-            with socket.socket() as other, pytest.raises(OSError, match="in use"):
-                other.bind((broker.host, port))
+            with socket.socket(family) as other, pytest.raises(OSError, match="in use"):
+                other.bind((address, port))
         broker.start()
         assert broker.port == ports[0]
     for port in ports:
-        with socket.socket() as other:
+        with socket.socket(family) as other:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            other.bind((broker.host, port))
+            other.bind((address, port))
 
 
 def test_a_cluster_gets_no_port_that_is_held_for_a_broker_that_is_down() -> None:
