@@ -127,9 +127,10 @@ async def test_many_rules_tokens_and_configs_are_read_together_in_short_steps(
         node, other = nodes.nodes.values()
         assert node.acls is not None and other.acls is not None
         assert node.tokens is not None and other.tokens is not None
-        # It looks when it is told to, and reads all at once.
-        assert other.watch is not None
-        other.watch.stop()
+        # They look when they are told to, and read all at once.
+        for each in (node, other):
+            assert each.watch is not None
+            each.watch.stop()
         rules: list[Acl] = [acl_of(2, f"t-{n}", 3, "User:ada", "*", 3, 3) for n in range(300)]
         for first in range(0, 300, 150):
             node.acls.add(rules[first : first + 150])
