@@ -158,6 +158,9 @@ _Nodes = TypeVar("_Nodes", bound=NodesInOne)
 async def two_of(nodes: _Nodes) -> AsyncIterator[_Nodes]:
     """Start two nodes, and stop them at the end, which none may have failed before."""
     await nodes.start(2)
-    yield nodes
-    await nodes.stop()
+    try:
+        yield nodes
+    finally:
+        # Also for a test that has failed: what it leaves open would fail another one.
+        await nodes.stop()
     assert not nodes.failures
