@@ -107,7 +107,7 @@ pythons: install ## Try the wheel on other Pythons: PYTHONS="python3.12 python3.
 	$(BIN)/python -m tools.packages.try_pythons $(PYTHONS) $(if $(TESTS),--tests $(TESTS))
 
 docs: install ## Build the documentation's site into build/site; warnings are errors.
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file tools/site/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file tools/site/mkdocs.yml
 
 clean: ## Remove what the targets above made (data stays).
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
