@@ -19,6 +19,7 @@ from compat_tests.clients import CONFLUENT, KAFKA_PYTHON, PYTHON_CLIENTS, client
 from compat_tests.conftest import StartBroker
 from compat_tests.offsets import staged
 from compat_tests.raw import Connection
+from compat_tests.waiting import eventually
 
 pytestmark = pytest.mark.local_files("Kafka reads files")
 PAIRS: list[Pair] = [(b"k%d" % n, b"v%d" % n * 20) for n in range(200)]
@@ -201,6 +202,8 @@ def test_kafka_opens_a_new_partition_of_a_killed_magnetar(
         magnetar.kill()
     kafka = start_broker("kafka")
     create_topic(kafka.bootstrap, "fresh", 1)
+    # Kafka writes it in the background, and answers before.
+    eventually((kafka.partition_directory("fresh", 0) / "partition.metadata").exists)
     kafka.kill()
     _give(kafka, "fresh", magnetar)
     kafka.start()
