@@ -17,7 +17,12 @@ from confluent_kafka.admin._acl import (
     AclPermissionType,
 )
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
-from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
+from kafka.protocol.admin import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -49,6 +54,7 @@ from compat_tests.waiting import eventually
 TIMEOUT_S = 60.0
 #: Codes of ACLs: a kind of resource, a kind of pattern, any operation or permission.
 TOPIC_RESOURCE, LITERAL, ANY = 2, 3, 1
+UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED = 3, 29
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 #: Some are no operations of their resources, and allow to describe these all the same.
 _OPERATIONS = {
@@ -128,12 +134,29 @@ NAMING_USERS = {"DescribeUserScramCredentials", "AlterUserScramCredentials"}
 #: Has tokens. The others have none, or their own, and each what one ACL allows.
 OWNER = f"{PREFIX}owner"
 TOKEN_USERS = (*(rule.user for rule in RULES), *TOKEN_RULES)
+#: Has rules about networks alone.
+VISITOR = "visitor"
+#: Networks that a rule may name, and whether 127.0.0.1 is in them.
+NETWORKS = {
+    "127.0.0.0/8": True,
+    "127.0.0.9/28": True,
+    "127.0.0.16/28": False,
+    "127.0.0.1/32": True,
+    "0.0.0.0/0": True,
+    "10.0.0.0/8": False,
+    "::/0": False,
+}
+NO_NETWORKS = (
+    *("127.0.0.0/33", "127.0.0.0/-1", "127.0.0/8", "127.0.0.0/", "/8", "a.name/8", "*/8"),
+    *("127.0.0.0/255.0.0.0", "127.0.0.0/8 ", "127.0.0.256/8", "::1/129", "::ffff:127.0.0.0/104"),
+    "",
+)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Broker]]:
     """magnetar and Kafka with the same users, ACLs, topic, group and transactional id."""
-    users = " ".join(f'user_{user}="pw"' for user in (OWNER, *TOKEN_USERS))
+    users = " ".join(f'user_{user}="pw"' for user in (OWNER, VISITOR, *TOKEN_USERS))
     settings = {
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_MODULE} required {users};",
@@ -302,6 +325,31 @@ def test_an_acl_may_have_an_operation_that_its_resource_does_not_have(
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_acls([rule])[rule].result(TIMEOUT_S)
         eventually(partial(_stores, admin, asked, rule))
+
+
+def test_an_acl_may_be_about_a_network(pair: tuple[Broker, Broker]) -> None:
+    describe, allow = 8, 3
+    hosts = (*NETWORKS, *NO_NETWORKS)
+    rules = [
+        (TOPIC_RESOURCE, f"network-{number}", LITERAL, f"User:{VISITOR}", host, describe, allow)
+        for number, host in enumerate(hosts)
+    ]
+    for broker in pair:
+        with Connection(broker.bootstrap) as connection:
+            made = connection.call(CreateAclsRequest[2](creations=rules), CreateAclsResponse)
+        refused = [host for host, each in zip(hosts, made.results, strict=True) if each.error_code]
+        assert refused == [*NO_NETWORKS], broker.kind
+        with plain_connection(broker, VISITOR, "pw") as visitor:
+            eventually(partial(_is_let_in_by_networks, visitor))
+
+
+def _is_let_in_by_networks(visitor: Connection) -> bool:
+    """Whether the visitor may ask for those topics, none of which exists, that it should."""
+    names = [f"network-{number}" for number in range(len(NETWORKS))]
+    found = visitor.call(MetadataRequest[4](topics=names), MetadataResponse)
+    codes = {each.name: each.error_code for each in found.topics}
+    assert {*codes.values()} <= {UNKNOWN_TOPIC_OR_PARTITION, TOPIC_AUTHORIZATION_FAILED}
+    return [codes[name] == UNKNOWN_TOPIC_OR_PARTITION for name in names] == [*NETWORKS.values()]
 
 
 def _stores(admin: AdminClient, asked: AclBindingFilter, rule: AclBinding) -> bool:

@@ -3,9 +3,9 @@
 Versions 1-3.  2: flexible.  3: resources of type user (KIP-373).
 
 Needs ALTER on the cluster. SECURITY_DISABLED for each of them without an authorizer. An ACL that
-exists already is success. A name, principal or host of more than 1 KB is POLICY_VIOLATION. A
-request of more than 10,000 ACLs is refused as a whole. One of more than 256 is stored in parts,
-each of them at once: others have their turn in between.
+exists already is success. A host may be a network, such as 10.0.0.0/8. A name, principal or host of
+more than 1 KB is POLICY_VIOLATION. A request of more than 10,000 ACLs is refused as a whole. One of
+more than 256 is stored in parts, each of them at once: others have their turn in between.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def list_command(connect: Connect, filters: list[AclFilter], as_json: bool) -> N
     multiple=True,
     default=("*",),
     show_default=True,
-    help="Only from this IP address. Repeatable.",
+    help="Only from this IP address, or from a network: 10.0.0.0/8. Repeatable.",
 )
 @click.option(
     "--operation",

@@ -1,4 +1,5 @@
-"""IP addresses: one text for each, in place of the several that settings, rules and sockets have.
+"""IP addresses: one text for each, in place of the several that settings, rules and sockets have;
+and networks.
 
 Java writes `0:0:0:0:0:0:0:1` for `::1`, and Kafka's ACLs are compared with that. A socket that
 accepts both kinds of addresses names a client `::ffff:10.0.0.1` that all else calls 10.0.0.1.
@@ -7,7 +8,7 @@ accepts both kinds of addresses names a client `::ffff:10.0.0.1` that all else c
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 
 @lru_cache(maxsize=4096)
@@ -19,3 +20,25 @@ def plain_address(text: str) -> str:
         return text
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return str(mapped or address)
+
+
+@lru_cache(maxsize=4096)
+def parse_network(text: str) -> IPv4Network | IPv6Network:
+    """Return the network of a text such as 10.0.0.0/8. Raises ValueError."""
+    _, _, prefix = text.partition("/")
+    # A mask in the prefix's place is for Python alone, not for Kafka.
+    if prefix.isascii() and prefix.isdecimal():
+        # Bits of the address behind the prefix do not count.
+        network = ip_network(text, strict=False)
+        # Clients of such a network have addresses of version 4 (`plain_address`).
+        if not (isinstance(network, IPv6Network) and network.network_address.ipv4_mapped):
+            return network
+    raise ValueError(f"{text!r} is no network")
+
+
+def is_in_network(address: str, text: str) -> bool:
+    """Return whether an address is in a network. What is neither is in none, and has none in it."""
+    try:
+        return ip_address(address) in parse_network(text)
+    except ValueError:
+        return False

@@ -35,7 +35,8 @@ def allow(
     """Return ACLs by Kafka's words: `allow("ada", "READ", "WRITE", topic="orders")`.
 
     The resource is `topic`, `group`, `transactional_id`, `user` or `cluster="kafka-cluster"`; `*`
-    is every user, or every resource. `prefix`: the name is a prefix of names.
+    is every user, or every resource. `host`: an address, or a network such as `10.0.0.0/8`.
+    `prefix`: the name is a prefix of names.
     """
     return _acls("ALLOW", user, operations, host, prefix, resource)
 

@@ -91,6 +91,45 @@ def test_a_rule_is_about_an_address_in_whichever_text_it_has_it(written: str, ho
         assert found is is_allowed
 
 
+@pytest.mark.parametrize(
+    ("network", "host", "is_in"),
+    [
+        ("10.0.0.0/8", "10.1.2.3", True),
+        ("10.0.0.0/8", "11.0.0.0", False),
+        ("10.0.0.9/28", "10.0.0.1", True),  # The bits behind the prefix do not count.
+        ("0.0.0.0/0", "10.0.0.1", True),
+        ("10.0.0.1/32", "10.0.0.1", True),
+        ("::/0", "10.0.0.1", False),
+        ("0.0.0.0/0", "::1", False),
+        ("0:0:0:0:0:0:0:0/127", "::1", True),
+        ("fe80::/10", "::1", False),
+        # No client has these, but a catalog, or a socket without an address, may.
+        ("no network/8", "10.0.0.1", False),
+        ("10.0.0.0/8", "", False),
+    ],
+)
+def test_a_rule_may_be_about_a_network(network: str, host: str, is_in: bool) -> None:
+    """Apache Kafka has such rules since 4.4."""
+    rules = [acl("orders"), acl("orders", permission=Permission.DENY, host=network)]
+    authorizer = Authorizer(rules, [], allow_everyone=False)
+    assert authorizer.allows(ADA, host, Operation.READ, Resource.TOPIC, "orders") is not is_in
+    some = authorizer.allows_some(ADA, host, Operation.READ, Resource.TOPIC)
+    assert some is not is_in
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0/+8", "10.0.0.0/8 ", " 10.0.0.0/8", "10.0.0/8"),
+        *("10.0.0.0/", "/8", "/", "a.name/24", "10.0.0.0/255.0.0.0", "10.0.0.256/8", "*/8"),
+        *("::1/129", "::zz/8", "::ffff:10.0.0.0/104", "10.0.0.0/8/8", "10.0.0.0/\u0668", ""),
+    ],
+)
+def test_what_is_no_network_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match="network|Host"):
+        check_acl(acl("orders", host=host))
+
+
 def test_denying_wins_over_allowing() -> None:
     denying = acl("ord", permission=Permission.DENY, pattern=Pattern.PREFIXED)
     assert not allowed([acl("orders"), denying])
