@@ -33,8 +33,8 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", f"{maven.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("KAFKA_JARS", str(tmp_path / "jars"))
-    return tmp_path / "jars"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "magnetar" / f"kafka-{VERSION}"
 
 
 def test_jars_are_fetched_once(jars: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class ReferenceUnavailable(Exception):
 class Jars(NamedTuple):
     """What one pom.xml asks for."""
 
+    name: str
     version: str
     pom: Path
     #: What the pom asks for by name. Moved last into the directory: all there say that it is whole.
@@ -43,11 +44,13 @@ class Jars(NamedTuple):
 
 
 REFERENCE = Jars(
+    "kafka",
     VERSION,
     Path(__file__).with_name("pom.xml"),
     ("kafka_2.13", "kafka-tools", "kafka-streams"),
 )
 OLDER = Jars(
+    "kafka-connect",
     OLDER_VERSION,
     Path(__file__).with_name("older.pom.xml"),
     ("kafka-clients", "connect-runtime", "connect-file"),
@@ -55,15 +58,9 @@ OLDER = Jars(
 
 
 def jar_directory(jars: Jars = REFERENCE) -> Path:
-    """Return where the jars are kept: the reference in $KAFKA_JARS, else below the user's cache
-    directory; the older ones beside the reference.
-    """
-    if jars is not REFERENCE:
-        return jar_directory().with_name(f"kafka-connect-{jars.version}")
-    if chosen := os.environ.get("KAFKA_JARS"):
-        return Path(chosen)
+    """Return where the jars are kept: below the user's cache directory, each release by itself."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "magnetar" / f"kafka-{VERSION}"
+    return Path(cache) / "magnetar" / f"{jars.name}-{jars.version}"
 
 
 def fetch(jars: Jars = REFERENCE) -> Path:
