@@ -193,7 +193,7 @@ async def _answer(
 def _find_again(
     services: Services, context: RequestContext, key: PartitionKey, read: PartitionRead
 ) -> None:
-    """Refuse what was read of a partition that the client would be refused by now."""
+    """Look for a partition once more, and take back what was read if that is refused by now."""
     try:
         _find(services, context, key)
     except KafkaError as refusal:

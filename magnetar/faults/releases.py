@@ -83,13 +83,6 @@ GetTelemetrySubscriptions 3.7:0
 PushTelemetry 3.7:0
 ListConfigResources 3.7:0 4.1:1
 DescribeTopicPartitions 3.8:0
-ShareGroupHeartbeat 4.1:1
-ShareGroupDescribe 4.1:1
-ShareFetch 4.1:1 4.2:2
-ShareAcknowledge 4.1:1 4.2:2
-DescribeShareGroupOffsets 4.1:0 4.2:1
-AlterShareGroupOffsets 4.1:0
-DeleteShareGroupOffsets 4.1:0
 """
 
 
