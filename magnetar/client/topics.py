@@ -145,8 +145,8 @@ def with_offsets(
     sizes: Mapping[TopicPartition, int],
     configs: Mapping[str, dict[str, str | None]],
 ) -> list[Topic]:
-    """Return listed topics with their offsets, which are asked for, with these sizes and these
-    settings of their own."""
+    """Ask for the offsets of listed topics; return the topics with them, and with these sizes and
+    own settings."""
     leaders = asked_leaders(client, topics)
     starts = list_offsets(client, leaders, leaders, EARLIEST)
     stable, ends = bounds(client, leaders, leaders.keys())

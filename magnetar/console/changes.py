@@ -267,7 +267,7 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def each_pair(text: str, what: str) -> Iterator[tuple[str, str]]:
-    """Yield NAME and VALUE of each line. ClientError: a line is none; it is to be a `what`."""
+    """Yield NAME and VALUE of each line. ClientError: a line is no `what` of that form."""
     for line in filter(None, map(str.strip, text.splitlines())):
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
