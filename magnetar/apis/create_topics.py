@@ -110,7 +110,7 @@ async def _checked(services: Services, context: RequestContext, asked: Creatable
     """Return the topic that is to be created. `validate_only` and a creation share every check, so
     that they refuse the same."""
     # A client that is told "already exists" goes on to use the topic.
-    await services.topics.until_made(asked.name)
+    await services.topics.index.until_made(asked.name)
     configs = {config.name: config.value for config in asked.configs}
     # Kafka looks at the name and the configs first.
     services.topics.check_new(asked.name, configs)
@@ -135,7 +135,7 @@ async def _tell(
     with refused_in(result):
         if isinstance(outcome, KafkaError):
             # Another request may have begun to create the topic since `_checked`.
-            await services.topics.until_made(result.name)
+            await services.topics.index.until_made(result.name)
             raise outcome
         _fill(result, outcome, len(outcome.partitions), shown)
 

@@ -81,7 +81,8 @@ async def delete_topics(
         results.append(result)
     # Looked up once more: what this request held would be freed in one step, when it is answered.
     # Another request may have deleted one of them while this one waited for its turn.
-    gone = {*await services.topics.delete(filter(None, map(services.topics.by_id, going)))}
+    found = filter(None, map(services.topics.by_id, going))
+    gone = {*await services.topics.deletion.perform(found)}
     for topic_id, result in going.items():
         if topic_id not in gone:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

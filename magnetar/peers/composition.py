@@ -67,7 +67,7 @@ class AmongPeers:
             for log in topic.local:
                 forget(topic.name, log.partition)
 
-        topics.on_deleted.append(forget_topic)
+        topics.deletion.on_deleted.append(forget_topic)
         if topics.placement.moves:
             participants.fences = CoordinatorFences()
             topics.led.on_moved.append(forget)

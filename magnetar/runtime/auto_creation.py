@@ -34,7 +34,7 @@ class AutoCreation:
         topics = self._topics
         try:
             async with asyncio.timeout(_WAIT_S_MAX):
-                await topics.until_made(name)
+                await topics.index.until_made(name)
         except TimeoutError:
             raise being_created(name) from None
         if topics.by_name(name) is not None or topics.is_internal(name):

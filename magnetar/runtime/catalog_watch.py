@@ -135,7 +135,7 @@ class CatalogWatch:
         if not names or any(int(kind) == ResourceType.BROKER for kind, _, _ in divided):
             self._broker_configs.reload()
             self._broker_configs.on_change()
-            await self._topics.inherit()
+            await self._topics.configs.inherit()
 
     def _apply_quotas(self, entities: Sequence[str]) -> None:
         """Apply what has changed of quotas; "" is all of them. Together: after each reload all

@@ -77,7 +77,7 @@ class TopicResource:
         existing_topic(self._topics, self._name)
 
     async def store(self, texts: Mapping[str, str]) -> None:
-        self._topics.reconfigure(existing_topic(self._topics, self._name), texts)
+        self._topics.configs.replace(existing_topic(self._topics, self._name), texts)
 
 
 def existing_topic(topics: Topics, name: str) -> Topic:
@@ -112,7 +112,7 @@ class BrokerResource:
     async def store(self, texts: Mapping[str, str]) -> None:
         self._configs.replace(self._name, texts)
         # Topics take over what they inherit before the request is answered.
-        await self._topics.inherit()
+        await self._topics.configs.inherit()
 
 
 class ClientMetricsResource:

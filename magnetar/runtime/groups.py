@@ -93,7 +93,7 @@ class Groups:
 
     async def start(self) -> None:
         """Replay every shard. Before the transaction coordinator, whose markers come here."""
-        self._topics.on_deleted.append(
+        self._topics.deletion.on_deleted.append(
             lambda topic: self.offsets.on_topic_deleted(topic.name, topic.id)
         )
         await self.shards.start()

@@ -17,7 +17,8 @@ from magnetar.storage.leaders import leader_id
 from magnetar.storage.leadership import Led
 from magnetar.storage.replicas import Replicas
 from magnetar.storage.topic import Topic
-from magnetar.storage.topics import CATALOG, Topics
+from magnetar.storage.topics import Topics
+from magnetar.storage.whole_changes import CATALOG
 
 #: How long a request waits for moves at most. Leaders look twice a second.
 WAIT_S = 5.0

@@ -20,7 +20,7 @@ class BrokerTopics:
     @property
     def version(self) -> int:
         """A number that every topic made, grown or deleted raises."""
-        return self._topics.version
+        return self._topics.index.version
 
     def by_name(self, name: str) -> TopicInfo | None:
         """Return the topic of that name, if there is one."""

@@ -2,7 +2,7 @@
 
 They are set for this broker alone, or for every broker of the cluster. `magnetar.config.dynamic`
 knows which settings can be changed and which value wins. Settings that topics inherit reach their
-logs by `Topics.inherit`.
+logs by `TopicConfigs.inherit`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class BrokerConfigs:
     def replace(self, name: str, texts: Mapping[str, str]) -> None:
         """Replace the configs of `name`, durably; expects what `check` lets pass.
 
-        Topics obey what they inherit after `Topics.inherit`.
+        Topics obey what they inherit after `TopicConfigs.inherit`.
         """
         config = self._config
         resource = EVERY_BROKER if name == EVERY_BROKER else str(config.node_id)

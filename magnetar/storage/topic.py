@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from logstore.partition.log import PartitionLog
-from magnetar.config.topic import TopicConfig, read_topic_configs, resolve
-from magnetar.logging import get_logger
+from magnetar.config.topic import TopicConfig
 from magnetar.storage.catalog_rows import TopicRow
 from magnetar.storage.leaders import Elsewhere, Partition, local
 from magnetar.storage.logs import Opening
@@ -22,8 +21,6 @@ _T = TypeVar("_T")
 _FREED_TOGETHER = 256
 #: Stands for a partition of a deleted topic.
 _NOWHERE = Elsewhere(-1, -1)
-
-_log = get_logger("topics")
 
 
 class Topic:
@@ -92,16 +89,6 @@ def in_parts(counted: Iterable[tuple[_T, int]], partitions_max: int) -> Iterator
             part, seen = [], 0
     if part:
         yield part
-
-
-def stored_settings(row: TopicRow, defaults: Mapping[str, object]) -> TopicConfig:
-    """Return the settings of a topic as the catalog has it. What cannot be read is told, and is not
-    obeyed.
-    """
-    values, reasons = read_topic_configs(row.configs)
-    for reason in reasons:
-        _log.warning("stored config ignored", topic=row.name, reason=reason)
-    return resolve(values, defaults)
 
 
 def opening(row: TopicRow, index: int, settings: TopicConfig) -> Opening:

@@ -1,68 +1,46 @@
-"""The topics of the broker: by name, by id, created, found, grown, deleted.
+"""The topics of the broker: made, grown, and kept as the catalog has them.
 
-Owns the topics, and the settings and logs of each. The catalog is written first, the logs follow: a
-crash in between leaves directories that the next start makes or removes. CreateTopics,
-CreatePartitions and DeleteTopics take many turns of the event loop, one change at a time, while
-other requests are served. A new topic is found once it is whole, and a deleted one goes in one
-step, so no request sees half a topic.
+Which topics are found is `topic_index`; how they go `topic_deletion`; their settings
+`topic_configs`. The catalog is written first, the logs follow: a crash in between leaves
+directories that the next start makes or removes. CreateTopics, CreatePartitions and DeleteTopics
+take many turns of the event loop, one change at a time, while other requests are served. A new
+topic is found once it is whole, and a deleted one goes in one step, so no request sees half a
+topic.
 """
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
-from logstore.disk.pools import Pool
 from logstore.partition.log import PartitionLog
 from logstore.remote.commit_store import NodeFenced
 from magnetar.config.broker import BrokerConfig
-from magnetar.config.topic import (
-    TopicConfig,
-    broker_defaults,
-    check_topic_configs,
-    parse_topic_configs,
-    read_topic_configs,
-    resolve,
-)
+from magnetar.config.topic import check_topic_configs
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.catalog_rows import TopicRow
-from magnetar.storage.differences import difference
 from magnetar.storage.leaders import Elsewhere, NotLeader, Placement, local
 from magnetar.storage.led_partitions import LedPartitions
 from magnetar.storage.logs import Logs
 from magnetar.storage.replicas import Replicas
-from magnetar.storage.topic import (
-    Topic,
-    already_exists,
-    being_created,
-    free_logs,
-    in_parts,
-    no_topic,
-    opening,
-    stored_settings,
-)
+from magnetar.storage.topic import Topic, being_created, in_parts, no_topic, opening
+from magnetar.storage.topic_configs import TopicConfigs, stored_settings
 from magnetar.storage.topic_counts import (
     BROKER_DEFAULT,
     check_increase,
     counts_of_new,
     internal_configs,
 )
-from magnetar.storage.topic_names import CLUSTER_METADATA, INTERNAL, TakenNames, check_name
+from magnetar.storage.topic_deletion import TopicDeletion
+from magnetar.storage.topic_index import TopicIndex
+from magnetar.storage.topic_names import CLUSTER_METADATA, INTERNAL, check_name
 from magnetar.storage.topics_together import ToOpen, open_partitions, store_topics
-from magnetar.storage.whole_changes import WholeChanges
+from magnetar.storage.whole_changes import CATALOG, WholeChanges
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
 
-#: Changes of the catalog that requests wait for: one at a time.
-CATALOG = Pool("catalog", 1)
-
-#: Partitions that go, or are given new settings, in one turn of the loop, a few milliseconds.
-_PARTITIONS_A_TURN = 256
-#: Topics that leave the catalog by one transaction, which locks it and has two seconds.
-_REMOVED_TOGETHER = 1_000
 #: Partitions of topics that one step reads of the catalog: a few milliseconds.
 _READ_TOGETHER = 250
 
@@ -84,31 +62,21 @@ class Topics:
         self.led = LedPartitions(self.placement, logs)
         self._logs = logs
         self._config = config
-        self._by_name: dict[str, Topic] = {}
-        self._in_order: Sequence[Topic] | None = None  # None: topics have come or gone since.
-        #: Returns the topic of a name, None if there is none. The dictionary's own method, since
-        #: every batch asks.
-        self.by_name = self._by_name.get
-        self._by_id: dict[UUID, Topic] = {}
+        self.index = TopicIndex()
+        #: The lookups of the index, which nearly every request asks.
+        self.by_name = self.index.by_name
+        self.by_id = self.index.by_id
+        self.all = self.index.all
         #: Those that take many turns of the event loop.
         self.changes = WholeChanges()
-        #: Names of topics that may be in the catalog already, but are not found yet. The futures
-        #: resolve when they are, or when their creation has failed.
-        self._coming: dict[str, asyncio.Future[None]] = {}
-        self._taken = TakenNames()  # The names of both kinds.
-        #: Ids of topics that may have left the catalog already, but are found still.
-        self._leaving: set[UUID] = set()
-        #: Ids of the topics deleted last, whose files are durably gone.
-        self._gone: list[UUID] = []
-        #: Called with each deleted topic, in the step from which on it is not found.
-        self.on_deleted: list[Callable[[Topic], None]] = []
+        self.deletion = TopicDeletion(self.index, catalog, logs, self.placement, self.changes)
+        leaving = self.deletion.leaving
+        self.configs = TopicConfigs(self.index, catalog, logs, config, leaving)
         self._is_stopped = False
-        #: Rises with every topic that is made, grown or deleted.
-        self.version = 0
 
     async def start(self) -> None:
         """Open the logs of every topic in the catalog, leaving the event loop free for signals."""
-        defaults = broker_defaults(self._config)
+        defaults = self.configs.defaults()
         rows = [(row, stored_settings(row, defaults)) for row in self._catalog.topics()]
         logs = await self._logs.open_together(
             opening(row, index, settings)
@@ -118,17 +86,7 @@ class Topics:
         opened = iter(logs)
         for row, settings in rows:
             partitions = self.placement.joined(row.leaders, 0, row.partition_count, opened)
-            self._enter(Topic(row, settings, partitions))
-
-    def by_id(self, topic_id: UUID) -> Topic | None:
-        """Return the topic of that id, if there is one."""
-        return self._by_id.get(topic_id)
-
-    def all(self) -> Sequence[Topic]:
-        """Return every topic at this moment, in the order of names."""
-        if self._in_order is None:
-            self._in_order = [self._by_name[name] for name in sorted(self._by_name)]
-        return self._in_order
+            self.index.enter(Topic(row, settings, partitions))
 
     def is_internal(self, name: str) -> bool:
         """Whether a topic of that name is written by the coordinators alone."""
@@ -136,7 +94,7 @@ class Topics:
 
     def partition(self, name: str, index: int) -> PartitionLog:
         """Return one partition's log. Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER."""
-        topic = self._by_name.get(name)
+        topic = self.by_name(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         if not 0 <= index < len(topic.partitions):
@@ -157,9 +115,7 @@ class Topics:
         check_name(name)
         if name == CLUSTER_METADATA:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is no topic of this broker.")
-        if name in self._by_name or name in self._coming:
-            raise already_exists(name)
-        self._taken.check_collision(name)
+        self.index.check_free(name)
         check_topic_configs(configs)
 
     def new_row(
@@ -200,13 +156,13 @@ class Topics:
         self._logs.free(row.name, row.partition_count)
         if self._catalog.add_topics([row]):
             raise being_created(row.name)
-        settings = stored_settings(row, broker_defaults(self._config))
+        settings = stored_settings(row, self.configs.defaults())
         opened = (
             self._logs.open(row.name, index, row.id, settings)
             for index in self.placement.led_here(row.leaders, 0, row.partition_count)
         )
         partitions = self.placement.joined(row.leaders, 0, row.partition_count, opened)
-        return self._enter(Topic(row, settings, partitions))
+        return self.index.enter(Topic(row, settings, partitions))
 
     async def create_in_turns(self, row: TopicRow) -> Topic:
         """Create one topic as `create_together`; raise why it is refused."""
@@ -223,19 +179,12 @@ class Topics:
         outcomes: dict[str, Topic | KafkaError] = {}
         for row in rows:
             try:
-                self._reserve(row.name)
+                self.index.reserve(row.name)
             except KafkaError as refusal:
                 outcomes[row.name] = refusal.with_traceback(None)  # It leads here: a cycle.
         if reserved := [row for row in rows if row.name not in outcomes]:
             outcomes |= await self.changes.whole(self._create(reserved))
         return [outcomes[row.name] for row in rows]
-
-    def _reserve(self, name: str) -> None:
-        if name in self._by_name or name in self._coming:
-            raise already_exists(name)
-        self._taken.check_collision(name)
-        self._coming[name] = asyncio.get_running_loop().create_future()
-        self._taken.add(name)
 
     async def _create(self, rows: Sequence[TopicRow]) -> dict[str, Topic | KafkaError]:
         try:
@@ -244,45 +193,36 @@ class Topics:
                 await self._logs.free_all()
                 refused = await CATALOG.run(partial(store_topics, self._catalog, rows))
                 new = [row for row in rows if row.name not in refused]
-                await self._open_topics(new)
-                return {**refused, **{row.name: self._by_name[row.name] for row in new}}
+                made = await self._open_topics(new)
+                return {**refused, **{topic.name: topic for topic in made}}
         finally:
-            for row in rows:
-                self._coming.pop(row.name).set_result(None)
-                if row.name not in self._by_name:
-                    self._taken.discard(row.name)
+            self.index.release(row.name for row in rows)
 
-    async def until_made(self, name: str) -> None:
-        """Return when no other request is creating a topic of that name.
-
-        A client that is then told that the topic exists finds it.
-        """
-        while (coming := self._coming.get(name)) is not None:
-            await asyncio.shield(coming)
-
-    async def _open_topics(self, rows: Sequence[TopicRow]) -> None:
-        """Open the logs of topics that the catalog has, and let these be found."""
-        defaults = broker_defaults(self._config)
+    async def _open_topics(self, rows: Sequence[TopicRow]) -> list[Topic]:
+        """Open the logs of topics that the catalog has, let these be found, and return them."""
+        defaults = self.configs.defaults()
         to_open = [ToOpen(row, stored_settings(row, defaults)) for row in rows]
         opened = await open_partitions(self._logs, self.placement, to_open)
-        now = broker_defaults(self._config)
+        now = self.configs.defaults()
+        made = []
         for (row, settings, _), partitions in zip(to_open, opened, strict=True):
             # The broker's settings may have changed while the logs were opened.
             latest = settings if now == defaults else stored_settings(row, now)
             topic = Topic(row, latest, partitions)
-            self._catch_up(topic.name, topic.local, settings, latest)
-            self._enter(topic)
+            self.configs.catch_up(topic.name, topic.local, settings, latest)
+            made.append(self.index.enter(topic))
+        return made
 
     def ensure(self, name: str) -> Topic:
         """Return the topic, created in one step with the broker's defaults if it is missing.
 
         Raises LEADER_NOT_AVAILABLE while another request creates it, and as `create`.
         """
-        if name in self._coming:
+        if name in self.index.coming:
             raise being_created(name)
         if name in INTERNAL:
             return self.ensure_internal(name)
-        return self._by_name.get(name) or self.create(name)
+        return self.by_name(name) or self.create(name)
 
     def ensure_internal(self, name: str) -> Topic:
         """Return `__transaction_state` or `__consumer_offsets`, created if it is missing.
@@ -290,19 +230,17 @@ class Topics:
         Raises COORDINATOR_NOT_AVAILABLE while a CreateTopics request creates it.
         """
         assert name in INTERNAL
-        if name in self._coming:
+        if name in self.index.coming:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
-        return self._by_name.get(name) or self.create(
-            name, configs=internal_configs(name, self._config)
-        )
+        return self.by_name(name) or self.create(name, configs=internal_configs(name, self._config))
 
     def check_growth(self, name: str, partition_count: int) -> Topic:
         """Return the topic that `grow` would give `partition_count` partitions; change nothing.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION, and as `magnetar.storage.topic_counts.check_increase`.
         """
-        topic = self._by_name.get(name)
-        if topic is None or topic.id in self._leaving:
+        topic = self.by_name(name)
+        if topic is None or topic.id in self.deletion.leaving:
             raise no_topic(name)
         check_increase(name, len(topic.partitions), partition_count)
         return topic
@@ -337,17 +275,17 @@ class Topics:
         settings = topic.settings
         to_open = ToOpen(row, settings, len(topic.partitions))
         (partitions,) = await open_partitions(self._logs, self.placement, [to_open])
-        self._catch_up(topic.name, local(partitions), settings, topic.settings)
+        self.configs.catch_up(topic.name, local(partitions), settings, topic.settings)
         topic.partitions += partitions
         topic.assigned = row.assigned
-        self.version += 1
+        self.index.version += 1
 
     async def refresh(self, topic_ids: Iterable[UUID]) -> None:
         """Make topics as the catalog has them: other nodes may have changed them.
 
         What this node has changed itself stays as it is. Other changes go on between parts of many.
         """
-        known = [(each, self._by_id.get(each)) for each in topic_ids]
+        known = [(each, self.by_id(each)) for each in topic_ids]
         known.sort(key=lambda one: not (one[1] and one[1].is_internal))  # coordinators' first
         counted = ((each, len(topic.partitions) if topic else 1) for each, topic in known)
         for part in in_parts(counted, _READ_TOGETHER):
@@ -358,12 +296,12 @@ class Topics:
         # Not in a thread: this node's own changes would be newer than what was read.
         found = {row.id: row for row in self._catalog.topics(topic_ids)}
         rows = [found[each] for each in topic_ids if each in found]
-        known = [(topic, row) for row in rows if (topic := self._by_id.get(row.id)) is not None]
-        defaults = broker_defaults(self._config)
+        known = [(topic, row) for row in rows if (topic := self.by_id(row.id)) is not None]
+        defaults = self.configs.defaults()
         for topic, row in known:
             if row.configs != topic.configs:
-                self._apply_configs(topic, row.configs, stored_settings(row, defaults))
-        await self._drop([each for each in topic_ids if each in self._by_id and each not in found])
+                self.configs.apply(topic, row.configs, stored_settings(row, defaults))
+        await self.deletion.drop(each for each in topic_ids if each not in found)
         await self._become(rows)
         for topic, row in known:
             topic.assigned = row.assigned
@@ -374,11 +312,11 @@ class Topics:
         """Let topics be there, with all the partitions that their rows have."""
         new = []
         for row in rows:
-            topic = self._by_id.get(row.id)
+            topic = self.by_id(row.id)
             if topic is None:
-                if (former := self._by_name.get(row.name)) is not None:
+                if (former := self.by_name(row.name)) is not None:
                     # The catalog has one topic of a name: the deletion of this one is read later.
-                    await self._drop([former.id])
+                    await self.deletion.drop([former.id])
                 new.append(row)
             elif row.partition_count > len(topic.partitions):
                 await self._logs.free_all()
@@ -399,102 +337,14 @@ class Topics:
         if placement.moves and epochs.get(placement.own_id) != self._logs.leader_epoch:
             raise NodeFenced(f"node {placement.own_id} was taken over, or started a second time")
         # Without a call for each partition: there may be tens of thousands.
-        for topic in self._by_name.values() if started else ():
+        for topic in self.all() if started else ():
             for index, one in enumerate(topic.partitions):
                 if isinstance(one, Elsewhere):
                     since = started.get(one.node_id)
                     if since is not None and since.leader_epoch > one.leader_epoch:
                         topic.partitions[index] = since
 
-    def _catch_up(
-        self, name: str, logs: list[PartitionLog], opened: TopicConfig, now: TopicConfig
-    ) -> None:
-        """Apply to `logs` the settings of `now`, where these changed since the logs were opened."""
-        if not now.says_as(opened):
-            self._logs.reconfigure(name, logs, now)
-
-    def reconfigure(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Replace all settings of a topic's own, durably, and apply them at once.
-
-        Expects what `parse_topic_configs` accepts. Raises UNKNOWN_TOPIC_OR_PARTITION for a topic
-        that is being deleted, here or by another node.
-        """
-        # Resolved before the catalog is written: texts that cannot be obeyed are not stored.
-        settings = resolve(parse_topic_configs(configs), broker_defaults(self._config))
-        changes, is_leaving = difference(topic.configs, configs), topic.id in self._leaving
-        if is_leaving or not self._catalog.set_topic_configs(topic.id, changes):
-            raise no_topic(topic.name)
-        self._apply_configs(topic, configs, settings)
-
-    def _apply_configs(self, topic: Topic, texts: Mapping[str, str], settings: TopicConfig) -> None:
-        topic.configs = dict(texts)
-        topic.settings = settings
-        self._logs.reconfigure(topic.name, topic.local, settings)
-
-    async def inherit(self) -> None:
-        """Apply the broker's settings, which have changed, to every topic.
-
-        Takes many turns of the event loop. For a topic that is deleted meanwhile it has no effect.
-        """
-        counted = ((topic, len(topic.partitions)) for topic in self.all())
-        for part in in_parts(counted, _PARTITIONS_A_TURN):
-            defaults = broker_defaults(self._config)
-            for topic in part:
-                own, _ = read_topic_configs(topic.configs)
-                self._apply_configs(topic, topic.configs, resolve(own, defaults))
-            await asyncio.sleep(0)
-
-    async def delete(self, topics: Iterable[Topic]) -> list[UUID]:
-        """Delete topics durably, many by one transaction, while other requests are served.
-
-        Returns the ids of those that no other request has deleted first. Each goes in one step:
-        from it on it is not found, and requests that wait for its data are woken.
-        """
-        return await self.changes.whole(self._delete([topic.id for topic in topics]))
-
-    async def _delete(self, asked: list[UUID]) -> list[UUID]:
-        async with self.changes.turn:
-            # Another request may have deleted one while this change waited for its turn.
-            ids = [topic_id for topic_id in asked if topic_id in self._by_id]
-            self._leaving.update(ids)
-            try:
-                for first in range(0, len(ids), _REMOVED_TOGETHER):
-                    part = ids[first : first + _REMOVED_TOGETHER]
-                    # It also forgets topics that were deleted earlier: their files are gone.
-                    await CATALOG.run(partial(self._catalog.remove_topics, part, self._gone))
-                    await self._drop(part)
-                    # With several nodes, the files of the others may still be there.
-                    self._gone = part if self.placement.is_alone else []
-            finally:
-                self._leaving.difference_update(ids)
-            return ids
-
-    async def _drop(self, ids: Iterable[UUID]) -> None:
-        """Let go of topics that the catalog has no more, each with its logs in one step."""
-        # Found part by part, so that each part is freed before the next one goes.
-        topics = map(self._by_id.__getitem__, ids)
-        counted = ((topic, len(topic.partitions)) for topic in topics)
-        for part in in_parts(counted, _PARTITIONS_A_TURN):
-            for topic in part:
-                self._in_order = None
-                del self._by_name[topic.name]
-                self._taken.discard(topic.name)
-                del self._by_id[topic.id]
-                for callback in self.on_deleted:
-                    callback(topic)
-            self.version += len(part)
-            await self._logs.delete([log for topic in part for log in topic.local])
-            await free_logs(part)
-
     async def stop(self) -> None:
         """Return when the changes under way are done. What others change is not obeyed any more."""
         self._is_stopped = True
         await self.changes.ended()
-
-    def _enter(self, topic: Topic) -> Topic:
-        self._in_order = None
-        self._by_name[topic.name] = topic
-        self._taken.add(topic.name)
-        self._by_id[topic.id] = topic
-        self.version += 1
-        return topic

@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from logstore.disk.pools import Pool
+
 _T = TypeVar("_T")
+
+#: Changes of the catalog that requests wait for: one at a time.
+CATALOG = Pool("catalog", 1)
 
 
 class WholeChanges:

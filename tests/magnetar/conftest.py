@@ -14,7 +14,7 @@ from magnetar import logging
 from magnetar.broker import Broker
 from magnetar.config.load import Given, load
 from magnetar.runtime import turns
-from magnetar.storage.topics import CATALOG
+from magnetar.storage.whole_changes import CATALOG
 from tests.magnetar.clocks import MovedClock
 from wire.message import Message
 from wire.messages.header import RequestHeader

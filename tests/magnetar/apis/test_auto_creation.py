@@ -62,9 +62,11 @@ async def test_two_clients_that_ask_at_once_both_find_the_topic(
 
 
 async def test_what_collides_is_refused_until_the_other_is_gone(broker: Broker) -> None:
-    names = broker.topics._taken
+    names = broker.topics.index
     await broker.topics.create_in_turns(broker.topics.new_row("a.b", 1, 1, {}))
     with pytest.raises(KafkaError, match=r"'a_b' collides with existing topic: a\.b"):
-        names.check_collision("a_b")
-    await broker.topics.delete([topic for topic in broker.topics.all() if topic.name == "a.b"])
-    names.check_collision("a_b")
+        names.check_free("a_b")
+    await broker.topics.deletion.perform(
+        [topic for topic in broker.topics.all() if topic.name == "a.b"]
+    )
+    names.check_free("a_b")

@@ -274,13 +274,13 @@ async def test_changes_act_on_open_logs(
     topic = broker.topics.create("a")
     (log,) = topic.local
     log.append(log.check(batch_of(1000, now_ms), now_ms))
-    broker.topics.reconfigure(topic, {"max.message.bytes": "500"})
+    broker.topics.configs.replace(topic, {"max.message.bytes": "500"})
     with pytest.raises(KafkaError) as refused:
         log.append(log.check(batch_of(1000, now_ms), now_ms))
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
-    broker.topics.reconfigure(topic, {"message.timestamp.type": "LogAppendTime"})
+    broker.topics.configs.replace(topic, {"message.timestamp.type": "LogAppendTime"})
     assert log.append(log.check(batch_of(1000, 5), now_ms)).log_append_time_ms == now_ms
-    broker.topics.reconfigure(topic, {"segment.bytes": str(1 << 20)})
+    broker.topics.configs.replace(topic, {"segment.bytes": str(1 << 20)})
     for _ in range(3):
         log.append(log.check(batch_of(1_000_000, now_ms), now_ms))
     await log.durable(log.log_end_offset)
@@ -293,7 +293,7 @@ async def test_changes_are_there_after_a_restart(start_broker: StartBroker) -> N
     settings = {"durability": "page-cache"}
     broker = await start_broker(settings)
     topic = broker.topics.create("a", configs={"retention.ms": "5"})
-    broker.topics.reconfigure(topic, {"max.message.bytes": "100"})
+    broker.topics.configs.replace(topic, {"max.message.bytes": "100"})
     await broker.stop()
     again = (await start_broker(settings)).topics.by_name("a")
     assert again is not None

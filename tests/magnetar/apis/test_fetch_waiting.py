@@ -119,7 +119,7 @@ async def test_an_idle_session_learns_that_its_topic_is_deleted(
     await received(broker, 2)
     found = broker.topics.by_name(TOPIC)
     assert found is not None
-    await broker.topics.delete([found])
+    await broker.topics.deletion.perform([found])
     answer = await asyncio.wait_for(waiting, 10)
     codes = {each.error_code for each in answer.responses[0].partitions}
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

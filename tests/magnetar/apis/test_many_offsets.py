@@ -163,7 +163,7 @@ def deleted_meanwhile(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         done = await run(work)
         topic = broker.topics.by_name("many")
         if topic is not None and "prepare" in repr(work):
-            await broker.topics.delete([topic])
+            await broker.topics.deletion.perform([topic])
         return done
 
     monkeypatch.setattr(LARGE_MESSAGES, "run", deleted_meanwhile)

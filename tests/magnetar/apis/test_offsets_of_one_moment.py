@@ -142,7 +142,9 @@ async def test_offsets_of_all_topics_keep_the_ids_that_their_topics_had(
 
     async def replaced_meanwhile(group_id: str, *, require_stable: bool) -> Any:
         found = await fetch_all(group_id, require_stable=require_stable)
-        await broker.topics.delete([topic for topic in broker.topics.all() if topic.name == "a"])
+        await broker.topics.deletion.perform(
+            [topic for topic in broker.topics.all() if topic.name == "a"]
+        )
         broker.topics.create("a", 1)
         return found
 

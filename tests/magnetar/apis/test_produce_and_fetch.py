@@ -198,7 +198,7 @@ async def test_a_topic_deleted_before_its_batch_is_durable_refuses_no_other(
     async with asyncio.timeout(30):
         while not kept.local[0].log_end_offset:
             await asyncio.sleep(0.001)
-    await broker.topics.delete([gone])
+    await broker.topics.deletion.perform([gone])
     may_sync.set()
     _, body = await asyncio.wait_for(client.receive(), 10)
     answers = {
@@ -343,7 +343,7 @@ class TestFetch:
         answer = await client.ask(request, 13, FetchResponse)
         assert answer.responses[0].topic_id == found.id
         assert answer.responses[0].partitions[0].high_watermark == 1
-        await broker.topics.delete([found])
+        await broker.topics.deletion.perform([found])
         answer = await client.ask(request, 13, FetchResponse)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -352,7 +352,7 @@ class TestFetch:
         await asyncio.sleep(0.01)
         found = broker.topics.by_name(TOPIC)
         assert found is not None
-        await broker.topics.delete([found])
+        await broker.topics.deletion.perform([found])
         _, body = await asyncio.wait_for(client.receive(), 10)
         partition = FetchResponse.decode(body[1:], 12).responses[0].partitions[0]
         assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -305,7 +305,7 @@ async def test_a_topic_that_is_deleted_meanwhile_takes_no_more(
     assert found is not None
     client.send(request(large()), 12)
     await gate.until_begun(1)
-    await broker.topics.delete([found])
+    await broker.topics.deletion.perform([found])
     broker.topics.create(TOPIC, 3)
     gate.opened.set()
     assert (await answers(client))[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -394,7 +394,7 @@ async def test_a_topic_that_is_made_anew_between_two_batches_is_another_one(
     former = topic_of(broker)
     client.send(request(*[batch([b"x"])] * 3), 12)
     await until_first(broker)
-    await broker.topics.delete([former])
+    await broker.topics.deletion.perform([former])
     made_anew = broker.topics.create(TOPIC, 2)
     late_turns.close()
     codes = [one.error_code for one in await answers(client)]

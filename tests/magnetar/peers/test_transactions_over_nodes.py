@@ -372,7 +372,7 @@ async def test_a_topic_that_is_deleted_meanwhile_holds_up_no_commit(nodes: Nodes
     topics = nodes.nodes[0].topics
     topic = topics.by_name("a")
     assert topic is not None
-    await topics.delete([topic])
+    await topics.deletion.perform([topic])
     assert await client.end(commit=True) == ErrorCode.NONE
     await eventually(lambda: client.state() is State.COMPLETE_COMMIT)
 

@@ -25,7 +25,7 @@ from magnetar.storage.client_quotas import USER, Entity
 from magnetar.storage.client_quotas import Change as QuotaChange
 from magnetar.storage.leaders import Elsewhere
 from magnetar.storage.scram_credentials import ScramCredentials
-from magnetar.storage.topics import Topics
+from magnetar.storage.topic_configs import TopicConfigs
 from tests.magnetar.nodes_in_one import NodesInOne, two_of
 from wire.error_code import ErrorCode
 from wire.errors import KafkaError
@@ -100,7 +100,7 @@ async def test_a_topic_that_was_deleted_and_made_anew_is_found_in_whatever_order
     node, catalog = nodes.nodes[0], nodes.nodes[1].catalog
     former = node.topics.ensure("a")
     deleted = []
-    node.topics.on_deleted.append(lambda topic: deleted.append(node.topics.by_name("a")))
+    node.topics.deletion.on_deleted.append(lambda topic: deleted.append(node.topics.by_name("a")))
     catalog.remove_topics([former.id])
     made_anew = row("a")
     catalog.add_topic(made_anew)
@@ -182,7 +182,7 @@ async def test_quotas_and_configs_are_read_of_what_has_changed_alone(
     monkeypatch.setattr(Catalog, "client_quotas", quotas_read)
     monkeypatch.setattr(Catalog, "resource_configs", configs_read)
     # What topics inherit is the broker's: a group's configs end the node if it looks at topics.
-    monkeypatch.delattr(Topics, "inherit")
+    monkeypatch.delattr(TopicConfigs, "inherit")
     node.client_quotas.replace({ada: {}, bob: {"producer_byte_rate": 2.0}})
     node.stored_configs.replace(GROUP, "a", {})
     node.stored_configs.replace(GROUP, "c", {"y:z": "2"})
@@ -277,7 +277,7 @@ async def test_changes_at_the_same_moment_of_different_values_of_one_thing_all_l
     # Each node changes before it has read what the other one has changed.
     for node, name in ((first, "retention.ms"), (second, "segment.ms")):
         topic = node.topics.ensure("a")
-        node.topics.reconfigure(topic, {**topic.configs, name: "50"})
+        node.topics.configs.replace(topic, {**topic.configs, name: "50"})
     for node, name in ((first, "log.retention.ms"), (second, "log.roll.ms")):
         configs = node.broker_configs
         configs.replace(EVERY_BROKER, {**configs.texts(EVERY_BROKER), name: "50"})
@@ -311,7 +311,7 @@ async def test_settings_for_a_topic_that_another_node_has_just_deleted_are_refus
     topic = node.topics.ensure("a")
     other.catalog.remove_topics([topic.id])
     with pytest.raises(KafkaError) as refused:
-        node.topics.reconfigure(topic, {"retention.ms": "5"})
+        node.topics.configs.replace(topic, {"retention.ms": "5"})
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topic.configs == {}
 

@@ -101,7 +101,7 @@ async def test_the_dirtiest_goes_first_and_what_is_clean_enough_waits(
     for name, configs in later.items():
         topic = broker.topics.by_name(name)
         assert topic is not None
-        broker.topics.reconfigure(topic, {**COMPACTED, **configs})
+        broker.topics.configs.replace(topic, {**COMPACTED, **configs})
     clock.ms += 1_000
     await broker.cleaner.clean()
     assert cleaned == ["overdue", "dirty"]
@@ -164,7 +164,7 @@ async def test_policy_that_changes_while_the_broker_runs(
     await fill(log, [b"x", b"x", b"y"])
     assert await broker.cleaner.clean() == 0
     both = {**COMPACTED, "cleanup.policy": "compact,delete", "retention.ms": "15"}
-    broker.topics.reconfigure(topic, both)
+    broker.topics.configs.replace(topic, both)
     assert await broker.cleaner.clean() == 1
     assert offsets(log) == [1, 2]
     clock.ms = NOW_MS + 30
@@ -217,7 +217,7 @@ async def test_a_topic_deleted_in_between_is_nobodys_loss(
     assert topic is not None
     running = asyncio.ensure_future(broker.cleaner.clean())
     await asyncio.sleep(0)
-    await broker.topics.delete([topic])
+    await broker.topics.deletion.perform([topic])
     await running
     assert not Path(broker.data_dir, "a-0").exists()
     assert await broker.cleaner.clean() == 0

@@ -331,7 +331,7 @@ async def test_offsets_that_fit_no_batch_are_not_looked_at(
 
 async def test_offsets_go_with_their_topic(broker: Broker, topic: Any, client: Any) -> None:
     await commit(client, 42)
-    await broker.topics.delete([topic])
+    await broker.topics.deletion.perform([topic])
     broker.topics.create("topic", 1, 1)
     assert await fetch(client) == (-1, -1, "", ErrorCode.NONE)
 

@@ -26,7 +26,7 @@ async def test_a_new_topic_gets_no_marker_for_what_a_deleted_one_of_its_name_had
     await log.durable(log.log_end_offset)
 
     async def made_anew() -> None:
-        await broker.topics.delete([topic])
+        await broker.topics.deletion.perform([topic])
         broker.topics.create("t", 1)
 
     with monkeypatch.context() as patched:

@@ -220,7 +220,7 @@ async def test_others_have_their_turn_while_many_partitions_are_looked_at() -> N
     topic = topics.all()[0]
     topic.partitions += [Elsewhere(7, 0)] * 20_000
     copies = [topic] * 4
-    topics.all = lambda: copies  # type: ignore[method-assign]  # as if there were so many
+    topics.all = lambda: copies  # As if there were so many.
     looking = asyncio.ensure_future(world.late_openings().look())
     turns = 0
     while not looking.done():

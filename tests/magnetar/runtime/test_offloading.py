@@ -264,7 +264,7 @@ async def test_a_log_that_goes_does_not_make_a_bucket_that_is_away_answer_again(
     await world.append(world.topics.partition("gone", 0), 6)
     world.objects.loses_request = lambda: True
     await offloading.move()
-    await world.topics.delete([world.topics.ensure("gone")])
+    await world.topics.deletion.perform([world.topics.ensure("gone")])
     await offloading.move()
     assert "again" not in capsys.readouterr().err
     world.objects.loses_request = bool

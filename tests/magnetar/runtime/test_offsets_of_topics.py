@@ -40,8 +40,8 @@ async def everything(broker: Broker) -> dict[str, list[FetchedOffset]]:
 async def test_a_topic_made_anew_does_not_inherit_offsets(broker: Broker) -> None:
     former = broker.topics.create("orders", 2)
     await commit(broker, former.id, 7)
-    broker.topics.on_deleted.clear()  # The crash: the topic is gone, its offsets are not.
-    await broker.topics.delete([former])
+    broker.topics.deletion.on_deleted.clear()  # The crash: the topic is gone, its offsets are not.
+    await broker.topics.deletion.perform([former])
     topic = broker.topics.create("orders", 2)
     assert await fetched(broker) == [-1, -1]
     assert await everything(broker) == {}
@@ -60,7 +60,7 @@ async def test_offsets_without_a_topic_id_go_by_the_name(broker: Broker) -> None
 async def test_a_deleted_topic_takes_its_offsets_along(broker: Broker) -> None:
     topic = broker.topics.create("orders", 2)
     await commit(broker, topic.id, 7)
-    await broker.topics.delete([topic])
+    await broker.topics.deletion.perform([topic])
     assert await fetched(broker) == [-1, -1]
     assert not broker.groups.shards.of(GROUP).state.offsets.has_group(GROUP)
 

@@ -87,7 +87,7 @@ async def test_by_size_and_as_changed_while_it_runs(
     kept_bytes = str(log.size_bytes * 4 // 10)
     topic = broker.topics.by_name("a")
     assert topic is not None
-    broker.topics.reconfigure(topic, {**ROLLING, "retention.bytes": kept_bytes})
+    broker.topics.configs.replace(topic, {**ROLLING, "retention.bytes": kept_bytes})
     await broker.retention.check()
     assert log.log_start_offset == 6
 
@@ -105,7 +105,7 @@ async def test_the_brokers_settings_are_the_topics_defaults_but_for_coordinators
     logs = [broker.topics.partition(name, 0) for name in names]
     for log in logs:
         await fill(log, clock, 100)
-    broker.topics.reconfigure(internal, {"cleanup.policy": "delete", "retention.ms": "1"})
+    broker.topics.configs.replace(internal, {"cleanup.policy": "delete", "retention.ms": "1"})
     await broker.retention.check()
     assert [log.log_start_offset for log in logs] == [39, 0, 0, 0]
 
@@ -182,14 +182,14 @@ async def test_a_topic_deleted_meanwhile_leaves_nothing_to_the_next_of_its_name(
         checking = asyncio.create_task(broker.retention.check())
         for _ in range(turns):
             await asyncio.sleep(0)
-        await broker.topics.delete([topic])
+        await broker.topics.deletion.perform([topic])
         again = broker.topics.create("a", configs=configs)
         await checking
         assert again.local[0].log_start_offset == 0
         assert not any(
             start for start in broker.logs._found_on_disk._offsets.start_offsets.values()
         )
-        await broker.topics.delete([again])
+        await broker.topics.deletion.perform([again])
 
 
 async def test_a_topic_deleted_while_its_snapshot_is_written_ends_its_trim(
@@ -208,7 +208,7 @@ async def test_a_topic_deleted_while_its_snapshot_is_written_ends_its_trim(
     monkeypatch.setattr(DiskFile, "sync", sync_later)
     log.roll_at(3)
     trimming = asyncio.create_task(retention.advance(broker.logs, log, 3))
-    await broker.topics.delete([topic])
+    await broker.topics.deletion.perform([topic])
     is_deleted.set()
     await trimming
     assert log.log_start_offset == 0

@@ -361,7 +361,7 @@ async def test_a_small_max_message_bytes_of_the_state_topic_holds_back_no_end(
         assert await producer.produce(11) == ErrorCode.NONE
     state = broker.topics.by_name("__transaction_state")
     assert state is not None
-    broker.topics.reconfigure(state, {**state.configs, "max.message.bytes": "10"})
+    broker.topics.configs.replace(state, {**state.configs, "max.message.bytes": "10"})
     assert await ended.end(commit=True, version=version) == ErrorCode.NONE
     await broker.stop()
     clock.passed_ms = 10_000

@@ -28,8 +28,8 @@ async def test_the_partitions_of_a_topic_share_their_settings(broker: Broker) ->
     shared = [{id(log.config): log.config for log in topic.local} for topic in found if topic]
     assert [[each.retention_ms for each in configs.values()] for configs in shared] == [[7], [8]]
     topic = await topics.grow("7", 6)
-    topics.reconfigure(topic, {"retention.ms": "5"})
+    topics.configs.replace(topic, {"retention.ms": "5"})
     assert [each.retention_ms for each in {log.config for log in topic.local}] == [5]
     assert len({id(log.config) for log in topic.local}) == 1
-    await topics.inherit()
+    await topics.configs.inherit()
     assert len({id(log.config) for log in topic.local}) == 1

@@ -256,7 +256,7 @@ async def test_what_one_node_was_still_deleting_goes_when_several_start(tmp_path
     place(data_dir, 1)
     broker = Broker(config_of(data_dir))
     await broker.start()
-    await broker.topics.delete([broker.topics.ensure("a")])
+    await broker.topics.deletion.perform([broker.topics.ensure("a")])
     await broker.stop()
     assert [path for path in data_dir.iterdir() if path.name.endswith("-delete")]
     place(data_dir, 2)
