@@ -48,7 +48,7 @@ def commits_of(url: str, *, nodes: int, seconds: float) -> Commits:
     `url`: of an empty database.
     """
     catalog = open_catalog(url)
-    incarnations = [catalog.start_node(node_id) for node_id in range(nodes)]
+    incarnations = [catalog.nodes.start(node_id) for node_id in range(nodes)]
     catalog.close()
     node = partial(_node, url, time.monotonic() + _START_S, seconds)
     with ProcessPoolExecutor(nodes, mp_context=get_context("spawn")) as processes:

@@ -250,7 +250,7 @@ class Broker:
 
     async def _recover(self) -> None:
         self.topics = Topics(self.catalog, self.logs, self.config, self._placement)
-        self.topics.see_nodes(self.catalog.node_epochs())
+        self.topics.see_nodes(self.catalog.nodes.epochs())
         await self.topics.start()
         self._join_nodes()
         for name in self._adopted:
@@ -443,7 +443,7 @@ class Broker:
         """Keep everything in `logs` and `catalog`, adopt logs that the catalog does not know, and
         begin the next epoch of this broker."""
         self.logs, self.catalog = logs, catalog
-        self._catalog_version = catalog.change_count()
+        self._catalog_version = catalog.changes.count()
         self.cluster_id = catalog.cluster_id()
         self.broker_configs = BrokerConfigs(self.config, catalog)
         self.stored_configs = StoredConfigs(catalog)
@@ -461,7 +461,7 @@ class Broker:
         else:
             remove_remains(logs, catalog)
             if self._cluster is None:
-                self.epoch = catalog.start_node(self.node_id)
+                self.epoch = catalog.nodes.start(self.node_id)
             else:
                 self.apis.update(leased(self.apis, logs))
                 self.epoch = await self._cluster.join(catalog, self.listeners)

@@ -67,7 +67,7 @@ def _is_metadata_alone(request: DescribeQuorumRequest) -> bool:
 
 
 def _quorum(services: Services, now_ms: int) -> ResponsePartitionData:
-    end, nodes = services.catalog.change_count(), services.nodes
+    end, nodes = services.catalog.changes.count(), services.nodes
     # All of them have always caught up: they read one catalog.
     states = {
         node_id: ReplicaState(

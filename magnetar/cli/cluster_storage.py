@@ -109,8 +109,8 @@ def status(url: str, as_json: bool) -> None:
     from magnetar.storage.history import read_history
 
     with closing(_open(url)) as catalog:
-        cluster_id, leading = catalog.cluster_id(), catalog.led_counts()
-        rows = [row for row in catalog.members() if row.incarnation >= 0]
+        cluster_id, leading = catalog.cluster_id(), catalog.nodes.led_counts()
+        rows = [row for row in catalog.nodes.members() if row.incarnation >= 0]
         loss = read_history(catalog.database).loss
     if as_json:
         of_all = {"cluster_id": cluster_id, "halted": loss or None}

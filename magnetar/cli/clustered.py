@@ -30,7 +30,8 @@ from magnetar.peers.tls import PeerTls
 from magnetar.runtime.cluster_members import ClusterMembers, Joining
 from magnetar.runtime.failing import end_process
 from magnetar.server.listening import socket_at
-from magnetar.storage.catalog import Catalog, IdInUse
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_nodes import IdInUse
 from magnetar.storage.cluster_objects import agreed_objects, objects_prefix
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable, Database
 from magnetar.storage.history import ClusterHalted, halt, read_history

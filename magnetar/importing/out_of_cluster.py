@@ -68,7 +68,7 @@ def export_from_cluster(
             # Nothing would tell of it any more where the copy is served.
             raise ImportRefused(str(ClusterHalted(loss)))
         _refuse_live(catalog)
-        epochs, bucket = catalog.node_epochs(), objects_url(catalog)
+        epochs, bucket = catalog.nodes.epochs(), objects_url(catalog)
         contents = catalog_contents.read(catalog.database).on_one_disk(RESOURCE)
     try:
         store = PostgresStore(url)
@@ -82,7 +82,7 @@ def export_from_cluster(
         (partial / EXPORTED).write_bytes(encode_exported(contents.epoch))
         # Nodes that started meanwhile have written what this copy lacks.
         with closing(_opened(url)) as catalog:
-            if catalog.node_epochs() != epochs:
+            if catalog.nodes.epochs() != epochs:
                 raise ImportRefused("a node has started meanwhile. Stop it, and export again.")
             _refuse_live(catalog)
         _sync_all(partial)
@@ -119,7 +119,7 @@ def _emptied(directory: Path) -> Iterator[None]:
 
 
 def _refuse_live(catalog: Catalog) -> None:
-    live = [str(row.node_id) for row in catalog.members() if row.is_live]
+    live = [str(row.node_id) for row in catalog.nodes.members() if row.is_live]
     if live:
         raise ImportRefused(f"nodes live: {', '.join(live)}. Stop all of them first.")
 

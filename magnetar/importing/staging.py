@@ -205,7 +205,7 @@ def _staged(data_dir: Path) -> Iterator[Path]:
 
 def _enter(plan: Plan, catalog: Catalog) -> None:
     known = {row.id for row in catalog.topics()}
-    nodes = sorted(catalog.node_epochs())
+    nodes = sorted(catalog.nodes.epochs())
     for topic in plan.topics:
         # An interruption may have come after some of them: `finish` is repeated whole.
         if topic.row.id not in known:

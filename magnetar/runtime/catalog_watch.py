@@ -77,8 +77,8 @@ class CatalogWatch:
     async def catch_up(self) -> int:
         """Apply every change made so far; return the number of the last one."""
         async with self._applying:
-            if self._catalog.change_count() != self.version:
-                version, changes, epochs = self._catalog.changes_since(self.version)
+            if self._catalog.changes.count() != self.version:
+                version, changes, epochs = self._catalog.changes.since(self.version)
                 found = self._everything() if changes is None else changes
                 # First: a node that starts may be the former leader of a topic that has moved.
                 await self._topics.refresh(

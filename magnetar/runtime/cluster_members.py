@@ -229,7 +229,7 @@ class MemberWatch:
         if self._catalog is None:
             self._catalog = self._open_catalog()
         self._looked_at.known.keep()
-        rows, history = self._catalog.members(), read_history(self._catalog.database)
+        rows, history = self._catalog.nodes.members(), read_history(self._catalog.database)
         return rows, history, read_clock_s(self._catalog.database)
 
     def _close(self) -> None:

@@ -130,7 +130,7 @@ class ClusterNode:
         except CommitsLost as lost:
             halt(catalog.database, f"node {self._own_id}: {lost}")
             raise
-        return catalog.start_node(self._own_id, presence), catalog.members()
+        return catalog.nodes.start(self._own_id, presence), catalog.nodes.members()
 
     async def _begun_later(self, begin: Callable[[], _T], reason: str) -> _T:
         """Return what `begin` does, once the catalog answers again."""
@@ -264,7 +264,7 @@ class ClusterNode:
             await self._watch.stop()
         await LEADERSHIP.run(self._leaders.close)
         try:
-            self._catalog.end_lease(self._own_id, self._incarnation)
+            self._catalog.nodes.end_lease(self._own_id, self._incarnation)
         except CatalogUnavailable as away:
             self._log_left_over(away.detail)
 
@@ -275,7 +275,7 @@ class ClusterNode:
         """Read the nodes again: one has started, and must hear of the next change, or one was taken
         over, and no answer of it is waited for."""
         assert self._catalog is not None
-        self.members.see(self._catalog.members())
+        self.members.see(self._catalog.nodes.members())
         self._see()
         for row in self.members.dead():
             nodes.give_up(row.node_id)

@@ -205,7 +205,7 @@ class Nodes:
         """
         if self._peers is None:
             return
-        missing = frozenset(await self._peers.tell_catalog_changed(self._catalog.change_count()))
+        missing = frozenset(await self._peers.tell_catalog_changed(self._catalog.changes.count()))
         # Once for each such node, however many changes it misses.
         if new := missing - self._unconfirmed:
             _log.warning("nodes have not confirmed a change", node_ids=sorted(new))

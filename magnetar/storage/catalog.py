@@ -1,29 +1,32 @@
 """The catalog: the broker's state besides its logs, in a few tables of SQLite or PostgreSQL.
 
 Owns topics, configs, client quotas, users, ACLs, delegation tokens, the producer id counter, the
-cluster's id and the count of the broker's starts. One transaction per admin change, durable when
-the call returns (`sqlite_database`, `postgres_database`). Calls run on the event loop: they are
-rare and take a fraction of a millisecond, or the time of one sync. Topics are made, grown and
-deleted in a thread, since clients may ask for thousands; calls wait for one another. A failing or
-full disk is a CatalogFailure, which stops the broker. A request is answered with CatalogUnavailable
-where a server of PostgreSQL does not answer within two seconds, or where another node holds the
-lock of SQLite for too long.
+cluster's id and the count of the broker's starts. `catalog_nodes` has the nodes and what they lead;
+`catalog_changes` counts the changes, and remembers what each was about.
+
+One transaction per admin change, durable when the call returns (`sqlite_database`,
+`postgres_database`). Calls run on the event loop: they are rare and take a fraction of a
+millisecond, or the time of one sync. Topics are made, grown and deleted in a thread, since clients
+may ask for thousands; calls wait for one another. A failing or full disk is a CatalogFailure, which
+stops the broker. A request is answered with CatalogUnavailable where a server of PostgreSQL does
+not answer within two seconds, or where another node holds the lock of SQLite for too long.
 
 Nodes of one machine or one cluster share a catalog: each has it open, and the database's lock
-orders what they change. A shared catalog also remembers what each change was about
-(`changes_since`).
+orders what they change.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 from logstore.disk.durability import Durability
-from magnetar.storage import differences, leadership
+from magnetar.storage import differences
+from magnetar.storage.catalog_changes import CatalogChanges
+from magnetar.storage.catalog_nodes import CatalogNodes
 from magnetar.storage.catalog_rows import (
     ACL_COLUMNS,
     ADD_ACL,
@@ -32,51 +35,28 @@ from magnetar.storage.catalog_rows import (
     RESOURCE_CONFIGS,
     AclRow,
     Change,
-    NodeRow,
-    Presence,
     TokenRow,
     TopicRow,
     acl_changes,
     forget_deleted,
     insert_assigned,
-    insert_changes,
     insert_leaders,
-    insert_start,
     insert_topics,
     next_epoch,
-    node_of,
     quota_changes,
-    read_node_epochs,
     read_topics,
-    replace_nodes,
     these,
     value_rows,
 )
-from magnetar.storage.database import Database, Queries
+from magnetar.storage.database import Database
 from magnetar.storage.differences import in_rows, write_difference
-from magnetar.storage.history import refuse_halted
-from magnetar.storage.leadership import Move
 from magnetar.storage.replicas import Replicas
 from magnetar.storage.sqlite_database import SqliteDatabase
 from wire.types import uuid_text
 
-#: Changes that are remembered for nodes that have not read them yet. A node that has missed more
-#: reads everything again.
-_CHANGES_KEPT = 10_000
-#: So does a node that has missed changes of more things: one change may be about thousands.
-_NAMES_MAX = 20_000
-
 
 class NameTaken(Exception):
     """Another node has stored a topic of that name first."""
-
-
-class IdInUse(Exception):
-    """A node of another place has the id, and a lease."""
-
-    def __init__(self, node_id: int, owner: str) -> None:
-        """`owner` is the host and the data directory of the other place."""
-        super().__init__(f"node {node_id} lives at another place, {owner}")
 
 
 class Catalog:
@@ -96,11 +76,10 @@ class Catalog:
         A new catalog takes `cluster_id`, or a random one. `is_shared`: other nodes have it open.
         `database`: what keeps it instead of a file.
         """
-        self._is_shared = is_shared
-        #: The nodes that lead anything, when so many changes had been made: for take-overs.
-        self._leading: tuple[int, Collection[int]] = (-1, ())
         self._database = database or SqliteDatabase(directory, durability)
         self._database.open(cluster_id or uuid_text(uuid.uuid4()))
+        self.changes = CatalogChanges(self._database, is_shared=is_shared)
+        self.nodes = CatalogNodes(self._database, self.changes)
 
     @property
     def database(self) -> Database:
@@ -129,7 +108,7 @@ class Catalog:
         """Store topics as `add_topic`, by one transaction; return those of their names that are
         taken. The other topics are stored."""
         taken: set[str] = set()
-        change = self._change("add topics", *(Change("topic", each.id.hex) for each in topics))
+        change = self.changes.make("add topics", *(Change("topic", each.id.hex) for each in topics))
         with suppress(NameTaken), change as database:
             taken = insert_topics(database, topics)
             if len(taken) == len(topics):
@@ -150,7 +129,7 @@ class Catalog:
         `leaders` are the nodes of the new ones, `assigned` their replicas. None: it has another
         number of partitions, or is gone, and nothing has happened.
         """
-        with self._change("set partition count", Change("topic", topic_id.hex)) as database:
+        with self.changes.make("set partition count", Change("topic", topic_id.hex)) as database:
             grown = database.execute(
                 "UPDATE topics SET partition_count = ? WHERE id = ? AND partition_count = ?",
                 (partition_count, topic_id.bytes, known_count),
@@ -163,7 +142,7 @@ class Catalog:
 
     def assign_replicas(self, topic_id: UUID, assigned: Mapping[int, Replicas]) -> None:
         """Give partitions of a topic these replicas. A topic that is gone is left alone."""
-        with self._change("assign replicas", Change("topic", topic_id.hex)) as database:
+        with self.changes.make("assign replicas", Change("topic", topic_id.hex)) as database:
             if database.execute("SELECT 1 FROM topics WHERE id = ?", (topic_id.bytes,)).fetchone():
                 insert_assigned(database, topic_id, assigned)
 
@@ -173,7 +152,7 @@ class Catalog:
         Returns False if the topic is gone; then nothing was changed.
         """
         of = (topic_id.bytes,)
-        with self._change("set topic configs", Change("topic", topic_id.hex)) as database:
+        with self.changes.make("set topic configs", Change("topic", topic_id.hex)) as database:
             if not database.execute("SELECT 1 FROM topics WHERE id = ?", of).fetchone():
                 return False
             write_difference(database, differences.TOPIC_CONFIGS, of, in_rows(changes))
@@ -196,7 +175,7 @@ class Catalog:
         """Set configs of one resource, which is not a topic, and remove those that are None."""
         of = (resource_type, resource_name)
         changed = Change("configs", f"{resource_type}:{resource_name}")
-        with self._change("set configs", changed) as database:
+        with self.changes.make("set configs", changed) as database:
             write_difference(database, differences.RESOURCE_CONFIGS, of, in_rows(changes))
 
     def client_quotas(self, *entities: str) -> dict[str, dict[str, float]]:
@@ -210,7 +189,7 @@ class Catalog:
 
     def set_client_quotas(self, quotas: Mapping[str, Mapping[str, float | None]]) -> None:
         """Set quotas of these entities, and remove those that are None."""
-        with self._change("set quotas", *quota_changes(quotas)) as database:
+        with self.changes.make("set quotas", *quota_changes(quotas)) as database:
             for entity, changes in quotas.items():
                 write_difference(database, differences.CLIENT_QUOTAS, (entity,), in_rows(changes))
 
@@ -232,7 +211,7 @@ class Catalog:
     ) -> None:
         """Set credentials of these users by mechanism, and remove those that are None."""
         changed = [Change("scram", user) for user in credentials]
-        with self._change("set SCRAM credentials", *changed) as database:
+        with self.changes.make("set SCRAM credentials", *changed) as database:
             for user, changes in credentials.items():
                 write_difference(database, differences.SCRAM_CREDENTIALS, (user,), changes)
 
@@ -243,12 +222,12 @@ class Catalog:
 
     def add_acls(self, acls: Collection[AclRow]) -> None:
         """Add access control lists."""
-        with self._change("add ACLs", *acl_changes(acls)) as database:
+        with self.changes.make("add ACLs", *acl_changes(acls)) as database:
             database.executemany(ADD_ACL, acls)
 
     def remove_acls(self, acls: Collection[AclRow]) -> None:
         """Remove access control lists."""
-        with self._change("remove ACLs", *acl_changes(acls)) as database:
+        with self.changes.make("remove ACLs", *acl_changes(acls)) as database:
             database.executemany(REMOVE_ACL, acls)
 
     def delegation_tokens(self, *ids: str) -> list[TokenRow]:
@@ -260,14 +239,14 @@ class Catalog:
 
     def add_delegation_token(self, token: TokenRow) -> None:
         """Add a delegation token."""
-        with self._change("add a delegation token", Change("tokens", token[0])) as database:
+        with self.changes.make("add a delegation token", Change("tokens", token[0])) as database:
             database.execute(
                 "INSERT INTO delegation_tokens VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", token
             )
 
     def set_token_expiry(self, token_id: str, expires_ms: int) -> bool:
         """Set when a delegation token expires; return whether the token was still there."""
-        with self._change("change a delegation token", Change("tokens", token_id)) as database:
+        with self.changes.make("change a delegation token", Change("tokens", token_id)) as database:
             changed = database.execute(
                 "UPDATE delegation_tokens SET expires_ms = ? WHERE id = ?", (expires_ms, token_id)
             )
@@ -277,7 +256,7 @@ class Catalog:
         """Remove the delegation tokens of these ids."""
         # Each is named to the other nodes, which would else read all of them again.
         removed = [Change("tokens", each) for each in ids]
-        with self._change("remove delegation tokens", *removed) as database:
+        with self.changes.make("remove delegation tokens", *removed) as database:
             database.executemany(
                 "DELETE FROM delegation_tokens WHERE id = ?", [(each,) for each in ids]
             )
@@ -291,7 +270,7 @@ class Catalog:
         if not left:
             return []
         changes = [Change("tokens", each) for each in left]
-        with self._change("remove expired tokens", *changes) as database:
+        with self.changes.make("remove expired tokens", *changes) as database:
             removed = database.execute(
                 "DELETE FROM delegation_tokens WHERE expires_ms < ? AND (id)"  # noqa: S608  # marks
                 f" IN (VALUES {value_rows(1, len(left))}) RETURNING id",
@@ -306,7 +285,7 @@ class Catalog:
         """
         ids = [(topic_id.bytes,) for topic_id in topic_ids]
         changed = (Change("topic", UUID(bytes=topic_id).hex) for (topic_id,) in ids)
-        with self._change("remove topics", *changed) as database:
+        with self.changes.make("remove topics", *changed) as database:
             forget_deleted(database, gone)
             database.executemany("DELETE FROM topics WHERE id = ?", ids)
             database.executemany(
@@ -321,13 +300,8 @@ class Catalog:
 
     def forget_deleted_topics(self, gone: Iterable[UUID]) -> None:
         """Forget deleted topics whose files are durably gone."""
-        with self._change("forget deleted topics") as database:
+        with self.changes.make("forget deleted topics") as database:
             forget_deleted(database, gone)
-
-    def change_count(self) -> int:
-        """Return how many changes were made since the catalog was created."""
-        with self._database.statements("read the count of changes") as database:
-            return int(database.execute("SELECT change_count FROM cluster").fetchone()[0])
 
     def cluster_id(self) -> str:
         """Return the id that the cluster got when its catalog was created."""
@@ -336,12 +310,12 @@ class Catalog:
 
     def next_broker_epoch(self) -> int:
         """Count one more start and return its number, 0 at the first. Durable before it returns."""
-        with self._change("count start") as database:
+        with self.changes.make("count start") as database:
             return next_epoch(database)
 
     def raise_broker_epoch(self, at_least: int) -> None:
         """Number the next start above `at_least`: an epoch found in adopted logs."""
-        with self._change("raise epoch") as database:
+        with self.changes.make("raise epoch") as database:
             database.execute(
                 "UPDATE cluster SET broker_epoch = ? WHERE broker_epoch < ?", (at_least, at_least)
             )
@@ -351,7 +325,7 @@ class Catalog:
 
         The reservation is durable before it returns.
         """
-        with self._change("allocate producer ids") as database:
+        with self.changes.make("allocate producer ids") as database:
             row = database.execute(
                 "UPDATE cluster SET next_producer_id = next_producer_id + ?"
                 " RETURNING next_producer_id",
@@ -361,135 +335,8 @@ class Catalog:
 
     def reserve_producer_ids_below(self, end_producer_id: int) -> None:
         """Give out no id below `end_producer_id` (exclusive): those ids occur in logs."""
-        with self._change("reserve producer ids") as database:
+        with self.changes.make("reserve producer ids") as database:
             database.execute(
                 "UPDATE cluster SET next_producer_id = ? WHERE next_producer_id < ?",
                 (end_producer_id, end_producer_id),
             )
-
-    # --- nodes
-
-    def start_node(self, node_id: int, presence: Presence | None = None) -> int:
-        """Count one more start, of a node that has others beside it; return its number.
-
-        The number is the node's incarnation, and the leader epoch of all partitions that it leads.
-        From now on commits of earlier incarnations have no effect, and the node has a lease.
-        `presence`: where the other nodes find it; None: they know, or are not to know.
-        """
-        with self._change("start node", Change("node", str(node_id))) as database:
-            refuse_halted(database)
-            epoch = next_epoch(database)
-            insert_start(database, node_id, epoch, presence or Presence("", {}, "", ""))
-            return epoch
-
-    def claim_nodes(self, owner: str, node_ids: Iterable[int]) -> None:
-        """Give these ids to a place. Raises IdInUse if another place has one, with a lease."""
-        with self._database.transaction("claim node ids") as database:
-            for node_id in node_ids:
-                # A new id is the place's for as long as a lease, within which its node starts.
-                claimed = database.execute(
-                    "INSERT INTO nodes (node_id, incarnation, lease_until, owner)"
-                    " VALUES (?, -1, lease_end(), ?) ON CONFLICT (node_id) DO UPDATE"
-                    " SET owner = excluded.owner"
-                    " WHERE nodes.owner = excluded.owner OR NOT is_leased(nodes.lease_until)",
-                    (node_id, owner),
-                )
-                if not claimed.rowcount:
-                    held = "SELECT owner FROM nodes WHERE node_id = ?"
-                    raise IdInUse(node_id, *database.execute(held, (node_id,)).fetchone())
-
-    def begin_to_leave(self, node_id: int, incarnation: int) -> None:
-        """From now on no other node gives this incarnation a partition to lead."""
-        with self._change("begin to leave", Change("node", str(node_id))) as database:
-            database.execute(
-                "UPDATE nodes SET is_leaving = 1 WHERE node_id = ? AND incarnation = ?",
-                (node_id, incarnation),
-            )
-
-    def end_lease(self, node_id: int, incarnation: int) -> None:
-        """Let the others know that this incarnation serves no more."""
-        with self._change("end a lease", Change("node", str(node_id))) as database:
-            database.execute(
-                "UPDATE nodes SET lease_until = lease_now() WHERE node_id = ? AND incarnation = ?",
-                (node_id, incarnation),
-            )
-
-    def members(self) -> list[NodeRow]:
-        """Return every node that has ever started, in the order of ids."""
-        with self._database.statements("read nodes") as database:
-            rows = database.execute(
-                "SELECT node_id, incarnation, incarnation >= 0 AND is_leased(lease_until),"
-                " owner, endpoints, rack, version, is_leaving FROM nodes ORDER BY node_id"
-            ).fetchall()
-        return [node_of(row) for row in rows]
-
-    def led_counts(self) -> dict[int, int]:
-        """Return how many partitions each node leads, of those that lead any."""
-        with self._database.statements("count partitions") as database:
-            rows = database.execute(
-                "SELECT node_id, count(*) FROM partition_leaders GROUP BY node_id"
-            )
-            return dict(rows.fetchall())
-
-    def node_epochs(self) -> dict[int, int]:
-        """Return the number of the last start of each node."""
-        with self._database.statements("read nodes") as database:
-            return read_node_epochs(database)
-
-    def place(self, node_ids: Sequence[int], leaders: Mapping[UUID, Sequence[int]]) -> None:
-        """Store the nodes and the leaders of every partition; for a single node, none of either."""
-        with self._change("place partitions") as database:
-            replace_nodes(database, node_ids)
-            for topic_id, nodes in leaders.items():
-                insert_leaders(database, topic_id, 0, nodes)
-
-    def take_over(self, node_id: int, incarnation: int) -> int | None:
-        """As `magnetar.storage.leadership.take_over`. None where that raises NotTaken, and for a
-        node that leads nothing: nothing has changed then."""
-        # A node that is gone for good is looked at all the time, and that is no change.
-        changes = self.change_count()
-        if changes != self._leading[0]:
-            self._leading = (changes, {*self.led_counts()})
-        if node_id not in self._leading[1]:
-            return None
-        change = self._change("take over a node", Change("node", str(node_id)))
-        with suppress(leadership.NotTaken), change as database:
-            return leadership.take_over(database, node_id, incarnation)
-        return None
-
-    def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
-        """As `magnetar.storage.leadership.hand_over`."""
-        with self._change("hand over partitions") as database:
-            return leadership.hand_over(database, node_id, incarnation, moves)
-
-    def changes_since(self, version: int) -> tuple[int, list[Change] | None, dict[int, int]]:
-        """Return the number of the last change, what changed after `version`, and `node_epochs`.
-
-        None: too much, everything may have changed.
-        """
-        with self._database.snapshot("read changes") as database:
-            (last,) = database.execute("SELECT change_count FROM cluster").fetchone()
-            epochs = read_node_epochs(database)
-            if last - version > _CHANGES_KEPT:
-                return last, None, epochs
-            found = "SELECT DISTINCT kind, name FROM changes WHERE version > ? LIMIT ?"
-            rows = database.execute(found, (version, _NAMES_MAX + 1)).fetchall()
-            changes = [Change(*row) for row in rows] if len(rows) <= _NAMES_MAX else None
-            return last, changes, epochs
-
-    @contextmanager
-    def _change(self, doing: str, *changes: Change) -> Iterator[Queries]:
-        """Run the block in one transaction, and count it as a change.
-
-        Other nodes find `changes`, where there are any.
-        """
-        with self._database.transaction(doing) as database:
-            yield database
-            (version,) = database.execute(
-                "UPDATE cluster SET change_count = change_count + 1 RETURNING change_count"
-            ).fetchone()
-            if self._is_shared:
-                insert_changes(database, version, changes)
-                database.execute(
-                    "DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,)
-                )

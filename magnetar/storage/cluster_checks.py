@@ -220,10 +220,10 @@ def _losses(database: PostgresDatabase) -> Iterator[Finding]:
 
 def _nodes(database: PostgresDatabase) -> Iterator[Finding]:
     catalog = Catalog(None, is_shared=True, database=database)
-    rows = [row for row in catalog.members() if row.incarnation >= 0]
+    rows = [row for row in catalog.nodes.members() if row.incarnation >= 0]
     live = [row for row in rows if row.is_live]
     yield Finding(Verdict.GOOD, f"{len(live)} of {len(rows)} nodes live")
-    leading = catalog.led_counts()
+    leading = catalog.nodes.led_counts()
     dead = [row.node_id for row in rows if not row.is_live and leading.get(row.node_id)]
     if dead:
         yield Finding(

@@ -28,16 +28,16 @@ class LeadersCatalog:
         return self._catalog
 
     def begin_to_leave(self, node_id: int, incarnation: int) -> None:
-        """As `Catalog.begin_to_leave`."""
-        self._opened().begin_to_leave(node_id, incarnation)
+        """As `CatalogNodes.begin_to_leave`."""
+        self._opened().nodes.begin_to_leave(node_id, incarnation)
 
     def take_over(self, node_id: int, incarnation: int) -> int | None:
-        """As `Catalog.take_over`."""
-        return self._opened().take_over(node_id, incarnation)
+        """As `CatalogNodes.take_over`."""
+        return self._opened().nodes.take_over(node_id, incarnation)
 
     def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
-        """As `Catalog.hand_over`."""
-        return self._opened().hand_over(node_id, incarnation, moves)
+        """As `CatalogNodes.hand_over`."""
+        return self._opened().nodes.hand_over(node_id, incarnation, moves)
 
     def topics(self, topic_ids: Sequence[UUID]) -> list[TopicRow]:
         """As `Catalog.topics`."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar.storage.catalog import Catalog, IdInUse
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_nodes import IdInUse
 
 #: Several nodes may choose the same new id at the same moment.
 _ATTEMPTS = 10
@@ -20,12 +21,13 @@ def claim(catalog: Catalog, owner: str, count: int, first: int | None = None) ->
     `first`: the id that was asked for. Raises IdInUse.
     """
     if first is not None:
-        catalog.claim_nodes(owner, range(first, first + count))
+        catalog.nodes.claim(owner, range(first, first + count))
         return [*range(first, first + count)]
     for attempt in range(_ATTEMPTS):
-        wanted = _free({row.node_id: row.presence.owner for row in catalog.members()}, owner, count)
+        owners = {row.node_id: row.presence.owner for row in catalog.nodes.members()}
+        wanted = _free(owners, owner, count)
         try:
-            catalog.claim_nodes(owner, wanted)
+            catalog.nodes.claim(owner, wanted)
         except IdInUse:
             if attempt + 1 == _ATTEMPTS:
                 raise

@@ -212,13 +212,13 @@ def name_leaders(catalog: Catalog, node_ids: Sequence[int]) -> None:
     is_complete = all(
         len(topic.leaders) == (topic.partition_count if several else 0) for topic in topics
     )
-    if is_complete and set(catalog.node_epochs()) == wanted:
+    if is_complete and set(catalog.nodes.epochs()) == wanted:
         return
     placement = Placement(node_ids[0], node_ids)
     leaders = {
         topic.id: placement.of_new(topic.id, 0, topic.partition_count)[0] for topic in topics
     }
-    catalog.place(sorted(wanted), leaders)
+    catalog.nodes.place(sorted(wanted), leaders)
     _log.info("leaders named", nodes=len(node_ids), topics=len(topics))
 
 

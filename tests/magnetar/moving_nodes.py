@@ -15,6 +15,7 @@ from magnetar.runtime.leader_changes import LeaderChanges
 from magnetar.server.listening import bind_socket
 from magnetar.storage.catalog import Catalog
 from magnetar.storage.hand_over import HandOver
+from magnetar.storage.leaders_catalog import LeadersCatalog
 from magnetar.storage.logs import Logs
 from tests.magnetar.nodes_in_one import NodesInOne
 
@@ -83,8 +84,9 @@ class MovingNodes(NodesInOne):
     def leader_changes(self, node_id: int) -> LeaderChanges:
         """Return the part that a node has in who leads what."""
         broker = self.nodes[node_id]
-        hand_over = HandOver(broker.topics, broker.catalog, broker.epoch)
-        return LeaderChanges(broker.topics, broker.catalog, broker.nodes, hand_over)
+        leaders = LeadersCatalog(lambda: broker.catalog)
+        hand_over = HandOver(broker.topics, leaders, broker.epoch)
+        return LeaderChanges(broker.topics, leaders, broker.nodes, hand_over)
 
     async def all_see(self) -> None:
         """Let every node read the catalog."""
@@ -95,5 +97,5 @@ class MovingNodes(NodesInOne):
         """Kill a node and let its lease end; return its incarnation."""
         incarnation = self.nodes[node_id].epoch
         await self.kill(node_id)
-        self.any().catalog.end_lease(node_id, incarnation)
+        self.any().catalog.nodes.end_lease(node_id, incarnation)
         return incarnation

@@ -122,7 +122,7 @@ CLUSTER_FAULTS = (
     ),
     Fault(
         "take-over-not-fenced",
-        "magnetar.storage.catalog:Catalog.take_over",
+        "magnetar.storage.catalog_nodes:CatalogNodes.take_over",
         "A take-over gives partitions away and lets their former leader write on.",
         _taken_unfenced,
     ),

@@ -69,7 +69,7 @@ def _cut(stop: _Stop, machine: ClusterMachine) -> None:
     assert machine.store is not None
     machine.store.is_cut = True
     catalog, leaders = _catalogs(machine)
-    leaders.begin_to_leave = leaders.hand_over = catalog.end_lease = _away
+    leaders.begin_to_leave = leaders.hand_over = catalog.nodes.end_lease = _away
 
 
 def _cut_in_the_middle(stop: _Stop, machine: ClusterMachine) -> None:
@@ -87,7 +87,7 @@ def _cut_in_the_middle(stop: _Stop, machine: ClusterMachine) -> None:
 def _catalog_alone(stop: _Stop, machine: ClusterMachine) -> None:
     """Let commits go on, and the catalog not: it waits for a lock, for example."""
     catalog, leaders = _catalogs(machine)
-    leaders.hand_over = catalog.end_lease = _away
+    leaders.hand_over = catalog.nodes.end_lease = _away
 
 
 def _store_alone(stop: _Stop, machine: ClusterMachine) -> None:

@@ -59,7 +59,7 @@ def test_the_command_brings_tables_up_to_date_while_older_nodes_run_on(
     postgres_url: str,
 ) -> None:
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
-        catalog.start_node(7)
+        catalog.nodes.start(7)
     with psycopg.connect(postgres_url) as connection:
         connection.execute("SET search_path = magnetar; DROP FUNCTION is_leased")
         connection.execute("UPDATE magnetar.schema_version SET version = version - 1")
@@ -72,7 +72,7 @@ def test_a_cluster_that_has_halted_says_so_to_scripts_and_is_not_exported(
     postgres_url: str, tmp_path: Path
 ) -> None:
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
-        catalog.end_lease(7, catalog.start_node(7))
+        catalog.nodes.end_lease(7, catalog.nodes.start(7))
         halt(catalog.database, "commit 3 of node 7")
     told = cluster("status", "--storage", postgres_url, "--json")
     assert [each["halted"] for each in json.loads(told.stdout)] == ["commit 3 of node 7"]

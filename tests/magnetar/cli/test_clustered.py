@@ -111,7 +111,7 @@ def test_a_killed_node_starts_with_a_newer_release_before_its_lease_ends(
     with starting(config) as place:
         killed = Presence(place.owner, {}, "", "0.9")
     with closing(open_catalog(postgres_url)) as catalog:
-        catalog.start_node(next(iter(place.nodes)), killed)
+        catalog.nodes.start(next(iter(place.nodes)), killed)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("SET search_path = magnetar; DROP FUNCTION is_leased")
         connection.execute("UPDATE schema_version SET version = version - 1")

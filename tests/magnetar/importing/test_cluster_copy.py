@@ -197,7 +197,7 @@ async def test_a_directory_of_nodes_goes_into_a_cluster_and_comes_out(
     with pytest.raises(ImportRefused, match="not empty"):
         await imported(stopped, postgres_url)
     with closing(Catalog(None, database=PostgresDatabase(postgres_url))) as catalog:
-        epoch = catalog.node_epochs()[5]
+        epoch = catalog.nodes.epochs()[5]
         assert catalog.deleted_topics() == set()
         for row in catalog.topics():
             assert {(one.node_id, one.leader_epoch) for one in row.leaders} == {(5, epoch)}
@@ -353,7 +353,7 @@ def test_an_export_neither_makes_a_cluster_nor_changes_its_tables(
 
 async def test_nodes_that_live_keep_an_export_away(postgres_url: str, tmp_path: Path) -> None:
     with closing(Catalog(None, database=PostgresDatabase(postgres_url))) as catalog:
-        catalog.start_node(3)
+        catalog.nodes.start(3)
     with pytest.raises(ImportRefused, match="nodes live: 3"):
         export_from_cluster(postgres_url, tmp_path / "target", Bucket, no_progress)
     assert not [*tmp_path.iterdir()]

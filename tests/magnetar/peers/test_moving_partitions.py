@@ -201,7 +201,7 @@ async def test_many_topics_move_by_a_few_reads(
 
 async def test_a_node_that_was_taken_over_ends(nodes: MovingNodes) -> None:
     broker = nodes.nodes[0]
-    broker.catalog.end_lease(0, broker.epoch)
+    broker.catalog.nodes.end_lease(0, broker.epoch)
     assert await nodes.leader_changes(1).take_over(0, broker.epoch)
     with pytest.raises(NodeFenced):
         await broker.nodes.see_changes()

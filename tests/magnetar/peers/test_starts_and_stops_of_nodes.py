@@ -41,7 +41,7 @@ async def test_the_start_of_another_node_reads_no_topic_again(
         return topics(topic_ids)
 
     monkeypatch.setattr(catalog, "topics", noted)
-    started = catalog.start_node(1)
+    started = catalog.nodes.start(1)
     await nodes.nodes[0].nodes.see_changes()
     there = [one for one in topic.partitions if isinstance(one, Elsewhere)]
     assert len(there) == 2 and {*there} == {Elsewhere(1, started)}
@@ -57,15 +57,15 @@ async def test_a_start_that_is_read_with_other_changes_is_not_missed(
     """No later change would tell of it."""
     catalog, topic = nodes.nodes[0].catalog, nodes.nodes[0].topics.ensure("a")
     started: list[int] = []
-    changes_since = catalog.changes_since
+    changes_since = catalog.changes.since
 
     def overtaken(version: int) -> tuple[int, list[Change] | None, dict[int, int]]:
         monkeypatch.undo()
-        started.append(catalog.start_node(1))
+        started.append(catalog.nodes.start(1))
         return changes_since(version)
 
-    monkeypatch.setattr(catalog, "changes_since", overtaken)
-    catalog.start_node(2)
+    monkeypatch.setattr(catalog.changes, "since", overtaken)
+    catalog.nodes.start(2)
     await nodes.nodes[0].nodes.see_changes()
     there = {one for one in topic.partitions if isinstance(one, Elsewhere)}
     assert there == {Elsewhere(1, *started)}
@@ -77,18 +77,18 @@ async def test_a_start_raises_no_epoch_of_a_partition_that_has_gone_meanwhile(
     """A client that has seen a higher epoch would not believe who leads the partition now."""
     catalog, topic = nodes.nodes[0].catalog, nodes.nodes[0].topics.ensure("a")
     partition = nodes.partition(1)
-    first = catalog.start_node(1)
-    catalog.start_node(2)
-    changes_since = catalog.changes_since
+    first = catalog.nodes.start(1)
+    catalog.nodes.start(2)
+    changes_since = catalog.changes.since
 
     def overtaken(version: int) -> tuple[int, list[Change] | None, dict[int, int]]:
         read = changes_since(version)
         monkeypatch.undo()
-        assert catalog.hand_over(1, first, [Move(topic.id, partition, 2)])
-        assert catalog.start_node(1) > first
+        assert catalog.nodes.hand_over(1, first, [Move(topic.id, partition, 2)])
+        assert catalog.nodes.start(1) > first
         return read
 
-    monkeypatch.setattr(catalog, "changes_since", overtaken)
+    monkeypatch.setattr(catalog.changes, "since", overtaken)
     epochs = []
     for leader in (1, 2):
         await nodes.nodes[0].nodes.see_changes()
@@ -109,4 +109,4 @@ async def test_a_node_that_stops_hands_over_what_it_was_given_a_moment_before(
 
     await both.leader_changes(1)._hand_over.perform([Move(topic.id, partition, 0)], tell_nobody)
     await both.leader_changes(0).drain((0, 1))
-    assert both.nodes[0].catalog.led_counts().keys() == {1}
+    assert both.nodes[0].catalog.nodes.led_counts().keys() == {1}

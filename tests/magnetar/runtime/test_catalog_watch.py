@@ -16,7 +16,7 @@ from magnetar.security.acls import Acl, acl_of
 from magnetar.security.principal import user
 from magnetar.security.scram import ScramCredential
 from magnetar.security.tokens import Token
-from magnetar.storage import catalog as catalogs
+from magnetar.storage import catalog_changes
 from magnetar.storage.acls import STANDARD_AUTHORIZER
 from magnetar.storage.broker_configs import EVERY_BROKER
 from magnetar.storage.catalog import Catalog, NameTaken
@@ -64,14 +64,14 @@ async def test_everything_is_read_again_where_too_much_was_missed(
     nodes: NodesInOne, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node, catalog = nodes.nodes[0], nodes.nodes[1].catalog
-    monkeypatch.setattr(catalogs, "_CHANGES_KEPT", 2)
+    monkeypatch.setattr(catalog_changes, "_CHANGES_KEPT", 2)
     gone = node.topics.ensure("a").id
     catalog.remove_topics([gone])
     for name in ("b", "c"):
         catalog.add_topic(row(name))
     catalog.set_scram_credentials({"ada": {"SCRAM-SHA-256": (b"s", 4096, b"k", b"k")}})
     catalog.set_client_quotas({'[["client-id", "c"]]': {"producer_byte_rate": 5.0}})
-    assert catalog.changes_since(node.watch.version if node.watch else 0)[1] is None
+    assert catalog.changes.since(node.watch.version if node.watch else 0)[1] is None
     await node.nodes.see_changes()
     assert node.topics.by_id(gone) is None
     assert all(node.topics.by_name(name) is not None for name in ("b", "c"))
@@ -319,7 +319,7 @@ async def test_settings_for_a_topic_that_another_node_has_just_deleted_are_refus
 def test_names_and_counts_are_decided_by_the_catalog(tmp_path: Path) -> None:
     first = Catalog(tmp_path, is_shared=True)
     second = Catalog(tmp_path, is_shared=True)
-    first.place([0, 1], {})
+    first.nodes.place([0, 1], {})
     topic = row("a")
     first.add_topic(topic)
     with pytest.raises(NameTaken):
@@ -327,12 +327,12 @@ def test_names_and_counts_are_decided_by_the_catalog(tmp_path: Path) -> None:
     grown = second.grow_topic(topic.id, 2, 3, (1,))
     assert grown is not None and [each.node_id for each in grown.leaders] == [0, 1, 1]
     assert first.grow_topic(topic.id, 2, 4, (0, 0)) is None
-    version, changes, epochs = first.changes_since(0)
+    version, changes, epochs = first.changes.since(0)
     assert changes == [Change("topic", topic.id.hex)]
-    assert second.changes_since(version) == (version, [], epochs)
-    assert second.start_node(1) == 0
-    assert first.start_node(0) == 1
-    assert first.node_epochs() == {0: 1, 1: 0}
+    assert second.changes.since(version) == (version, [], epochs)
+    assert second.nodes.start(1) == 0
+    assert first.nodes.start(0) == 1
+    assert first.nodes.epochs() == {0: 1, 1: 0}
     found = second.topic(topic.id)
     assert found is not None and found.leaders[0] == Elsewhere(0, 1)
     first.close()
@@ -342,5 +342,5 @@ def test_names_and_counts_are_decided_by_the_catalog(tmp_path: Path) -> None:
 def test_the_catalog_of_one_node_keeps_no_list_of_changes(tmp_path: Path) -> None:
     catalog = Catalog(tmp_path)
     catalog.add_topic(TopicRow(uuid4(), "a", 1, 1, False, {}))
-    assert catalog.changes_since(0)[1] == []
+    assert catalog.changes.since(0)[1] == []
     catalog.close()

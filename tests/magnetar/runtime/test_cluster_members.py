@@ -14,6 +14,7 @@ from magnetar.runtime import cluster_members as looks
 from magnetar.runtime.cluster_members import ClusterMembers, LookedAt, MemberWatch
 from magnetar.runtime.known_history import KnownHistory
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_nodes import CatalogNodes
 from magnetar.storage.catalog_rows import PEERS, NodeRow, Presence
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.history import History
@@ -30,7 +31,7 @@ class Looks:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(looks, "LOOK_AGAIN_S", 0.001)
         self.catalog = Catalog(directory, is_shared=True)
-        self.incarnation = self.catalog.start_node(1, presence(9092))
+        self.incarnation = self.catalog.nodes.start(1, presence(9092))
         self.is_away = self.is_away_later = False
         #: The clock of the database.
         self.clock_s: Callable[[], float] = time.monotonic
@@ -54,14 +55,16 @@ class Looks:
     def _open(self, directory: Path) -> Catalog:
         looks = self
 
-        class Watched(Catalog):
+        class Watched(CatalogNodes):
             def members(self) -> list[NodeRow]:
                 if looks.is_away:
                     raise CatalogUnavailable("away")
                 looks.recoveries += looks.fails_over
                 return super().members()
 
-        return Watched(directory, is_shared=True)
+        catalog = Catalog(directory, is_shared=True)
+        catalog.nodes = Watched(catalog.database, catalog.changes)
+        return catalog
 
     async def _on_seen(self, version: int) -> None:
         self._seen.set()
@@ -109,7 +112,7 @@ async def test_nodes_are_reached_while_they_have_a_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Looks(tmp_path, monkeypatch)
-    second = world.catalog.start_node(2, presence(9192))
+    second = world.catalog.nodes.start(2, presence(9192))
     await world.look()
     await world.look()
     assert world.members.live() == [1, 2]
@@ -119,7 +122,7 @@ async def test_nodes_are_reached_while_they_have_a_lease(
     ]
     assert world.members.reached("SSL") == []
     assert world.members.peer_address(2) == ("10.0.0.1", 9193)
-    world.catalog.end_lease(2, second)
+    world.catalog.nodes.end_lease(2, second)
     await world.look()
     await world.look()
     assert [row.node_id for row in world.members.dead()] == [2]
@@ -197,7 +200,7 @@ async def test_a_node_that_was_started_once_more_ends(
 ) -> None:
     world = Looks(tmp_path, monkeypatch)
     await world.look()
-    world.catalog.start_node(1, presence(9092))
+    world.catalog.nodes.start(1, presence(9092))
     await world.look()
     while not world.failed:
         await world.look()
@@ -209,7 +212,7 @@ async def test_a_node_whose_database_has_stepped_back_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = Looks(tmp_path, monkeypatch)
-    world.catalog.start_node(2, presence(9192))
+    world.catalog.nodes.start(2, presence(9192))
     for _ in range(3):
         await world.look()
     # A standby that had not got the start of the other node.

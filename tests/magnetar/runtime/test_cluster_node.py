@@ -26,6 +26,7 @@ from magnetar.runtime.participants import LocalParticipants
 from magnetar.runtime.peer_messages import CatalogChangedRequest
 from magnetar.runtime.peers import PeerUnreachable
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_nodes import CatalogNodes
 from magnetar.storage.catalog_rows import NodeRow, Presence, TopicRow
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere, Placement
@@ -240,7 +241,7 @@ async def test_a_node_that_starts_last_gives_what_it_leads_beyond_its_share(tmp_
     leader_changes.is_away = False
     node = first_node()
     with closing(Catalog(tmp_path, is_shared=True)) as catalog:
-        catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+        catalog.nodes.start(2, Presence("elsewhere", {}, "", ""))
         await node.join(catalog, [])
     prepare(node, leader_changes, failures)
     for _ in range(3):
@@ -309,7 +310,7 @@ async def test_a_node_knows_of_one_that_began_during_its_start_before_it_serves(
 
     def begin_another(*parts: Any) -> LocalParticipants:
         with closing(Catalog(tmp_path, is_shared=True)) as catalog:
-            catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+            catalog.nodes.start(2, Presence("elsewhere", {}, "", ""))
         return LocalParticipants(*parts)
 
     (tmp_path / "1").mkdir()  # For the socket that peers reach it by.
@@ -342,7 +343,7 @@ async def test_no_answer_is_waited_for_once_the_lease_of_its_node_has_ended(
         closing(bind_local(tmp_path / "2", SOCKET_NAME)),
         closing(Catalog(tmp_path, is_shared=True)) as catalog,
     ):
-        incarnation = catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+        incarnation = catalog.nodes.start(2, Presence("elsewhere", {}, "", ""))
         broker = await start_broker(
             {"node.id": "1"},
             open_storage=open_storage,
@@ -352,10 +353,17 @@ async def test_no_answer_is_waited_for_once_the_lease_of_its_node_has_ended(
         call = broker.peers.call(2, CatalogChangedRequest(version=0), 0)
         await broker.nodes.see_changes()
         assert not call.done()
-        catalog.end_lease(2, incarnation)
+        catalog.nodes.end_lease(2, incarnation)
         await broker.nodes.see_changes()
         with pytest.raises(PeerUnreachable, match="given up"):
             await call
+
+
+def with_nodes(directory: Path, nodes: type[CatalogNodes]) -> Catalog:
+    """Return the catalog of a directory, with another part for its nodes."""
+    catalog = Catalog(directory, is_shared=True)
+    catalog.nodes = nodes(catalog.database, catalog.changes)
+    return catalog
 
 
 async def test_no_read_of_the_event_loop_waits_for_a_take_over(
@@ -366,14 +374,14 @@ async def test_no_read_of_the_event_loop_waits_for_a_take_over(
     taken_over = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    class OfLeaders(Catalog):
+    class OfLeaders(CatalogNodes):
         def take_over(self, node_id: int, incarnation: int) -> int | None:
             fenced = super().take_over(node_id, incarnation)
             if fenced is not None:
                 loop.call_soon_threadsafe(taken_over.set)
             return fenced
 
-    class OfTheEventLoop(Catalog):
+    class OfTheEventLoop(CatalogNodes):
         def take_over(self, node_id: int, incarnation: int) -> int | None:
             raise AssertionError("reads wait for this connection")
 
@@ -381,16 +389,16 @@ async def test_no_read_of_the_event_loop_waits_for_a_take_over(
         config: BrokerConfig, clock: Clock, fail: Callable[[BaseException], None]
     ) -> tuple[RealLogs, Catalog]:
         logs = RealLogs.in_directory("nowhere", config, clock, fail)
-        return logs, OfTheEventLoop(tmp_path, is_shared=True)
+        return logs, with_nodes(tmp_path, OfTheEventLoop)
 
     def open_catalog() -> Catalog:
-        return OfLeaders(tmp_path, is_shared=True)
+        return with_nodes(tmp_path, OfLeaders)
 
     (tmp_path / "1").mkdir()  # For the socket that peers reach it by.
     with closing(open_catalog()) as catalog:
-        dead = catalog.start_node(2, Presence("elsewhere", {}, "", ""))
+        dead = catalog.nodes.start(2, Presence("elsewhere", {}, "", ""))
         catalog.add_topic(TopicRow(uuid4(), "a", 1, 1, False, {}, (Elsewhere(2, dead),)))
-        catalog.end_lease(2, dead)
+        catalog.nodes.end_lease(2, dead)
     broker = await start_broker(
         {"node.id": "1"},
         open_storage=open_storage,
@@ -398,7 +406,7 @@ async def test_no_read_of_the_event_loop_waits_for_a_take_over(
     )
     async with asyncio.timeout(20):
         await taken_over.wait()
-    assert broker.catalog.led_counts().keys() == {1}
+    assert broker.catalog.nodes.led_counts().keys() == {1}
 
 
 async def test_a_node_begins_once_the_catalog_answers_and_says_once_that_it_waits(
@@ -406,10 +414,10 @@ async def test_a_node_begins_once_the_catalog_answers_and_says_once_that_it_wait
 ) -> None:
     waited: list[bool] = []
 
-    class Away(Catalog):
-        def start_node(self, node_id: int, presence: Presence | None = None) -> int:
+    class Away(CatalogNodes):
+        def start(self, node_id: int, presence: Presence | None = None) -> int:
             # The outcome of what is not answered is not known: here it has happened.
-            begun = super().start_node(node_id, presence)
+            begun = super().start(node_id, presence)
             waited.append(node.is_waiting)
             if len(waited) <= 3:
                 raise CatalogUnavailable("no answer")
@@ -417,10 +425,10 @@ async def test_a_node_begins_once_the_catalog_answers_and_says_once_that_it_wait
 
     monkeypatch.setattr(cluster_node, "_ASK_AGAIN_S", 0.0)
     node = first_node()
-    with closing(Away(tmp_path, is_shared=True)) as catalog:
+    with closing(with_nodes(tmp_path, Away)) as catalog:
         # Every try that has happened counts as a start.
         assert await node.join(catalog, []) == 3
-        assert [(row.node_id, row.incarnation) for row in catalog.members()] == [(1, 3)]
+        assert [(row.node_id, row.incarnation) for row in catalog.nodes.members()] == [(1, 3)]
     assert waited == [False, True, True, True]
     assert not node.is_waiting
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]

@@ -45,7 +45,7 @@ class World:
         """Begin anew, as the next process does."""
         await self.stop()
         config = load(()).config
-        incarnation = self._catalog.start_node(1)
+        incarnation = self._catalog.nodes.start(1)
         self._database.start_node(1, incarnation)
         logs = RemoteLogs(
             SimulatedStore(self._database, 1, incarnation),
@@ -56,7 +56,7 @@ class World:
         )
         logs.begin_as(1, incarnation)
         topics = Topics(self._catalog, logs, config, Placement(1, [1], moves=True))
-        topics.see_nodes(self._catalog.node_epochs())
+        topics.see_nodes(self._catalog.nodes.epochs())
         self._node = [(topics, logs)]
         async with asyncio.timeout(5):
             await topics.start()

@@ -85,9 +85,9 @@ def test_a_role_that_may_make_no_tables_is_told(postgres_url: str) -> None:
 def test_nodes_that_are_gone_and_still_lead_are_named(postgres_url: str) -> None:
     catalog = Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))
     for node_id in (1, 2):
-        incarnation = catalog.start_node(node_id, Presence("here", {}, "", "0.0.9"))
+        incarnation = catalog.nodes.start(node_id, Presence("here", {}, "", "0.0.9"))
     catalog.add_topic(row("a", 1, 2))
-    catalog.end_lease(2, incarnation)
+    catalog.nodes.end_lease(2, incarnation)
     assert found(postgres_url, "nodes live").what == "1 of 2 nodes live"
     assert found(postgres_url, "still lead").what.startswith("nodes 2 are gone")
     assert "0.0.9" in found(postgres_url, "several versions").what
@@ -237,12 +237,12 @@ def test_the_first_bucket_is_the_clusters_once_it_has_something(postgres_url: st
 
 def test_a_bucket_stays_while_another_place_has_nodes(postgres_url: str) -> None:
     with closing(Catalog(None, is_shared=True, database=PostgresDatabase(postgres_url))) as catalog:
-        catalog.claim_nodes("place", [1])
+        catalog.nodes.claim("place", [1])
         assert agreed_objects(catalog, "s3://a/b", "place") == "s3://a/b"
-        catalog.claim_nodes("other", [2])
+        catalog.nodes.claim("other", [2])
         with pytest.raises(ConfigError, match="no other node lives"):
             agreed_objects(catalog, "s3://c", "other")
-        catalog.start_node(2, Presence("other", {}, "", ""))
+        catalog.nodes.start(2, Presence("other", {}, "", ""))
         with pytest.raises(ConfigError, match="no other node lives"):
             agreed_objects(catalog, "s3://c", "place")
 

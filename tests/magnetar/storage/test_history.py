@@ -31,9 +31,9 @@ def of(catalog: Catalog) -> History:
 def test_what_a_cluster_does_moves_its_history_on(open_catalog: Open) -> None:
     catalog = open_catalog()
     seen = [of(catalog)]
-    catalog.start_node(1, PRESENCE)
+    catalog.nodes.start(1, PRESENCE)
     seen.append(of(catalog))
-    catalog.start_node(1, PRESENCE)
+    catalog.nodes.start(1, PRESENCE)
     seen.append(of(catalog))
     catalog.allocate_producer_ids(10)
     seen.append(of(catalog))
@@ -91,7 +91,7 @@ def test_a_loss_is_accepted_once_where_one_backup_takes_the_place_of_another(
     backup = of(first)
     halt(first.database, "commit 7")
     accept_loss(first.database)
-    first.start_node(1, PRESENCE)
+    first.nodes.start(1, PRESENCE)
     known = of(first)
     assert "a loss was accepted" in forgotten(known, backup)
     with first.database.transaction("put another backup back") as statements:
@@ -109,14 +109,14 @@ def test_a_loss_is_accepted_once_where_one_backup_takes_the_place_of_another(
 
 def test_no_node_starts_in_a_halted_cluster_until_the_loss_is_accepted(open_catalog: Open) -> None:
     catalog = open_catalog()
-    incarnation = catalog.start_node(1, PRESENCE)
+    incarnation = catalog.nodes.start(1, PRESENCE)
     before = of(catalog)
     assert accept_loss(catalog.database) == ""
     assert of(catalog) == before
     halt(catalog.database, "commit 7")
     halt(open_catalog().database, "another one, told later")
     with pytest.raises(ClusterHalted, match="commit 7"):
-        catalog.start_node(2, PRESENCE)
+        catalog.nodes.start(2, PRESENCE)
     assert of(catalog).commits == before.commits
 
     assert accept_loss(catalog.database) == "commit 7"
@@ -125,6 +125,6 @@ def test_no_node_starts_in_a_halted_cluster_until_the_loss_is_accepted(open_cata
     # Whatever still runs is fenced, and no number that was lost is given out again.
     assert after.commits[1][0] > incarnation + 1000
     assert after.next_producer_id > before.next_producer_id + 1000
-    assert [row.is_live for row in catalog.members()] == [False]
-    assert catalog.start_node(2, PRESENCE) > after.starts
+    assert [row.is_live for row in catalog.nodes.members()] == [False]
+    assert catalog.nodes.start(2, PRESENCE) > after.starts
     assert not forgotten(before, of(catalog))

@@ -228,7 +228,7 @@ def open_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ope
 
 def started(catalog: Catalog, *node_ids: int) -> dict[int, int]:
     """Start nodes; return the incarnation of each."""
-    return {node_id: catalog.start_node(node_id) for node_id in node_ids}
+    return {node_id: catalog.nodes.start(node_id) for node_id in node_ids}
 
 
 def topic(catalog: Catalog, *leaders: int, is_internal: bool = False) -> UUID:
@@ -249,18 +249,18 @@ def test_a_node_whose_lease_has_ended_is_taken_over_once(open_catalog: Open) -> 
     epochs = started(first, 1, 2, 3)
     topic_id = topic(first, 1, 2, 1, 1)
     before = leaders(first, topic_id)
-    assert not second.take_over(1, epochs[1]), "its lease is good"
-    first.end_lease(1, epochs[1])
-    version, _, _ = second.changes_since(0)
-    assert second.take_over(1, epochs[1])
-    assert not first.take_over(1, epochs[1]), "it was taken over already"
+    assert not second.nodes.take_over(1, epochs[1]), "its lease is good"
+    first.nodes.end_lease(1, epochs[1])
+    version, _, _ = second.changes.since(0)
+    assert second.nodes.take_over(1, epochs[1])
+    assert not first.nodes.take_over(1, epochs[1]), "it was taken over already"
     after = leaders(first, topic_id)
     assert after[1] == before[1]
     moved = [after[index] for index in (0, 2, 3)]
     assert all(one.node_id in (2, 3) for one in moved)
     (epoch,) = {one.leader_epoch for one in moved}
     assert epoch > max(epochs.values()), "no leader had it before"
-    _, changes, _ = first.changes_since(version)
+    _, changes, _ = first.changes.since(version)
     assert changes is not None
     assert {Change("topic", topic_id.hex), Change("node", "1")} <= {*changes}
 
@@ -273,11 +273,11 @@ def test_a_large_node_is_taken_over_in_steps_the_coordinators_first(
     dead: int | None = started(catalog, 1, 2)[1]
     topics = [topic(catalog, *[1] * 6, is_internal=number == 2) for number in range(4)]
     assert dead is not None
-    catalog.end_lease(1, dead)
+    catalog.nodes.end_lease(1, dead)
     left = []
-    while (dead := catalog.take_over(1, dead)) is not None:
-        assert catalog.node_epochs()[1] == dead, "it is fenced, and cannot come back"
-        left.append(catalog.led_counts().get(1, 0))
+    while (dead := catalog.nodes.take_over(1, dead)) is not None:
+        assert catalog.nodes.epochs()[1] == dead, "it is fenced, and cannot come back"
+        left.append(catalog.nodes.led_counts().get(1, 0))
         assert {one.node_id for one in leaders(catalog, topics[2])} == {2}
     assert left == [14, 4, 0]
 
@@ -290,11 +290,11 @@ def test_a_node_that_was_slower_changes_nothing(
     first, second = open_catalog(), open_catalog()
     epochs = started(first, 1, 2)
     topic(first, 1, 1)
-    first.end_lease(1, epochs[1])
-    assert first.take_over(1, epochs[1])
-    before = second.change_count()
-    assert second.take_over(1, epochs[1]) is None
-    assert second.change_count() == before, "no node has to look for what has changed"
+    first.nodes.end_lease(1, epochs[1])
+    assert first.nodes.take_over(1, epochs[1])
+    before = second.changes.count()
+    assert second.nodes.take_over(1, epochs[1]) is None
+    assert second.changes.count() == before, "no node has to look for what has changed"
 
 
 def test_nodes_that_are_gone_are_looked_for_only_when_something_has_changed(
@@ -302,14 +302,14 @@ def test_nodes_that_are_gone_are_looked_for_only_when_something_has_changed(
 ) -> None:
     catalog = open_catalog()
     epochs = started(catalog, 1, 2)
-    catalog.end_lease(1, epochs[1])
-    counts = Mock(side_effect=catalog.led_counts)
-    monkeypatch.setattr(catalog, "led_counts", counts)
+    catalog.nodes.end_lease(1, epochs[1])
+    counts = Mock(side_effect=catalog.nodes.led_counts)
+    monkeypatch.setattr(catalog.nodes, "led_counts", counts)
     for _ in range(3):
-        assert catalog.take_over(1, epochs[1]) is None
+        assert catalog.nodes.take_over(1, epochs[1]) is None
     assert counts.call_count == 1
     topic(catalog, 1)
-    assert catalog.take_over(1, epochs[1]) is not None
+    assert catalog.nodes.take_over(1, epochs[1]) is not None
 
 
 def test_a_node_that_was_taken_over_is_another_one_when_it_comes_back(
@@ -318,10 +318,10 @@ def test_a_node_that_was_taken_over_is_another_one_when_it_comes_back(
     catalog = open_catalog()
     epochs = started(catalog, 1, 2)
     topic_id = topic(catalog, 1, 1)
-    catalog.end_lease(1, epochs[1])
-    assert catalog.take_over(1, epochs[1])
-    assert catalog.node_epochs()[1] > epochs[1], "its incarnation is fenced"
-    assert catalog.start_node(1) > leaders(catalog, topic_id)[0].leader_epoch
+    catalog.nodes.end_lease(1, epochs[1])
+    assert catalog.nodes.take_over(1, epochs[1])
+    assert catalog.nodes.epochs()[1] > epochs[1], "its incarnation is fenced"
+    assert catalog.nodes.start(1) > leaders(catalog, topic_id)[0].leader_epoch
     assert {one.node_id for one in leaders(catalog, topic_id)} == {2}
 
 
@@ -329,9 +329,9 @@ def test_a_node_that_was_started_again_is_not_taken_over(open_catalog: Open) -> 
     catalog = open_catalog()
     epochs = started(catalog, 1, 2)
     topic_id = topic(catalog, 1)
-    catalog.end_lease(1, epochs[1])
-    again = catalog.start_node(1)
-    assert not catalog.take_over(1, epochs[1])
+    catalog.nodes.end_lease(1, epochs[1])
+    again = catalog.nodes.start(1)
+    assert not catalog.nodes.take_over(1, epochs[1])
     assert leaders(catalog, topic_id) == (Elsewhere(1, again),)
 
 
@@ -347,13 +347,13 @@ def test_a_start_writes_nothing_of_what_the_node_leads(open_catalog: Open) -> No
             return found.fetchall()
 
     before = stored()
-    again = catalog.start_node(1)
+    again = catalog.nodes.start(1)
     assert stored() == before
     assert leaders(catalog, topic_id) == (Elsewhere(1, again), Elsewhere(2, epochs[2]))
-    assert catalog.hand_over(1, again, [Move(topic_id, 0, 2)])
+    assert catalog.nodes.hand_over(1, again, [Move(topic_id, 0, 2)])
     moved = leaders(catalog, topic_id)[0]
     assert moved.node_id == 2 and moved.leader_epoch > again
-    later = catalog.start_node(2)
+    later = catalog.nodes.start(2)
     assert leaders(catalog, topic_id) == (Elsewhere(2, later), Elsewhere(2, later))
 
 
@@ -361,18 +361,18 @@ def test_without_another_live_node_nothing_is_taken_over(open_catalog: Open) -> 
     catalog = open_catalog()
     epochs = started(catalog, 1)
     topic_id = topic(catalog, 1)
-    catalog.end_lease(1, epochs[1])
-    assert not catalog.take_over(1, epochs[1])
+    catalog.nodes.end_lease(1, epochs[1])
+    assert not catalog.nodes.take_over(1, epochs[1])
     assert leaders(catalog, topic_id) == (Elsewhere(1, epochs[1]),)
 
 
 def test_a_node_that_leads_nothing_is_left_alone(open_catalog: Open) -> None:
     catalog = open_catalog()
     epochs = started(catalog, 1, 2)
-    catalog.end_lease(1, epochs[1])
-    version = catalog.change_count()
-    assert not catalog.take_over(1, epochs[1])
-    assert catalog.change_count() == version
+    catalog.nodes.end_lease(1, epochs[1])
+    version = catalog.changes.count()
+    assert not catalog.nodes.take_over(1, epochs[1])
+    assert catalog.changes.count() == version
 
 
 def test_the_first_assigned_replica_that_lives_takes_over(open_catalog: Open) -> None:
@@ -382,9 +382,9 @@ def test_the_first_assigned_replica_that_lives_takes_over(open_catalog: Open) ->
     catalog.assign_replicas(topic_id, {index: (1, 4, 3) for index in range(20)})
     row = catalog.topic(topic_id)
     assert row is not None and row.assigned[3] == (1, 4, 3)
-    catalog.end_lease(1, epochs[1])
-    catalog.end_lease(4, epochs[4])
-    assert catalog.take_over(1, epochs[1])
+    catalog.nodes.end_lease(1, epochs[1])
+    catalog.nodes.end_lease(4, epochs[4])
+    assert catalog.nodes.take_over(1, epochs[1])
     assert {one.node_id for one in leaders(catalog, topic_id)} == {3}
     catalog.remove_topics([topic_id])
     catalog.assign_replicas(topic_id, {0: (2,)})
@@ -395,15 +395,15 @@ def test_a_node_that_leaves_is_given_nothing(open_catalog: Open) -> None:
     catalog = open_catalog()
     epochs = started(catalog, 1, 2, 3)
     topic_id = topic(catalog, *[1] * 20)
-    catalog.begin_to_leave(2, epochs[2])
-    assert [row.is_leaving for row in catalog.members()] == [False, True, False]
-    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2), Move(topic_id, 1, 3)])
+    catalog.nodes.begin_to_leave(2, epochs[2])
+    assert [row.is_leaving for row in catalog.nodes.members()] == [False, True, False]
+    assert catalog.nodes.hand_over(1, epochs[1], [Move(topic_id, 0, 2), Move(topic_id, 1, 3)])
     assert [one.node_id for one in leaders(catalog, topic_id)[:2]] == [1, 3]
-    catalog.end_lease(1, epochs[1])
-    assert catalog.take_over(1, epochs[1])
+    catalog.nodes.end_lease(1, epochs[1])
+    assert catalog.nodes.take_over(1, epochs[1])
     assert {one.node_id for one in leaders(catalog, topic_id)} == {3}
-    catalog.start_node(2)
-    assert not catalog.members()[1].is_leaving
+    catalog.nodes.start(2)
+    assert not catalog.nodes.members()[1].is_leaving
 
 
 def test_what_is_handed_over_gets_a_new_epoch_and_the_rest_stays(open_catalog: Open) -> None:
@@ -411,12 +411,12 @@ def test_what_is_handed_over_gets_a_new_epoch_and_the_rest_stays(open_catalog: O
     epochs = started(catalog, 1, 2)
     topic_id = topic(catalog, 1, 1, 2)
     before = leaders(catalog, topic_id)
-    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2), Move(topic_id, 2, 1)])
+    assert catalog.nodes.hand_over(1, epochs[1], [Move(topic_id, 0, 2), Move(topic_id, 2, 1)])
     after = leaders(catalog, topic_id)
     assert after[0].node_id == 2 and after[0].leader_epoch > max(epochs.values())
     assert after[1:] == before[1:], "the third is not the first node's to give"
     # Once more, as after an answer that did not come.
-    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
+    assert catalog.nodes.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
     assert leaders(catalog, topic_id) == after
 
 
@@ -424,9 +424,9 @@ def test_a_fenced_node_hands_nothing_over(open_catalog: Open) -> None:
     catalog = open_catalog()
     epochs = started(catalog, 1, 2)
     topic_id = topic(catalog, 1)
-    catalog.start_node(1)
+    catalog.nodes.start(1)
     before = leaders(catalog, topic_id)
-    assert not catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
+    assert not catalog.nodes.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
     assert leaders(catalog, topic_id) == before
 
 
@@ -435,6 +435,6 @@ def test_nothing_is_handed_over_to_a_dead_node(open_catalog: Open) -> None:
     epochs = started(catalog, 1, 2)
     topic_id = topic(catalog, 1)
     before = leaders(catalog, topic_id)
-    catalog.end_lease(2, epochs[2])
-    assert catalog.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
+    catalog.nodes.end_lease(2, epochs[2])
+    assert catalog.nodes.hand_over(1, epochs[1], [Move(topic_id, 0, 2)])
     assert leaders(catalog, topic_id) == before

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.storage.catalog import Catalog, IdInUse
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_nodes import IdInUse
 from magnetar.storage.catalog_rows import Presence
 from magnetar.storage.node_ids import claim
 
@@ -20,7 +21,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 
 def started(catalog: Catalog, node_id: int, place: str) -> int:
-    return catalog.start_node(node_id, Presence(place, {}, "", ""))
+    return catalog.nodes.start(node_id, Presence(place, {}, "", ""))
 
 
 def test_places_get_the_lowest_new_ids_and_keep_them(catalog: Catalog) -> None:
@@ -42,14 +43,14 @@ def test_an_id_that_is_asked_for_is_refused_while_another_place_has_a_lease(
     with pytest.raises(IdInUse):
         claim(catalog, "b", 2, 6)
     # Of the two ids none was taken.
-    assert [row.node_id for row in catalog.members()] == [7]
-    catalog.end_lease(7, incarnation)
+    assert [row.node_id for row in catalog.nodes.members()] == [7]
+    catalog.nodes.end_lease(7, incarnation)
     assert claim(catalog, "b", 1, 7) == [7]
     assert started(catalog, 7, "b") > incarnation
 
 
 def test_a_claimed_id_is_no_node_that_lives(catalog: Catalog) -> None:
     claim(catalog, "a", 1)
-    assert [row.is_live for row in catalog.members()] == [False]
+    assert [row.is_live for row in catalog.nodes.members()] == [False]
     started(catalog, 1, "a")
-    assert [row.is_live for row in catalog.members()] == [True]
+    assert [row.is_live for row in catalog.nodes.members()] == [True]

@@ -25,6 +25,7 @@ from magnetar.config.broker import BrokerConfig
 from magnetar.config.load import ConfigError, Given, load
 from magnetar.dumping.directory import files_of
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_nodes import CatalogNodes
 from magnetar.storage.placing import await_former_nodes, has_nodes, node_directories, placed
 from tests.logstore.partitions import batch_of
 from tests.magnetar.nodes_in_one import NodesInOne
@@ -182,7 +183,7 @@ async def test_a_kill_at_any_step_loses_nothing(
     with monkeypatch.context() as patched:
         for name in ("prepare", "expect", "take"):
             counted(name, StillDirectory)
-        counted("place", Catalog)
+        counted("place", CatalogNodes)
         counted("rename", DiskFiles)
         try:
             place(data_dir, 3)
@@ -269,7 +270,7 @@ async def test_a_start_with_the_same_nodes_moves_nothing(
     data_dir = tmp_path / "data"
     await fill(data_dir, count=2)
     monkeypatch.setattr(StillDirectory, "prepare", None)
-    monkeypatch.setattr(Catalog, "place", None)
+    monkeypatch.setattr(CatalogNodes, "place", None)
     place(data_dir, 2)
 
 

@@ -122,7 +122,7 @@ def test_a_connection_that_ended_while_it_idled_is_not_noticed(postgres_url: str
     for _ in range(2):
         assert catalog.allocate_producer_ids(10) in (0, 10)
         end_other_sessions(postgres_url)
-    assert catalog.change_count() == 2
+    assert catalog.changes.count() == 2
     catalog.close()
 
 
@@ -193,15 +193,15 @@ def test_tables_of_an_older_version_become_those_of_this_one(
         connection.execute("INSERT INTO cluster VALUES (1, 'kept', -1, 0, 0, 'secret')")
     with closing(open_catalog(postgres_url)) as catalog:
         assert catalog.cluster_id() == "kept"
-        assert catalog.start_node(1) == 0
+        assert catalog.nodes.start(1) == 0
     assert columns() == fresh
 
 
 def test_tables_wait_for_nodes_of_the_older_version(postgres_url: str) -> None:
     with closing(open_catalog(postgres_url)) as catalog:
-        catalog.start_node(3, Presence("host:/data", {}, "", "0.9"))
-        incarnation = catalog.start_node(5)
-        catalog.end_lease(5, incarnation)
+        catalog.nodes.start(3, Presence("host:/data", {}, "", "0.9"))
+        incarnation = catalog.nodes.start(5)
+        catalog.nodes.end_lease(5, incarnation)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("SET search_path = magnetar; DROP FUNCTION is_leased")
         connection.execute("UPDATE schema_version SET version = version - 1")
@@ -224,8 +224,8 @@ def test_tables_do_not_wait_for_the_lease_of_a_killed_node_of_the_same_place(
 
     def start(others: str) -> None:
         with closing(open_catalog(postgres_url)) as catalog:
-            catalog.start_node(3, Presence(owner, {}, "", "0.9"))
-            catalog.start_node(5, Presence(others, {}, "", "0.9"))
+            catalog.nodes.start(3, Presence(owner, {}, "", "0.9"))
+            catalog.nodes.start(5, Presence(others, {}, "", "0.9"))
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute("SET search_path = magnetar; DROP FUNCTION is_leased")
             connection.execute("UPDATE schema_version SET version = version - 1")
@@ -242,7 +242,7 @@ def test_a_node_that_finds_the_tables_made_meanwhile_starts_beside_the_one_that_
     done: int, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(open_catalog(postgres_url)) as catalog:
-        catalog.start_node(3)
+        catalog.nodes.start(3)
     database = PostgresDatabase(postgres_url)
     found = [done, len(MIGRATIONS)]
     monkeypatch.setattr(database, "_version", lambda _: found.pop(0))
@@ -295,9 +295,9 @@ def test_a_server_that_takes_no_writes_is_told_with_the_way_out(postgres_url: st
     open_catalog(postgres_url).close()
     read_only = f"{postgres_url}?options=-cdefault_transaction_read_only%3Don"
     with closing(open_catalog(read_only)) as catalog:
-        assert catalog.members() == []
+        assert catalog.nodes.members() == []
         with pytest.raises(CatalogUnavailable, match="target_session_attrs=read-write"):
-            catalog.claim_nodes("place", [1])
+            catalog.nodes.claim("place", [1])
 
 
 def test_a_role_without_rights_is_told_which(postgres_url: str) -> None:
@@ -312,7 +312,7 @@ def test_a_role_without_rights_is_told_which(postgres_url: str) -> None:
         connection.execute("GRANT USAGE ON SCHEMA magnetar TO bystander")
         connection.execute("GRANT ALL ON ALL TABLES IN SCHEMA magnetar TO bystander")
         with closing(open_catalog(of_other)) as catalog:
-            assert catalog.start_node(1) == 0
+            assert catalog.nodes.start(1) == 0
         connection.execute("DROP OWNED BY bystander")
         connection.execute("DROP ROLE bystander")
 
@@ -332,11 +332,11 @@ def test_an_acl_of_a_long_name_is_kept_and_removed(postgres_url: str) -> None:
     letters = random.Random(1).choices([*map(chr, range(0x4E00, 0x9FFF))], k=800)
     acl = (2, "".join(letters), 3, "User:ada", "*", 3, 3)
     with closing(open_catalog(postgres_url)) as catalog:
-        catalog.start_node(1)
-        version = catalog.change_count()
+        catalog.nodes.start(1)
+        version = catalog.changes.count()
         catalog.add_acls([acl])
         assert catalog.acls() == [acl]
-        assert catalog.changes_since(version)[1] == [Change("acls", "")]
+        assert catalog.changes.since(version)[1] == [Change("acls", "")]
         catalog.remove_acls([acl])
         assert catalog.acls() == []
 
@@ -348,9 +348,9 @@ def test_a_topic_of_many_partitions_is_made_within_the_time_of_a_call(postgres_u
     row = TopicRow(uuid4(), "large", count, 1, False, {}, leaders)
     with closing(open_catalog(postgres_url)) as catalog:
         for node_id in (1, 2):
-            catalog.start_node(node_id)
+            catalog.nodes.start(node_id)
         catalog.add_topic(row)
-        assert catalog.led_counts() == {1: count / 2, 2: count / 2}
+        assert catalog.nodes.led_counts() == {1: count / 2, 2: count / 2}
         stored = catalog.topic(row.id)
         assert stored is not None
         assert [one.node_id for one in stored.leaders] == [one.node_id for one in leaders]

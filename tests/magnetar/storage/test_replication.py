@@ -96,10 +96,10 @@ def test_a_node_whose_hand_over_waits_for_a_standby_commits_and_keeps_its_lease(
         closing(Catalog(None, is_shared=True, database=database)) as catalog,
         psycopg.connect(postgres_url, autocommit=True) as commits,
     ):
-        incarnation = catalog.start_node(1)
+        incarnation = catalog.nodes.start(1)
         with awaiting_standbys(postgres_url):
             with pytest.raises(CatalogUnavailable):
-                catalog.hand_over(1, incarnation, [])
+                catalog.nodes.hand_over(1, incarnation, [])
             commits.execute("SET synchronous_commit = off; SET lock_timeout = 2000")
             commits.execute("UPDATE magnetar.nodes SET commit_seq = 1 WHERE node_id = 1")
 

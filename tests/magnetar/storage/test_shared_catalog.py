@@ -14,9 +14,9 @@ from uuid import uuid4
 
 import pytest
 
-from magnetar.storage import catalog as catalogs
-from magnetar.storage import sqlite_database
-from magnetar.storage.catalog import Catalog, IdInUse, NameTaken
+from magnetar.storage import catalog_changes, sqlite_database
+from magnetar.storage.catalog import Catalog, NameTaken
+from magnetar.storage.catalog_nodes import IdInUse
 from magnetar.storage.catalog_rows import Change, NodeRow, Presence, TopicRow
 from magnetar.storage.database import CatalogUnavailable
 from magnetar.storage.leaders import Elsewhere
@@ -73,10 +73,10 @@ def test_what_one_node_stores_another_reads(open_catalog: Open) -> None:
 def test_topics_are_stored_together_but_for_those_whose_names_are_taken(open_catalog: Open) -> None:
     first, second = open_catalog(), open_catalog()
     for node_id in (1, 2):
-        first.start_node(node_id)
+        first.nodes.start(node_id)
     taken = row("b", 1)
     second.add_topic(taken)
-    version = first.change_count()
+    version = first.changes.count()
     placed = row("a", 1, 2, 1, **{"retention.ms": "5", "cleanup.policy": "compact"})
     assigned = row("c", 2)._replace(assigned={0: (2, 1)})
     assert first.add_topics([placed, row("b", 2), assigned]) == {"b"}
@@ -84,12 +84,12 @@ def test_topics_are_stored_together_but_for_those_whose_names_are_taken(open_cat
     assert [each.id for each in stored] == [placed.id, taken.id, assigned.id]
     assert [each.node_id for each in stored[0].leaders] == [1, 2, 1]
     assert stored[0].configs == placed.configs and stored[2].assigned == assigned.assigned
-    changes = second.changes_since(version)[1]
+    changes = second.changes.since(version)[1]
     assert changes is not None
     assert {Change("topic", each.id.hex) for each in (placed, assigned)} <= {*changes}
     # What stores none is no change.
     assert first.add_topics([row("a", 1), row("b", 1)]) == {"a", "b"}
-    assert first.change_count() == version + 1
+    assert first.changes.count() == version + 1
 
 
 def test_things_are_read_by_their_keys(open_catalog: Open) -> None:
@@ -115,23 +115,23 @@ def test_tokens_that_another_node_has_removed_are_no_change(open_catalog: Open) 
     first, second = open_catalog(), open_catalog()
     for each, expires_ms in (("old", 100), ("renewed", 300)):
         first.add_delegation_token((each, "U", "a", "U", "a", "[]", 1, expires_ms, 1_000))
-    version = first.change_count()
+    version = first.changes.count()
     assert first.remove_expired_tokens(["old", "renewed"], 200) == ["old"]
-    assert second.changes_since(version)[1] == [Change("tokens", "old")]
+    assert second.changes.since(version)[1] == [Change("tokens", "old")]
     assert second.remove_expired_tokens(["old", "renewed"], 200) == []
-    assert second.change_count() == version + 1
+    assert second.changes.count() == version + 1
 
 
 def test_a_node_that_has_missed_changes_of_very_many_things_reads_all(
     open_catalog: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogs, "_NAMES_MAX", 5)
+    monkeypatch.setattr(catalog_changes, "_NAMES_MAX", 5)
     catalog = open_catalog()
-    version = catalog.change_count()
+    version = catalog.changes.count()
     catalog.remove_delegation_tokens([str(number) for number in range(5)])
-    assert len(catalog.changes_since(version)[1] or ()) == 5
+    assert len(catalog.changes.since(version)[1] or ()) == 5
     catalog.remove_delegation_tokens(["one more"])
-    assert catalog.changes_since(version)[1] is None
+    assert catalog.changes.since(version)[1] is None
 
 
 def test_a_node_writes_what_it_changes_and_nothing_of_a_topic_that_is_gone(
@@ -190,14 +190,14 @@ def test_a_rule_with_long_names_is_stored_however_json_writes_them(open_catalog:
     acl = (3, name, 3, "User:ada", "*", 3, 3)
     catalog.add_acls([acl])
     assert catalog.acls() == [acl]
-    assert catalog.changes_since(0)[1] == [Change("acls", "")]
+    assert catalog.changes.since(0)[1] == [Change("acls", "")]
     catalog.remove_acls([acl])
     assert catalog.acls() == []
 
 
 def test_names_counts_and_numbers_are_decided_by_the_catalog(open_catalog: Open) -> None:
     first, second = open_catalog(), open_catalog()
-    assert [second.start_node(1, PRESENCE), first.start_node(0, PRESENCE)] == [0, 1]
+    assert [second.nodes.start(1, PRESENCE), first.nodes.start(0, PRESENCE)] == [0, 1]
     topic = row("a", 0, 1)
     first.add_topic(topic)
     with pytest.raises(NameTaken):
@@ -209,57 +209,57 @@ def test_names_counts_and_numbers_are_decided_by_the_catalog(open_catalog: Open)
     second.reserve_producer_ids_below(5000)
     second.reserve_producer_ids_below(10)
     assert first.allocate_producer_ids(10) == 5000
-    version, changes, epochs = first.changes_since(0)
+    version, changes, epochs = first.changes.since(0)
     assert changes is not None
     assert Change("topic", topic.id.hex) in changes and Change("node", "1") in changes
-    assert second.changes_since(version) == (version, [], epochs)
+    assert second.changes.since(version) == (version, [], epochs)
 
 
 def test_a_start_fences_the_one_before_and_leads_with_its_number(open_catalog: Open) -> None:
     catalog = open_catalog()
-    first = catalog.start_node(7, PRESENCE)
+    first = catalog.nodes.start(7, PRESENCE)
     topic = row("a", 7)
     catalog.add_topic(topic)
-    second = catalog.start_node(7, PRESENCE)
+    second = catalog.nodes.start(7, PRESENCE)
     assert second > first
-    assert [row.incarnation for row in catalog.members()] == [second]
+    assert [row.incarnation for row in catalog.nodes.members()] == [second]
     found = open_catalog().topic(topic.id)
     assert found is not None and found.leaders == (Elsewhere(7, second),)
 
 
 def test_a_node_is_live_until_its_lease_ends(open_catalog: Open) -> None:
     catalog, other = open_catalog(), open_catalog()
-    incarnation = catalog.start_node(3, PRESENCE)
-    (found,) = other.members()
+    incarnation = catalog.nodes.start(3, PRESENCE)
+    (found,) = other.nodes.members()
     assert found == NodeRow(3, incarnation, True, PRESENCE)
     # What an earlier start says of its end is no longer true.
-    other.end_lease(3, incarnation - 1)
-    assert catalog.members()[0].is_live
-    catalog.end_lease(3, incarnation)
-    assert not other.members()[0].is_live
+    other.nodes.end_lease(3, incarnation - 1)
+    assert catalog.nodes.members()[0].is_live
+    catalog.nodes.end_lease(3, incarnation)
+    assert not other.nodes.members()[0].is_live
 
 
 def test_a_lease_of_before_the_clock_was_set_back_is_no_lease(open_catalog: Open) -> None:
     """A node that died then would seem to live for as long as the clock was set back."""
     catalog, other = open_catalog(), open_catalog()
-    dead, lives = catalog.start_node(3, PRESENCE), catalog.start_node(4, PRESENCE)
+    dead, lives = catalog.nodes.start(3, PRESENCE), catalog.nodes.start(4, PRESENCE)
     catalog.add_topic(row("a", 3, 4))
     with catalog.database.transaction("set the clock back") as database:
         database.execute(
             "UPDATE nodes SET lease_until = (SELECT lease_end() + (lease_end() - lease_now()))"
             " WHERE node_id = 3"
         )
-    assert [row.is_live for row in other.members()] == [False, True]
-    assert not other.take_over(4, lives)
-    assert other.take_over(3, dead)
+    assert [row.is_live for row in other.nodes.members()] == [False, True]
+    assert not other.nodes.take_over(4, lives)
+    assert other.nodes.take_over(3, dead)
     with pytest.raises(IdInUse):
-        other.claim_nodes("another place", [4])
-    other.claim_nodes("another place", [3])
+        other.nodes.claim("another place", [4])
+    other.nodes.claim("another place", [3])
 
 
 def test_a_deleted_topic_is_gone_with_all_that_belonged_to_it(open_catalog: Open) -> None:
     first, second = open_catalog(), open_catalog()
-    first.start_node(0)
+    first.nodes.start(0)
     topic = row("a", 0, 0, **{"retention.ms": "5"})
     first.add_topic(topic)
     second.remove_topics([topic.id])

@@ -55,7 +55,7 @@ class CatalogRoutes(Routing):
 
     def _read(self) -> None:
         catalog = self._catalog()
-        if (count := catalog.change_count()) != self._read_at:
+        if (count := catalog.changes.count()) != self._read_at:
             self._read_at = count
             self._leaders = {
                 row.name: [one.node_id for one in row.leaders] for row in catalog.topics()

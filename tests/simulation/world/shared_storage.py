@@ -15,7 +15,10 @@ from random import Random
 
 from logstore.remote.commit_store import OutcomeUnknown
 from magnetar.storage.catalog import Catalog
+from magnetar.storage.catalog_changes import CatalogChanges
+from magnetar.storage.catalog_nodes import CatalogNodes
 from magnetar.storage.catalog_rows import NodeRow, Presence
+from magnetar.storage.database import Database
 from magnetar.storage.leadership import Move
 from magnetar.storage.sqlite_database import SqliteDatabase
 from tests.logstore.remote.simulated_store import Mishap, SimulatedDatabase, SimulatedStore
@@ -122,19 +125,17 @@ class _OneConnection(SqliteDatabase):
         """The others have it open still."""
 
 
-class ClusterCatalog(Catalog):
-    """The catalog of a cluster, whose rows of nodes are those of the store."""
+class _Nodes(CatalogNodes):
+    """The nodes of a cluster, whose rows are the store's too."""
 
-    def __init__(self, storage: SharedStorage) -> None:
-        self._logs = storage.logs
-        super().__init__(None, is_shared=True, database=_OneConnection(storage))
+    def __init__(
+        self, database: Database, changes: CatalogChanges, logs: SimulatedDatabase
+    ) -> None:
+        self._logs = logs
+        super().__init__(database, changes)
 
-    def secret(self) -> bytes:
-        # SQLite's own chance is no history's: the proofs between nodes are bytes on the network.
-        return b"the secret of all simulated nodes"
-
-    def start_node(self, node_id: int, presence: Presence | None = None) -> int:
-        incarnation = super().start_node(node_id, presence)
+    def start(self, node_id: int, presence: Presence | None = None) -> int:
+        incarnation = super().start(node_id, presence)
         self._logs.start_node(node_id, incarnation)
         return incarnation
 
@@ -164,3 +165,15 @@ class ClusterCatalog(Catalog):
                     " WHERE node_id = ? AND incarnation = ?",
                     (node.lease_until_ms, node.number, node_id, node.incarnation),
                 )
+
+
+class ClusterCatalog(Catalog):
+    """The catalog of a cluster."""
+
+    def __init__(self, storage: SharedStorage) -> None:
+        super().__init__(None, is_shared=True, database=_OneConnection(storage))
+        self.nodes = _Nodes(self.database, self.changes, storage.logs)
+
+    def secret(self) -> bytes:
+        # SQLite's own chance is no history's: the proofs between nodes are bytes on the network.
+        return b"the secret of all simulated nodes"
