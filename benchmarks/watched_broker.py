@@ -16,7 +16,7 @@ from asyncio.base_events import BaseEventLoop
 from asyncio.events import Handle
 from typing import IO, Any
 
-from magnetar.cli import serve
+from magnetar.cli import broker_process
 from magnetar.cli.main import main
 
 TOLD_FROM_MS = 1.0
@@ -57,8 +57,8 @@ def watch(told: IO[str]) -> None:
     any_handle._run = measured_handle
     any_loop: Any = BaseEventLoop
     any_loop._run_once = measured_turn
-    any_serve: Any = serve
-    any_serve._event_loop = asyncio.new_event_loop
+    any_process: Any = broker_process
+    any_process._event_loop = asyncio.new_event_loop
 
 
 if __name__ == "__main__":

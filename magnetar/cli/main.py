@@ -168,7 +168,8 @@ def serve(
         # Until the broker heeds them itself.
         signal.signal(number, _stopped_early)
     # Imported here: the other commands and --help do without the broker's configuration.
-    from magnetar.cli.serve import Flags, run
+    from magnetar.cli.serve import run
+    from magnetar.cli.serve_flags import Flags
 
     flags = Flags(
         listen,

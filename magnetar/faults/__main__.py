@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from magnetar.cli.commands import EXIT_MISTAKE
-from magnetar.cli.serve import Flags, run
+from magnetar.cli.serve import run
+from magnetar.cli.serve_flags import Flags
 from magnetar.faults.composing import compose
 from magnetar.faults.names import Mistake
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
@@ -19,7 +18,6 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from magnetar import __version__
 from magnetar.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED, Commands
 from magnetar.cli.main import main
-from magnetar.cli.supervisor import ONE_SIGNAL_S
 from magnetar.testing import NotReady, start_broker
 
 
@@ -123,32 +121,6 @@ def test_two_signals_at_the_same_moment_are_a_clean_stop(tmp_path: Path) -> None
         os.kill(broker.pid, signal.SIGINT)
         os.kill(broker.pid, signal.SIGCONT)
         assert broker.wait() == 0
-
-
-def test_a_second_signal_ends_it_at_once() -> None:
-    hangs = """
-import asyncio
-from magnetar.cli.serve import _set_by_signals
-
-async def serve():
-    stop = _set_by_signals(asyncio.get_running_loop())
-    print("ready", flush=True)
-    await stop.wait()
-    print("stops", flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(serve())
-"""
-    command = [sys.executable, "-c", hangs]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        process.terminate()
-        assert process.stdout.readline() == "stops\n"
-        time.sleep(ONE_SIGNAL_S)  # A signal that comes sooner counts as the first one.
-        process.terminate()
-        _, errors = process.communicate(timeout=20)
-    assert (process.returncode, errors) == (130, "magnetar: stopped at once\n")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -15,10 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from magnetar.cli.main import main
-from magnetar.cli.serve import _exit_code, _started, _worker_count
+from magnetar.cli.serve_flags import worker_count
 from magnetar.cli.workers import worker_nodes
 from magnetar.config.load import ConfigError, Given, load
-from magnetar.storage.database import CatalogUnavailable
 from magnetar.testing import BrokerProcess, NotReady
 
 
@@ -31,17 +29,6 @@ def run(broker: BrokerProcess, *arguments: str, text: str = "") -> str:
 def nodes_of(broker: BrokerProcess) -> list[int]:
     children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text()
     return [int(pid) for pid in children.split()]
-
-
-def test_a_node_whose_database_is_away_ends_with_one_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def serve() -> int:
-        raise CatalogUnavailable("catalog postgresql://db: cannot open: refused")
-
-    assert _exit_code(serve) == 1
-    told = "magnetar: fatal: catalog postgresql://db: cannot open: refused\n"
-    assert capsys.readouterr().err == told
 
 
 def test_a_cluster_serves_outlives_a_killed_node_and_becomes_one_node(tmp_path: Path) -> None:
@@ -110,7 +97,7 @@ def test_auto_is_a_node_for_each_core_that_the_process_may_use(
     cores: int, nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert _worker_count("auto") == nodes
+    assert worker_count("auto") == nodes
 
 
 def test_nodes_have_to_share_a_directory(tmp_path: Path) -> None:
@@ -175,34 +162,3 @@ def test_each_node_has_the_next_port_and_its_part_of_the_memory() -> None:
         assert node.config.node_id == node.config.broker_id == node_id
         assert node.config.log_dirs == [f"data/nodes/{node_id}"]
         assert node.config.queued_max_request_bytes == 1000
-
-
-async def test_a_stop_gives_up_a_start_that_waits_for_the_database() -> None:
-    stop = asyncio.Event()
-
-    async def start() -> None:
-        stop.set()
-        await asyncio.Event().wait()
-
-    assert not await asyncio.wait_for(_started(start(), stop, lambda: 0.0), 30)
-
-
-@pytest.mark.parametrize("is_told", [False, True])
-async def test_a_start_that_ends_is_waited_for(is_told: bool) -> None:
-    stop = asyncio.Event()
-
-    async def start() -> None:
-        if is_told:
-            stop.set()
-        for _ in range(3):
-            await asyncio.sleep(0)
-
-    assert await asyncio.wait_for(_started(start(), stop, lambda: None), 30)
-
-
-async def test_a_start_that_fails_says_so() -> None:
-    async def start() -> None:
-        raise ConfigError("no such setting")
-
-    with pytest.raises(ConfigError, match="no such setting"):
-        await _started(start(), asyncio.Event(), lambda: None)
