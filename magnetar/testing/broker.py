@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from magnetar.testing.disk import Disk
-from magnetar.testing.faults import Fault, Which, check_names
+from magnetar.testing.faults import Fault, Faults, Which, check_names
 from magnetar.testing.frozen import Frozen
 from magnetar.testing.link import BrokerGone, Link
 from magnetar.testing.nodes import LOOK_AGAIN_S, NodeLink
@@ -93,7 +93,7 @@ class Broker(BrokerProcess):
         self._as_version = as_version
         self._link: Link | None = None
         self._client: Client | None = None
-        self._faults: list[Fault] = []
+        self._faults = Faults(self._call)
         self._frozen = Frozen()
         self._doors = self._files / "doors"
         self._is_ahead = False
@@ -180,13 +180,11 @@ class Broker(BrokerProcess):
 
     def _thaw(self, nodes: Collection[int | None]) -> None:
         self._frozen.thaw(nodes)
-        for fault in self._faults:
-            if fault.is_removed:
-                # Perhaps while the broker stood still, which has not heard of it.
-                fault.remove()
+        # Perhaps while the broker stood still, which has not heard of it.
+        self._faults.remove_again()
 
     def _freeze(self, node: int | None) -> Collection[int | None]:
-        self._ask_for_hits()  # It may be killed before it goes on.
+        self._faults.ask_for_hits()  # It may be killed before it goes on.
         return self._frozen.freeze(self._all_pids() if node is None else {node: self._pid_of(node)})
 
     def kill_node(self, node: int) -> None:
@@ -342,8 +340,7 @@ class Broker(BrokerProcess):
         if self._process is not None and self._ends_itself:
             self.wait()
         super().start()
-        for fault in self._faults:
-            fault.arm()
+        self._faults.arm_again()
         if self.disk.is_full:
             self.disk.fill()
 
@@ -352,27 +349,24 @@ class Broker(BrokerProcess):
         try:
             code = self._running().wait(STOP_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
-            armed = ", ".join(str(each) for each in self._faults if not each.is_removed)
-            raise TimeoutError(f"the broker still runs; it was to meet: {armed}") from None
+            raise TimeoutError(f"the broker still runs; it was to meet: {self._faults}") from None
         self._ended()
         return code
 
     def kill(self) -> None:
         """End the broker as a crash would, with SIGKILL."""
-        self._ask_for_hits()
+        self._faults.ask_for_hits()
         super().kill()
 
     def stop(self) -> int:
         """Stop the broker cleanly and return its exit code."""
         self.thaw()
-        self._ask_for_hits()
+        self._faults.ask_for_hits()
         return super().stop()
 
     def reset(self) -> None:
         """Take every fault away, and see that the broker runs: for the next test."""
         self.thaw()
-        for fault in self._faults:
-            fault.remove()
         self._faults.clear()
         # A call, which also finds a broker that has just died.
         self.disk.mend()
@@ -386,8 +380,7 @@ class Broker(BrokerProcess):
 
     def check_faults(self) -> None:
         """Raise FaultNeverFired for the first fault that has not happened as often as it was to."""
-        for fault in self._faults:
-            fault.check()
+        self._faults.check()
 
     def __exit__(self, raised: object = None, *rest: object) -> None:
         try:
@@ -411,10 +404,7 @@ class Broker(BrokerProcess):
         which: Mapping[str, object],
         until_ended: Callable[[], object] | None = None,
     ) -> Fault:
-        fault = Fault(self._call, {**wanted, "times": 1, **which}, until_ended)
-        fault.arm()
-        self._faults.append(fault)
-        return fault
+        return self._faults.arm({**wanted, "times": 1, **which}, until_ended)
 
     def _call(self, name: str, **args: Any) -> Any:
         if self._link is None:
@@ -456,11 +446,6 @@ class Broker(BrokerProcess):
             self._client.close()
             self._client = None
 
-    def _ask_for_hits(self) -> None:
-        with suppress(BrokerGone):
-            for fault in self._faults:
-                fault.hits  # noqa: B018  # the fault remembers them
-
     def _command(self) -> list[str]:
         assert self._link is not None
         command = [sys.executable, "-m", "magnetar.faults"]
@@ -487,9 +472,7 @@ class Broker(BrokerProcess):
     def _ended(self) -> None:
         link, self._link = self._link, None
         assert link is not None
-        hits = link.last_words().get("hits", {})
-        for fault in self._faults:
-            fault.on_end(hits)
+        self._faults.on_end(link.last_words().get("hits", {}))
         link.close()
         self._hang_up()
         self._frozen.pids.clear()

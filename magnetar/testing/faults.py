@@ -1,4 +1,7 @@
-"""Faults as tests hold them: what was asked for, and how often it has happened."""
+"""Faults as tests hold them: what was asked for, and how often it has happened.
+
+A fault outlives the process that it was armed in: the next start arms what is left of it.
+"""
 
 from __future__ import annotations
 
@@ -141,6 +144,58 @@ class Fault:
         self._skip = max(self._skip - met, 0)
         self._met = 0
         self._id = None
+
+
+class Faults:
+    """The faults of one broker, since it was made or reset."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        """`call` asks the broker."""
+        self._call = call
+        self._all: list[Fault] = []
+
+    def __str__(self) -> str:
+        return ", ".join(str(fault) for fault in self._all if not fault.is_removed)
+
+    def arm(self, wanted: dict[str, Any], until_ended: Callable[[], object] | None = None) -> Fault:
+        """Arm one more, and return it. Arguments as of `Fault`."""
+        fault = Fault(self._call, wanted, until_ended)
+        fault.arm()
+        self._all.append(fault)
+        return fault
+
+    def arm_again(self) -> None:
+        """Arm what is left of each, in a broker that has just started."""
+        for fault in self._all:
+            fault.arm()
+
+    def ask_for_hits(self) -> None:
+        """Ask how often each has happened: the broker may say no more."""
+        with suppress(BrokerGone):
+            for fault in self._all:
+                fault.hits  # noqa: B018  # the fault remembers them
+
+    def on_end(self, hits: dict[str, int]) -> None:
+        """Note the end of the broker's process, and what it has said of hits."""
+        for fault in self._all:
+            fault.on_end(hits)
+
+    def remove_again(self) -> None:
+        """Ask the broker once more to take away what was removed."""
+        for fault in self._all:
+            if fault.is_removed:
+                fault.remove()
+
+    def check(self) -> None:
+        """Raise FaultNeverFired for the first that has not happened as often as it was to."""
+        for fault in self._all:
+            fault.check()
+
+    def clear(self) -> None:
+        """Take every one away, and forget it."""
+        for fault in self._all:
+            fault.remove()
+        self._all.clear()
 
 
 def check_names(names: Mapping[str, Any], *, may_lack: bool = True) -> None:
