@@ -69,9 +69,12 @@ def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> Offsets:
-    """Return (topic, partition) -> offset. Raises CorruptCheckpoint."""
+    """Return (topic, partition) -> offset. Raises CorruptCheckpoint.
+
+    An empty file tells of nothing: Kafka's start makes it so, and Kafka writes it a minute later.
+    """
     offsets: Offsets = {}
-    for line in _decode(data):
+    for line in _decode(data) if data else ():
         topic, _, rest = line.partition(" ")
         index, offset = _integers(rest, 2)
         offsets[topic, index] = offset
@@ -133,7 +136,7 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def _decode(data: bytes) -> list[str]:
-    # Padded, so that an empty file is refused below as any other torn one is.
+    # Padded, so that a file without these lines is refused below as any other torn one is.
     version, count, *lines = [*data.decode("utf-8", "replace").splitlines(), "", ""]
     entries = [line for line in lines if line]
     if version != str(_VERSION) or count != str(len(entries)) or not data.endswith(b"\n"):

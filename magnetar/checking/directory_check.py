@@ -392,7 +392,7 @@ class DirectoryCheck:
             return self._data.top.read(name)
         except OSError as error:
             if error.errno == errno.EIO:
-                return b""  # Torn, as far as a reader can tell.
+                return bytes(1)  # Torn, as far as a reader can tell.
             raise
 
     def _size(self, path: str) -> int | None:

@@ -38,10 +38,9 @@ def dump_leader_epochs(path: Path) -> Iterator[Entry]:
 
 
 def dump_offsets(path: Path) -> Iterator[Entry]:
-    """Yield the offset of each partition in a checkpoint; Kafka leaves a new checkpoint empty."""
-    data = path.read_bytes()
+    """Yield the offset of each partition in a checkpoint."""
     try:
-        for (topic, index), offset in decode_offsets(data).items() if data else ():
+        for (topic, index), offset in decode_offsets(path.read_bytes()).items():
             yield Entry("checkpoint", {"topic": topic, "partition": index, "offset": offset})
     except CorruptCheckpoint as error:
         yield Entry.damage(str(error))

@@ -38,14 +38,19 @@ def test_offsets_are_kafkas_lines() -> None:
 
 @pytest.mark.parametrize(
     "torn",
-    [b"", b"0\n", b"0\n2\nt 0 1\n", b"0\n1\nt 0 1", b"1\n1\nt 0 1\n", b"0\n1\nt 0\n", b"\0" * 9],
+    [b"\n", b"0\n", b"0\n2\nt 0 1\n", b"0\n1\nt 0 1", b"1\n1\nt 0 1\n", b"0\n1\nt 0\n", b"\0" * 9],
 )
 def test_a_torn_checkpoint_is_refused(torn: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_offsets(torn)
 
 
-@pytest.mark.parametrize("torn", [b"0\n2\n3 0\n0 17\n", b"0\n2\n0 9\n3 1\n", b"0\n1\nx y\n"])
+def test_an_empty_checkpoint_tells_of_no_offsets() -> None:
+    # Kafka makes the file at its start, and writes it a minute later or at its stop.
+    assert decode_offsets(b"") == {}
+
+
+@pytest.mark.parametrize("torn", [b"", b"0\n2\n3 0\n0 17\n", b"0\n2\n0 9\n3 1\n", b"0\n1\nx y\n"])
 def test_leader_epochs_must_grow(torn: bytes) -> None:
     with pytest.raises(CorruptCheckpoint):
         decode_leader_epochs(torn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from click.testing import CliRunner, Result
 from logstore.disk.checkpoints import encode_offsets
 from logstore.disk.files import lock_file
 from logstore.partition.mending import SET_ASIDE
+from logstore.segments.attachments import SmallFiles
 from magnetar.broker import Broker
 from magnetar.cli.main import main
 from tests.logstore.partitions import batch_of
@@ -150,6 +152,31 @@ async def test_a_new_partition_lacks_nothing_after_a_kill(
     await log.durable(1)
     await crash(broker)
     assert "new-0/leader-epoch-checkpoint" not in {each["path"] for each in findings(data)}
+
+
+def test_checkpoints_that_kafka_has_made_and_not_written_are_no_damage(
+    killed: Path, tmp_path: Path
+) -> None:
+    data = shutil.copytree(killed, tmp_path / "data")
+    before = findings(data)
+    for name in ("log-start-offset-checkpoint", "cleaner-offset-checkpoint"):
+        (data / name).write_bytes(b"")
+    assert findings(data) == before
+
+
+def test_a_checkpoint_that_the_disk_cannot_read_is_not_taken_for_an_empty_one(
+    stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = SmallFiles.read
+
+    def failing(small: SmallFiles, name: str) -> bytes | None:
+        if name == "log-start-offset-checkpoint":
+            raise OSError(errno.EIO, "a bad sector", name)
+        return read(small, name)
+
+    monkeypatch.setattr(SmallFiles, "read", failing)
+    (found,) = findings(stopped)
+    assert (found["severity"], found["path"]) == ("error", "log-start-offset-checkpoint")
 
 
 def test_what_a_kill_leaves_is_no_damage(killed: Path) -> None:

@@ -130,3 +130,13 @@ async def test_where_logs_start_is_lost_with_a_word(
     assert line["level"] == "error" and line["file"] == "log-start-offset-checkpoint"
     assert await start(tmp_path) == 3
     assert lines(capsys) == []
+
+
+async def test_an_empty_checkpoint_of_kafkas_is_no_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Kafka makes the file at its first start, and writes to it a minute later or at its stop.
+    await start(tmp_path, write=3)
+    (tmp_path / "log-start-offset-checkpoint").write_bytes(b"")
+    assert await start(tmp_path) == 3
+    assert lines(capsys) == []
