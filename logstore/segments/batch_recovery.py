@@ -302,6 +302,5 @@ def _is_valid(
         _follows(header, expected_offset, gap_end_offset)
         and header.magic == MAGIC
         and header.last_offset_delta >= 0
-        and header.partition_leader_epoch >= -1
         and is_intact(header, batch)
     )

@@ -151,7 +151,6 @@ def _batch_at(
         return "the CRC does not match", end
     if (
         header.last_offset_delta < 0
-        or header.partition_leader_epoch < -1
         or not next_offset <= header.base_offset <= header.last_offset < end_offset
     ):
         reason = f"offsets {header.base_offset} to {header.last_offset} where {next_offset} is due"

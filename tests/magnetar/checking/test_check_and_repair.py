@@ -314,6 +314,22 @@ def test_an_offset_that_no_crc_covers_costs_its_own_batch_alone(data: Path, byte
     assert findings(data) == []
 
 
+@pytest.mark.parametrize("was_killed", [False, True])
+async def test_a_batch_with_a_damaged_leader_epoch_is_kept(
+    was_killed: bool, stopped: Path, killed: Path, tmp_path: Path, start_broker: StartBroker
+) -> None:
+    """No CRC covers the epoch. A start serves the batch, so a repair must not take it away."""
+    data = shutil.copytree(killed if was_killed else stopped, tmp_path / "data")
+    for path in logs(data):
+        content = bytearray(path.read_bytes())
+        content[12] ^= 0x80  # The sign of the first batch's epoch.
+        path.write_bytes(content)
+    assert run("repair", data).exit_code == 0
+    assert not (data / SET_ASIDE / "orders-0").exists()
+    broker = await start_broker({"durability": "fsync", "offsets.topic.num.partitions": "1"})
+    assert await read(broker, "orders") == [b"plain-%d" % number for number in range(ROUNDS)]
+
+
 def test_what_is_set_aside_is_listed(data: Path) -> None:
     path = logs(data)[0]
     original = bytearray(path.read_bytes())
