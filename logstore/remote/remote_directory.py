@@ -80,9 +80,11 @@ class RemoteDirectory:
         steady_ms: Callable[[], int],
         is_loaded_whole: Callable[[str], bool],
         tail_bytes: int = TAIL_BYTES,
+        on_away: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`stored` reads the logs of `store`. `commits` is the medium of `group_commit`.
-        `is_loaded_whole` says of which topics.
+        `is_loaded_whole` says of which topics. `on_away` is told why logs wait for the store, once
+        until it has answered again.
         """
         self._store = store
         self._stored = stored
@@ -93,6 +95,7 @@ class RemoteDirectory:
         self._tail = MemoryTail(tail_bytes)
         self._reads = StoreReads(stored)
         self._logs: dict[LogKey, PartitionLog] = {}
+        self._on_away, self._is_away_told = on_away, False
         self._renewing: asyncio.Task[None] | None = None
         #: Tasks that delete the rows of deleted logs, one after the other.
         self._deletions: set[asyncio.Task[None]] = set()
@@ -367,9 +370,15 @@ class RemoteDirectory:
         attempts = 0
         while True:
             try:
-                return await ask()
+                answer = await ask()
+                self._is_away_told = False
+                return answer
             except StoreUnavailable as unavailable:
                 attempts += 1
+                # One connection that breaks is no trouble yet.
+                if attempts == 2 and not self._is_away_told:
+                    self._is_away_told = True
+                    self._on_away(str(unavailable))
                 if attempts == attempts_max:
                     raise StorageFailure(f"the store does not answer: {unavailable}") from None
                 if self._group_commit.failure is not None:

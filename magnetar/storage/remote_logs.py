@@ -80,6 +80,7 @@ class RemoteLogs(Logs):
             group_commit,
             steady_ms=clock.steady_ms,
             is_loaded_whole=INTERNAL.__contains__,
+            on_away=_tell_away,
         )
         room = Room(partial(int, sys.maxsize), 0, lambda is_full, free_bytes: None)
         bytes_max = config.view(ClusterConfig).cluster_objects_backlog_max_bytes
@@ -171,3 +172,7 @@ class RemoteLogs(Logs):
 
 def _tell_trouble(reason: str) -> None:
     _log.warning("the outcome of a commit is not known: the store is asked", reason=reason)
+
+
+def _tell_away(reason: str) -> None:
+    _log.warning("the store does not answer: what is asked of it for logs waits", reason=reason)

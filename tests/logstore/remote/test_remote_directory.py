@@ -60,6 +60,8 @@ class Node:
     ) -> None:
         self.database = database
         self.failures: list[StorageFailure] = []
+        #: What the directory has told of a store that is away.
+        self.told: list[str] = []
         database.start_node(node_id, node_id)
         self.store = make_store(database, node_id, node_id)
         commits = StoreCommits(self.store)
@@ -74,6 +76,7 @@ class Node:
             steady_ms=lambda: 1_000,
             is_loaded_whole=lambda topic: topic == "whole",
             tail_bytes=tail_bytes,
+            on_away=self.told.append,
         )
 
     async def open(
