@@ -1,19 +1,22 @@
-"""The table of planted faults in docs/testing.md: `python -m tools.simulation_document`."""
+"""Draw the table of planted faults in docs/testing.md: `python -m tools.simulation_document`."""
 
 from __future__ import annotations
 
 from tests.simulation.cluster_faults import CLUSTER_FAULTS
 from tests.simulation.planted_faults import FAULTS, NODE_FAULTS, UNFOUND
+from tools.drawn_sections import table, with_sections
+from tools.node_document import PAGE
 
 
-def table() -> str:
-    """Return the table: each fault, and where it is planted."""
-    lines = ["| fault | what it is | planted in | found |", "|---|---|---|---|"]
-    lines += [
-        f"| `{fault.name}` | {fault.what} | `{fault.where}` | {_found(fault.name)} |"
-        for fault in (*FAULTS, *NODE_FAULTS, *CLUSTER_FAULTS)
-    ]
-    return "\n".join(lines) + "\n"
+def _drawn() -> str:
+    """Return the table: each fault, where it is planted, and whether it is found."""
+    return table(
+        ("fault", "what it is", "planted in", "found"),
+        [
+            (f"`{fault.name}`", fault.what, f"`{fault.where}`", _found(fault.name))
+            for fault in (*FAULTS, *NODE_FAULTS, *CLUSTER_FAULTS)
+        ],
+    )
 
 
 def _found(name: str) -> str:
@@ -21,5 +24,10 @@ def _found(name: str) -> str:
     return f"no: {UNFOUND[name]}" if name in UNFOUND else "yes"
 
 
+def document(page: str) -> str:
+    """Return the page with its table drawn again."""
+    return with_sections(page, {"planted faults": _drawn}, "tools.simulation_document")
+
+
 if __name__ == "__main__":
-    print(table(), end="")
+    PAGE.write_text(document(PAGE.read_text()))

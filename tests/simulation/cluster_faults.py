@@ -41,7 +41,7 @@ def _landed_is_proven(_: Any) -> Any:
     """Return a proof that asks for none: what has had its effect is acknowledged."""
 
     async def prove(self: Any, one: Any) -> None:
-        self._store._rows.proven = one.commit.number
+        self._store.proven = one.commit.number
         one.make_room_once()
         self._note_proven()
 
@@ -51,10 +51,10 @@ def _landed_is_proven(_: Any) -> Any:
 def _without_work(real: Any) -> Any:
     """Return a beginning of a shard that carries out nothing of what was decided before."""
 
-    def begin(self: Any, shard: Any) -> None:
+    def begin(self: Any, *arguments: Any) -> None:
         begin, self.commits.begin = self.commits.begin, faulty.nothing
         try:
-            real(self, shard)
+            real(self, *arguments)
         finally:
             self.commits.begin = begin
 

@@ -213,8 +213,8 @@ def without_directories(real: Any) -> Any:
 def with_later(**changes: Any) -> Callable[[Any], Any]:
     """Return what `real` returns, with these fields of a marker changed before."""
     return lambda real: (
-        lambda self, partition, marker, now_ms: real(
-            self, partition, marker._replace(**changes), now_ms
+        lambda self, log, partition, marker, now_ms: real(
+            self, log, partition, marker._replace(**changes), now_ms
         )
     )
 

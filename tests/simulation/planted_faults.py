@@ -74,15 +74,15 @@ FAULTS = (
     ),
     Fault(
         "directories-not-synced",
-        "logstore.sync.group_commit:sync_barriers",
+        "logstore.sync.file_syncs:sync_barriers",
         "New names are not synced.",
         faulty.without_directories,
     ),
     Fault(
         "files-not-flushed",
-        "logstore.sync.group_commit:GroupCommit._sync",
+        "logstore.sync.file_syncs:FileSyncs._sync",
         "The thread begins a new round of the journal, and has synced no file.",
-        lambda _: lambda self, *_, **__: self._journal and self._journal.begin_round(),
+        lambda _: lambda self, *_, **__: self.journal and self.journal.begin_round(),
     ),
     Fault(
         "tail-trusted",
@@ -172,7 +172,7 @@ FAULTS = (
     ),
     Fault(
         "abort-commits",
-        f"{_PARTICIPANTS}.append_marker",
+        f"{_PARTICIPANTS}._append_to",
         "Every marker says commit.",
         faulty.with_later(commit=True),
     ),
@@ -196,7 +196,7 @@ FAULTS = (
     ),
     Fault(
         "redrive-forgotten",
-        "magnetar.runtime.transaction_store:work_due",
+        "coordinator.transactions.shard:work_due",
         "A restart does not carry out what was decided.",
         faulty.one_marker_back,
     ),
@@ -251,7 +251,7 @@ FAULTS = (
     ),
     Fault(
         "generation-not-checked",
-        "coordinator.groups.committing:_check_committer",
+        "magnetar.runtime.group_offsets:check_committer",
         "A member that was replaced can still commit.",
         faulty.ignored,
     ),
@@ -334,7 +334,7 @@ FAULTS = (
     ),
     Fault(
         "waiting-fetch-not-refused",
-        "magnetar.apis.fetch:_refuse_denied",
+        "magnetar.apis.fetch:_find_again",
         "A fetch that waits answers with what it read before READ was taken away.",
         faulty.ignored,
         family=SECURED,
@@ -362,7 +362,7 @@ FAULTS = (
     ),
     Fault(
         "refused-and-done",
-        "magnetar.server.dispatch:guarded",
+        "magnetar.server.route:guarded",
         "What a client may not do is refused, and done all the same.",
         faulty.refused_and_done,
         family=SECURED,
@@ -399,7 +399,7 @@ NODE_FAULTS = (
     ),
     Fault(
         "marker-elsewhere-not-awaited",
-        "magnetar.runtime.peer_requests:_marked",
+        "magnetar.runtime.peer_requests:_when_marked",
         "A node answers markers before they are durable.",
         faulty.marked_early,
     ),
@@ -440,6 +440,18 @@ def check_plant(errors: Iterable[BaseException]) -> None:
             raise BrokenPlant(repr(error)) from error
 
 
+def place_of(fault: Fault) -> tuple[Any, str]:
+    """Return the module or class that has the function in whose place a fault is planted, and the
+    function's name. Raises ImportError or AttributeError if the product has no such place."""
+    module, _, path = fault.where.partition(":")
+    holder: Any = importlib.import_module(module)
+    *classes, attribute = path.split(".")
+    for each in classes:
+        holder = getattr(holder, each)
+    getattr(holder, attribute)
+    return holder, attribute
+
+
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Plant the fault of that name, or none for an empty one."""
@@ -447,11 +459,7 @@ def planted(name: str) -> Iterator[None]:
         yield
         return
     (fault,) = (each for each in (*FAULTS, *NODE_FAULTS, *CLUSTER_FAULTS) if each.name == name)
-    module, _, path = fault.where.partition(":")
-    holder: Any = importlib.import_module(module)
-    *classes, attribute = path.split(".")
-    for each in classes:
-        holder = getattr(holder, each)
+    holder, attribute = place_of(fault)
     real = getattr(holder, attribute)
     setattr(holder, attribute, fault.make(real))
     try:

@@ -32,7 +32,7 @@ QUICKLY_FOUND = (
     "half-a-login-counts",
 )
 FOUND = [fault.name for fault in FAULTS if fault.name not in UNFOUND]
-SEEDS_OF_A_FAULT = 80
+SEEDS_OF_A_FAULT = 120
 
 
 def told(*arguments: str) -> tuple[int, str]:
