@@ -1,5 +1,5 @@
-"""IP addresses: one text for each, in place of the several that settings, rules and sockets have;
-and networks.
+"""IP addresses: one text for each, in place of the several that settings, rules and sockets have.
+Networks of such addresses, too.
 
 Java writes `0:0:0:0:0:0:0:1` for `::1`, and Kafka's ACLs are compared with that. A socket that
 accepts both kinds of addresses names a client `::ffff:10.0.0.1` that all else calls 10.0.0.1.
@@ -37,7 +37,7 @@ def parse_network(text: str) -> IPv4Network | IPv6Network:
 
 
 def is_in_network(address: str, text: str) -> bool:
-    """Return whether an address is in a network. What is neither is in none, and has none in it."""
+    """Return whether an address is in a network: False if either text is none."""
     try:
         return ip_address(address) in parse_network(text)
     except ValueError:

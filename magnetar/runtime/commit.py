@@ -125,9 +125,9 @@ class Commits:
         stop: Callable[[BaseException], None],
         elsewhere: MarkersElsewhere | None = None,
     ) -> None:
-        """`completions` hears of each commit that is visible, or COMPLETE_* already. `stop` ends
-        the broker, and lets nothing that is not durable yet become so. `elsewhere`: None for a node
-        that is alone."""
+        """`completions` is told of a commit once it is visible, or at once if its decision was
+        COMPLETE_*. `stop` ends the broker, and lets nothing that is not durable yet become so.
+        `elsewhere`: None for a node that is alone."""
         self._participants = participants
         self._elsewhere = elsewhere
         self._clock = clock

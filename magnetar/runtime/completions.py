@@ -81,7 +81,7 @@ class Completions:
             self._complete(transactional_id)
 
     def stop(self) -> None:
-        """Append what is owed. Nothing becomes owed after this."""
+        """Append what is owed. Call it after `Commits.stop`: nothing may become owed after this."""
         if self._timer is not None:
             self._timer.cancel()
         self.complete_all()

@@ -279,7 +279,8 @@ def _free_ports(host: str, count: int, held: ExitStack) -> int:
     """Return the first of `count` neighbouring free ports, which restarts find free too.
 
     On Linux nothing else gets them until `held` is closed: they are bound here, to sockets that do
-    not listen. Elsewhere that would keep the broker out too, and they were free a moment ago.
+    not listen. Elsewhere a bound socket would keep the broker out too: there the ports are only
+    known to have been free.
     """
     while True:
         with ExitStack() as binding:
