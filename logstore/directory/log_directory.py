@@ -402,18 +402,18 @@ class LogDirectory:
             self._offsets.write(RECOVERY_POINTS, sync=True)
             self._offsets.write(LOG_START_OFFSETS, sync=True)
             self.clean_stop.leave(self._logs)
-        self._deleted.abandon()
         self._let_go()
 
     def abandon(self) -> None:
         """Release everything at once and write nothing, as the end of the process would."""
-        self._recovery_points.abandon()
-        self._deleted.abandon()
         for log in self._logs.values():
             log.close()
         self._let_go()
 
     def _let_go(self) -> None:
+        # Again after a close, which makes logs durable and so moves their points.
+        self._recovery_points.abandon()
+        self._deleted.abandon()
         self._discards.stop()
         self._logs.clear()
         self._data.release()

@@ -63,13 +63,13 @@ class RecoveryPoints:
             task.exception()
 
     async def stop(self) -> None:
-        """Begin no further write; return when the one under way has ended."""
+        """Give up the write that is due; return when the one under way has ended."""
         self.abandon()
         if self._writing is not None:
             await asyncio.wait((self._writing,))
 
     def abandon(self) -> None:
-        """Begin no further write."""
+        """Give up the write that is due, if one is."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
