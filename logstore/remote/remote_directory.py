@@ -376,7 +376,7 @@ class RemoteDirectory:
             except StoreUnavailable as unavailable:
                 attempts += 1
                 # One connection that breaks is no trouble yet.
-                if attempts == 2 and not self._is_away_told:
+                if attempts >= 2 and not self._is_away_told:
                     self._is_away_told = True
                     self._on_away(str(unavailable))
                 if attempts == attempts_max:
