@@ -19,13 +19,19 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_reads, "_WAIT_S", 0.01)
 
 
+def hold_answers(world: World) -> asyncio.Future[None]:
+    """Let no object be read until the future that is returned resolves."""
+    answers: asyncio.Future[None] = asyncio.Future()
+    world.objects.on_way = lambda: asyncio.shield(answers)
+    return answers
+
+
 async def test_a_slow_read_goes_on_and_the_next_one_finds_what_came(
     world: World,
 ) -> None:
     world.append(12)
     assert await world.carried_out()
-    answers: asyncio.Future[None] = asyncio.Future()
-    world.objects.on_way = lambda: asyncio.shield(answers)
+    answers = hold_answers(world)
     for _ in range(3):
         with pytest.raises(NotReadYet):
             await world.read(0)
@@ -44,8 +50,7 @@ async def test_what_came_is_cut_to_the_limits_of_the_fetch_that_takes_it(
     """A read_committed consumer may take what was read for one that sees further."""
     world.append(12)
     assert await world.carried_out()
-    answers: asyncio.Future[None] = asyncio.Future()
-    world.objects.on_way = lambda: asyncio.shield(answers)
+    answers = hold_answers(world)
     for _ in range(2):
         begun = [asyncio.ensure_future(world.read(0)) for _ in range(2)]
         await asyncio.wait(begun)
@@ -65,8 +70,7 @@ async def test_what_was_begun_before_the_log_was_closed_is_not_found_by_its_next
     """Another node may have led the log meanwhile."""
     world.append(12)
     assert await world.carried_out()
-    answers: asyncio.Future[None] = asyncio.Future()
-    world.objects.on_way = lambda: asyncio.shield(answers)
+    answers = hold_answers(world)
     with pytest.raises(NotReadYet):
         await world.read(0)
     answers.set_result(None)
@@ -84,8 +88,7 @@ async def test_what_was_read_before_the_cleaner_came_is_read_again(
     assert await world.carried_out()
     world.ledger.roll()
     world.append(1)
-    answers: asyncio.Future[None] = asyncio.Future()
-    world.objects.on_way = lambda: asyncio.shield(answers)
+    answers = hold_answers(world)
     with pytest.raises(NotReadYet):
         await world.read(0)
     await world.clean(0, [world.batches[5], world.batches[11]])
