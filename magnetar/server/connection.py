@@ -16,29 +16,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
 from magnetar.config.addresses import plain_address
 from magnetar.config.listeners import Listener
 from magnetar.logging import get_logger, shown
-from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
-from magnetar.runtime.response_memory import ResponseMemory
-from magnetar.runtime.turns import Turns
+from magnetar.runtime.delayed_response import DelayedResponse
 from magnetar.security.names import MappingRule
 from magnetar.security.session import Session
 from magnetar.server.backlog import Backlog
-from magnetar.server.dispatch import API_VERSIONS, Dispatcher, UnsupportedVersion
+from magnetar.server.dispatch import API_VERSIONS, UnsupportedVersion
 from magnetar.server.exchange import Exchange
 from magnetar.server.first_step import Rest, failure_of
-from magnetar.server.frames import Frame, FrameReader, SharedBuffer, is_long
+from magnetar.server.frames import Frame, FrameReader, is_long
 from magnetar.server.idling import Idling
-from magnetar.server.memory import RequestMemory
+from magnetar.server.memory import PROGRESS_BYTES_MIN
 from magnetar.server.pacing import PacedTransport, paced
 from magnetar.server.pausing import Mute, Pause
 from magnetar.server.route import OVERLAPPING_BYTES
+from magnetar.server.shared import Shared
 from magnetar.server.tls import principal_of, undelivered
 from magnetar.server.unread import UnreadAnswers
 from magnetar.server.writing import GATHER_MAX, Answer, write
@@ -50,29 +48,12 @@ NOWHERE = "?"
 _log = get_logger("server")
 
 
-@dataclass(slots=True)
-class Shared:
-    """What all connections of a server share."""
-
-    loop: asyncio.AbstractEventLoop
-    dispatcher: Dispatcher
-    delayed_responses: DelayedResponses
-    memory: RequestMemory
-    response_memory: ResponseMemory
-    turns: Turns
-    buffer: SharedBuffer
-    frame_bytes_max: int
-    in_flight_max: int
-    on_opened: Callable[[ClientConnection, asyncio.Transport], None]
-    on_closed: Callable[[ClientConnection], None]
-
-
 class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one accepted connection."""
 
     def __init__(
         self,
-        shared: Shared,
+        shared: Shared[ClientConnection],
         listener: Listener,
         session: Session,
         name_rules: Sequence[MappingRule] = (),
@@ -104,6 +85,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._do_overlap = True  # Whether every request under way is one of OVERLAPPING.
         self._is_pumping = self._will_pump = False
         self._idling = Idling(self._loop.time())
+        self._sending = Idling(self._loop.time())
 
     # What handlers and the server may know.
 
@@ -122,6 +104,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether a request of this connection has not arrived whole, or is behind another."""
         return self._reader.partial is not None or bool(self._backlog)
 
+    @property
+    def holds_partial(self) -> bool:
+        """Whether a request that is not small is arriving, or any request is behind another."""
+        return self._reader.is_receiving or bool(self._backlog)
+
     def idle_seconds(self, now_s: float) -> float:
         """Return for how long nothing was sent, received or worked on; 0 while answers wait for the
         client, which `slow_seconds` measures. Both are to be asked regularly."""
@@ -133,6 +120,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is None or not self._pause & Pause.UNREAD_ANSWERS:
             return 0.0
         return self._unread.slow_seconds(now_s, self._transport, self.sent_bytes)
+
+    def stalled_seconds(self, now_s: float) -> float:
+        """Return for how long the client, which is read, has sent next to nothing of a request that
+        is arriving; to be asked regularly."""
+        is_busy = bool(self._pause) or not self._reader.is_receiving
+        received_bytes, bytes_min = self.received_bytes, PROGRESS_BYTES_MIN
+        return self._sending.seconds(now_s, received_bytes, is_busy=is_busy, bytes_min=bytes_min)
 
     def close(self) -> None:
         """Read no more, answer the requests that were begun, then close."""
@@ -263,6 +257,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def resume_memory(self) -> None:
         if self._memory.may_read(self):
+            # Thousands may go on in one step, and all of them may have sent much.
+            if not self.waits_for_turn and self._turns.is_over():
+                self._wait_for_turn()
             self._resume_reading(Pause.MEMORY)
 
     # Requests and answers.
@@ -446,6 +443,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(error)
 
     def _after_answers(self) -> None:
+        if self._pause & Pause.MEMORY and not self.holds_partial:
+            self.resume_memory()
         is_done = not (self._exchanges or self._backlog)
         if is_done and self._pause & Pause.GONE:
             self._pause &= ~Pause.GONE

@@ -14,7 +14,7 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 
 from logstore.disk.linux import uncleared
-from magnetar.server.memory import RequestMemory
+from magnetar.server.memory import SMALL_PARTIAL_BYTES, RequestMemory
 from wire.errors import WireError
 
 SIZE_BYTES = 4
@@ -46,20 +46,21 @@ class SharedBuffer:
     """Where all connections receive, each between a `buffer` and its `received` only.
 
     It is short while connections wait for a turn: hundreds that send much at once are all received
-    in one step of the event loop, each of them once.
+    in one step of the event loop, each of them once. So it is for a connection that begins a
+    request while those of others hold too much memory.
     """
 
-    __slots__ = ("_short", "view", "whole")
+    __slots__ = ("short", "view", "whole")
 
     def __init__(self) -> None:
         #: What is received begins at its first byte in any case.
         self.whole = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self._short = self.whole[:SHORT_BUFFER_BYTES]
+        self.short = self.whole[:SHORT_BUFFER_BYTES]
         self.view = self.whole
 
     def shorten(self, is_short: bool) -> None:
         """Hand out the short buffer from now on, or the whole one."""
-        self.view = self._short if is_short else self.whole
+        self.view = self.short if is_short else self.whole
 
 
 class FrameReader:
@@ -90,11 +91,18 @@ class FrameReader:
         #: Set when the stream has a size that no request may have: no more frames come.
         self.error: WireError | None = None
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request that is not small has begun to arrive, and is not whole."""
+        return self.partial is not None and self._size > SMALL_PARTIAL_BYTES
+
     def buffer(self, sizehint: int = -1) -> memoryview:
         """Return where the next bytes go; never empty. Fits `BufferedProtocol.get_buffer`."""
         frame = self.partial
         if frame is None:
-            return self._shared.view
+            memory, shared = self._memory, self._shared
+            # Not `is_crowded`, which would be a call for each request.
+            return shared.view if memory.partial_bytes <= memory.limit_bytes else shared.short
         if self._filled == len(frame):
             frame = self._grow(frame)
         return memoryview(frame)[self._filled :]
@@ -157,6 +165,7 @@ class FrameReader:
         self._hold(len(frame))
 
     def _capacity(self) -> int:
+        # Of one that is read from the short buffer: SMALL_PARTIAL_BYTES.
         return min(self._size, max(_PARTIAL_BYTES_MIN, _GROWTH * self._filled))
 
     def _grow(self, frame: Frame) -> Frame:

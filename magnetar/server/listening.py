@@ -24,10 +24,11 @@ from magnetar.runtime.turns import Turns
 from magnetar.security.handshakes import Handshakes, Verdict
 from magnetar.server import unread
 from magnetar.server.admission import Admission
-from magnetar.server.connection import NOWHERE, ClientConnection, Shared
+from magnetar.server.connection import NOWHERE, ClientConnection
 from magnetar.server.dispatch import Dispatcher
 from magnetar.server.frames import SharedBuffer
-from magnetar.server.memory import RequestMemory
+from magnetar.server.memory import PROGRESS_BYTES_MIN, RequestMemory
+from magnetar.server.shared import Shared
 from magnetar.server.tls import ListenerTls
 from magnetar.server.waiting import Waiting
 
@@ -335,17 +336,20 @@ class Server:
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def _close_idle(self) -> None:
-        """Close connections without traffic, those whose clients do not read their answers, and
-        those whose clients have gone unseen."""
+        """Close connections without traffic, those whose clients do not read their answers or have
+        stopped in the midst of a request, and those whose clients have gone unseen."""
         now = self.loop.time()
         idle_ms = self._config.connections_max_idle_ms
         idle_s = idle_ms / 1000 if idle_ms >= 0 else math.inf
         for connection in self.connections:
+            is_stalled = connection.stalled_seconds(now) > unread.SHORT_OF_MEMORY_S
             if connection.slow_seconds(now) > idle_s:
                 _cut_off_slow(connection, f"connections.max.idle.ms={idle_ms}")
             elif connection.idle_seconds(now) > idle_s:
                 _log.debug("idle connection closed", client_address=connection.client_address)
                 connection.end()
+            elif is_stalled and self.memory.is_crowded:
+                _cut_off_stalled(connection)
             else:
                 connection.show_end()
         if self.response_memory.room_bytes <= 0:
@@ -365,6 +369,13 @@ class Server:
                 return
             seconds = f"{unread.SHORT_OF_MEMORY_S:g} s"
             _cut_off_slow(connection, f"{seconds} while answers hold queued.max.request.bytes")
+
+
+def _cut_off_stalled(connection: ClientConnection) -> None:
+    connection.cut_off(
+        f"it sent less than {PROGRESS_BYTES_MIN >> 10} KB of a request in"
+        f" {unread.SHORT_OF_MEMORY_S:g} s while such requests hold queued.max.request.bytes"
+    )
 
 
 def _cut_off_slow(connection: ClientConnection, slow_by: str) -> None:

@@ -9,8 +9,10 @@ connection waits for that.
 *Partial*: requests that are still arriving, or stand behind another one of their connection. Their
 clients decide when these end. So over the limit one connection at a time, the favoured one, may
 read on until it has no such request, and it has to be quick: `overdue` finds a favoured connection
-that is not. A client that announces much and sends little delays large requests for a moment, and
-small requests not at all.
+that is not. A request that announces no more than `SMALL_PARTIAL_BYTES` is received in any case,
+and of others no connection takes more than that by then. The server cuts off those that have
+stopped sending. A client that announces much and sends little delays large requests for seconds,
+and small requests not at all.
 
 *Waiting*: long polls, joins, and requests that a thread decodes. They end when their clients like,
 so they keep no other connection from being read. Over the limit a request that is not small may not
@@ -26,6 +28,9 @@ from typing import Protocol
 
 #: The bytes that the favoured connection has to send from one sweep to the next.
 PROGRESS_BYTES_MIN = 64 * 1024
+#: A request of this size is received in any case, since it may come in pieces: so many bytes for
+#: each connection stand beside the limit.
+SMALL_PARTIAL_BYTES = 16 * 1024
 #: A request that holds no more may always wait: a fetch of a hundred partitions, for example.
 SMALL_BYTES_MAX = 1 << 16
 
@@ -39,8 +44,9 @@ class Receiver(Protocol):
         ...
 
     @property
-    def is_partial(self) -> bool:
-        """Whether a request of the connection has not arrived whole, or is behind another."""
+    def holds_partial(self) -> bool:
+        """Whether a request of the connection that is not small is still arriving, or any request
+        is behind another."""
         ...
 
     @property
@@ -69,8 +75,10 @@ class RequestMemory:
         #: any, `on_room` is called when there may be.
         self.undecoded_bytes = 0
         self.on_room: Callable[[], None]
-        #: The connections that may not read on at present.
+        #: The connections that may not read on while too much is in flight.
         self.waiting: dict[Receiver, None] = {}
+        #: Those that may not read on while others hold too much of partial requests.
+        self._crowded: dict[Receiver, None] = {}
         self._favoured: Receiver | None = None
         self._favoured_bytes = 0
 
@@ -88,24 +96,29 @@ class RequestMemory:
     def resize_partial(self, by_bytes: int) -> None:
         """Account for a partial request that came or grew, or went (negative)."""
         self.partial_bytes += by_bytes
-        if by_bytes < 0 and self.waiting:
+        if by_bytes < 0 and (self._crowded or self.waiting):
             self.wake()
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether partial requests hold too much."""
+        return self.partial_bytes > self.limit_bytes
 
     def may_read(self, receiver: Receiver) -> bool:
         """Return whether `receiver` may read on. If not, `resume_memory` is called in time."""
-        limit_bytes = self.limit_bytes
-        if self.in_flight_bytes <= limit_bytes and (
-            self.partial_bytes <= limit_bytes
-            or not receiver.is_partial
-            or self._is_favoured(receiver)
-        ):
-            return True
-        self.waiting[receiver] = None
-        return False
+        if self.in_flight_bytes > self.limit_bytes:
+            self.waiting[receiver] = None
+            return False
+        if self.is_crowded and receiver.holds_partial and not self._is_favoured(receiver):
+            self._crowded[receiver] = None
+            return False
+        self._crowded.pop(receiver, None)
+        return True
 
     def forget(self, receiver: Receiver) -> None:
         """Forget a connection that has gone and has given its memory back."""
         self.waiting.pop(receiver, None)
+        self._crowded.pop(receiver, None)
         if self._favoured is receiver:
             self._favoured = None
             self.wake()
@@ -116,10 +129,10 @@ class RequestMemory:
         The caller closes it: other connections wait for the memory.
         """
         favoured = self._favoured
-        if favoured is None or self.partial_bytes <= self.limit_bytes:
+        if favoured is None or not self.is_crowded:
             self._favoured = None
             return None
-        if not favoured.is_partial:
+        if not favoured.holds_partial:
             # Its requests have arrived whole: now it is another connection's turn.
             self._favoured = None
             self.wake()
@@ -134,10 +147,13 @@ class RequestMemory:
         return favoured if is_overdue else None
 
     def _is_favoured(self, receiver: Receiver) -> bool:
-        if self._favoured is None or not self._favoured.is_partial:
+        if not self._has_favoured():
             self._favoured = receiver
             self._begin_to_count(receiver)
         return self._favoured is receiver
+
+    def _has_favoured(self) -> bool:
+        return self._favoured is not None and self._favoured.holds_partial
 
     def _begin_to_count(self, favoured: Receiver) -> None:
         """Give a connection the whole time between the next two sweeps."""
@@ -145,6 +161,14 @@ class RequestMemory:
 
     def wake(self) -> None:
         """Let each connection that waits read on, if it may now."""
+        if self.in_flight_bytes > self.limit_bytes:
+            return
         waiting, self.waiting = self.waiting, {}
         for receiver in waiting:
+            receiver.resume_memory()
+        # Thousands may wait: where one alone may go on, the others are not asked.
+        crowded = self._crowded
+        while crowded and not (self.is_crowded and self._has_favoured()):
+            receiver = next(iter(crowded))
+            del crowded[receiver]
             receiver.resume_memory()

@@ -17,7 +17,7 @@ from magnetar.server.frames import (
     FrameReader,
     SharedBuffer,
 )
-from magnetar.server.memory import PROGRESS_BYTES_MIN, RequestMemory
+from magnetar.server.memory import PROGRESS_BYTES_MIN, SMALL_PARTIAL_BYTES, RequestMemory
 
 MAX_BYTES = 1 << 20
 
@@ -148,9 +148,33 @@ def test_each_frame_has_memory_of_its_own() -> None:
     assert (bytes(first), bytes(second)) == (b"FIRST", b"second")
 
 
+def test_beside_half_requests_over_the_limit_each_connection_takes_little() -> None:
+    """Each kept a first read of 256 KB and room for four times that, however many they were."""
+    memory = RequestMemory(100)
+    memory.resize_partial(101)
+    readers = [reader_of(memory, 104857600) for _ in range(200)]
+    for reader in readers:
+        data = struct.pack(">i", 100_000_000) + bytes(SHARED_BUFFER_BYTES)
+        buffer = reader.buffer()
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        assert reader.received(count) == []
+        assert reader.is_receiving
+    assert memory.partial_bytes - 101 <= 200 * SMALL_PARTIAL_BYTES
+
+
+def test_a_small_request_that_comes_in_pieces_is_not_told_from_a_whole_one() -> None:
+    reader = reader_of(RequestMemory(-1))
+    feed(reader, framed(bytes(SMALL_PARTIAL_BYTES))[:100])
+    assert not reader.is_receiving
+    reader.discard()
+    feed(reader, framed(bytes(SMALL_PARTIAL_BYTES + 1))[:100])
+    assert reader.is_receiving
+
+
 class FakeReceiver:
-    def __init__(self, *, is_partial: bool = True) -> None:
-        self.is_partial = is_partial
+    def __init__(self, *, holds_partial: bool = True) -> None:
+        self.holds_partial = holds_partial
         self.received_bytes = 0
         self.waits_for_turn = False
         self.resumed = 0
@@ -161,7 +185,7 @@ class FakeReceiver:
 
 def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
     memory = RequestMemory(100)
-    receiver = FakeReceiver(is_partial=False)
+    receiver = FakeReceiver(holds_partial=False)
     memory.in_flight_bytes += 101
     assert not memory.may_read(receiver)
     memory.in_flight_bytes -= 50
@@ -172,7 +196,7 @@ def test_over_the_limit_of_work_in_flight_reading_waits_for_answers() -> None:
 
 def test_over_the_limit_of_half_requests_one_at_a_time_goes_on() -> None:
     memory = RequestMemory(100)
-    first, second, small = FakeReceiver(), FakeReceiver(), FakeReceiver(is_partial=False)
+    first, second, small = FakeReceiver(), FakeReceiver(), FakeReceiver(holds_partial=False)
     memory.resize_partial(200)
     assert memory.may_read(first)
     assert not memory.may_read(second)
@@ -182,13 +206,26 @@ def test_over_the_limit_of_half_requests_one_at_a_time_goes_on() -> None:
     assert memory.may_read(second)
 
 
+def test_thousands_that_wait_are_not_asked_while_one_alone_may_go_on() -> None:
+    """Each request that was received whole asked all of them, in one step of the event loop."""
+    memory = RequestMemory(100)
+    favoured, *waiting = [FakeReceiver() for _ in range(1000)]
+    memory.resize_partial(1000)
+    assert memory.may_read(favoured)
+    assert not any(map(memory.may_read, waiting))
+    memory.resize_partial(-1)
+    assert not any(receiver.resumed for receiver in waiting)
+    memory.resize_partial(-900)
+    assert all(receiver.resumed == 1 for receiver in waiting)
+
+
 def test_who_has_sent_its_request_whole_is_not_favoured_any_more() -> None:
     memory = RequestMemory(100)
     first, second, third = FakeReceiver(), FakeReceiver(), FakeReceiver()
     memory.resize_partial(300)
     assert memory.may_read(first)
     assert not memory.may_read(second)
-    first.is_partial = False
+    first.holds_partial = False
     memory.resize_partial(-100)
     assert second.resumed == 1
     assert memory.may_read(second)
@@ -202,7 +239,7 @@ def test_who_owes_nothing_is_never_overdue() -> None:
     assert memory.may_read(favoured)
     assert not memory.may_read(waiting)
     assert memory.overdue() is None
-    favoured.is_partial = False
+    favoured.holds_partial = False
     assert memory.overdue() is None
     assert waiting.resumed == 1
     assert memory.may_read(waiting)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import time
 from collections.abc import Iterator
 from struct import pack
 
 import pytest
 
+from magnetar.server.memory import SMALL_PARTIAL_BYTES
 from tests.magnetar.served_broker import Client, ServedBroker, encoded, framed
 from wire.error_code import ErrorCode
 from wire.message import Message
@@ -28,7 +30,6 @@ from wire.records import SimpleRecord, build_batch
 MEGABYTE = 1 << 20
 FRAME_BYTES_MAX = 4 * MEGABYTE
 PARTIAL_BYTES_MAX = 16 * MEGABYTE
-FIRST_READ_BYTES = 256 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +197,25 @@ def test_two_hundred_half_sent_frames_are_bounded_together(
         for _ in range(20):
             assert bystander.call(MetadataRequest(topics=None), MetadataResponse, 12) is not None
         # Beyond the limit each connection keeps what its first read brought. Of 400 MB in all.
-        assert broker.resident_bytes() - before < 2 * (PARTIAL_BYTES_MAX + 200 * FIRST_READ_BYTES)
+        kept_bytes = PARTIAL_BYTES_MAX + 200 * SMALL_PARTIAL_BYTES
+        assert broker.resident_bytes() - before < 2 * kept_bytes
+
+
+def test_half_sent_frames_delay_no_small_request_that_comes_in_pieces(
+    broker: ServedBroker, bystander: Client
+) -> None:
+    """It was not answered for as long as they stood there."""
+    whole = framed(METADATA)
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            stranger = stack.enter_context(Client(broker.port))
+            send_what_is_taken(stranger, pack(">i", 2 * MEGABYTE) + bytes(2 * MEGABYTE - 1))
+        bystander.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for size_bytes in range(1, len(whole), 5):
+            bystander.send(whole[:size_bytes])
+            time.sleep(0.01)  # Or both pieces would be read as one.
+            bystander.send(whole[size_bytes:])
+            bystander.receive_frame()
 
 
 def send_what_is_taken(client: Client, data: bytes) -> None:
