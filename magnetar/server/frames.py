@@ -27,6 +27,10 @@ _LONG_FROM_BYTES = 1024
 _PRODUCE_BYTES = b"\x00\x00"
 _PARTIAL_BYTES_MIN = 4096
 _GROWTH = 4
+#: Half requests have memory of their own beyond this part of what they may hold, from this size on.
+#: So it goes back with them: of what lies between other memory the C library gives nothing back.
+_USUAL_PART = 8
+_OWN_MEMORY_BYTES = 32 * 1024
 #: How a TLS handshake begins: record type and major version.
 _TLS_HELLO = 0x1603
 #: How requests of HTTP begin: of a browser, a health check, Prometheus.
@@ -160,7 +164,7 @@ class FrameReader:
     def _begin(self, size: int, start: memoryview) -> None:
         self._size = size
         self._filled = len(start)
-        frame = self.partial = uncleared(self._capacity())
+        frame = self.partial = self._room(self._capacity())
         frame[: self._filled] = start
         self._hold(len(frame))
 
@@ -171,12 +175,17 @@ class FrameReader:
     def _grow(self, frame: Frame) -> Frame:
         # A new buffer, not a resized one: the event loop may still hold a view of the old.
         capacity = self._capacity()
-        is_mapped = capacity > MAPPED_BYTES
-        grown = _mapped(self._size) if is_mapped else uncleared(capacity)
+        is_whole = capacity > MAPPED_BYTES
+        grown = _mapped(self._size) if is_whole else self._room(capacity)
         grown[: self._filled] = frame
-        self._hold(self._filled if is_mapped else capacity)
+        self._hold(self._filled if is_whole else capacity)
         self.partial = grown
         return grown
+
+    def _room(self, capacity: int) -> Frame:
+        is_usual = self._memory.partial_bytes <= self._memory.limit_bytes // _USUAL_PART
+        is_own = capacity >= _OWN_MEMORY_BYTES and not is_usual
+        return _mapped(capacity) if is_own else uncleared(capacity)
 
     def _hold(self, size_bytes: int) -> None:
         self._memory.resize_partial(size_bytes - self._held)

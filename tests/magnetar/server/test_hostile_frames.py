@@ -201,6 +201,21 @@ def test_two_hundred_half_sent_frames_are_bounded_together(
         assert broker.resident_bytes() - before < 2 * kept_bytes
 
 
+def test_memory_of_half_sent_frames_is_given_back(broker: ServedBroker) -> None:
+    """It was kept for as long as the broker ran."""
+    before = broker.resident_bytes()
+    for _ in range(2):
+        with contextlib.ExitStack() as stack:
+            for _ in range(200):
+                stranger = stack.enter_context(Client(broker.port))
+                send_what_is_taken(stranger, pack(">i", 2 * MEGABYTE) + bytes(2 * MEGABYTE - 1))
+            time.sleep(1.5)  # The broker looks each second at what it holds.
+    deadline_s = time.monotonic() + 20
+    while broker.resident_bytes() - before > PARTIAL_BYTES_MAX // 2:
+        assert time.monotonic() < deadline_s, broker.resident_bytes() - before
+        time.sleep(0.1)
+
+
 def test_half_sent_frames_delay_no_small_request_that_comes_in_pieces(
     broker: ServedBroker, bystander: Client
 ) -> None:
