@@ -4,6 +4,9 @@ Versions 1-10.  2: null topics ask for all of them; an error of the whole group.
 epoch.  6: flexible.  7: `require_stable`.  8: many groups in one request.  9: member id and epoch,
 which consumer groups check.  10: topic ids instead of names.
 
+A partition that is named twice for a group is answered once, unlike in Kafka: an answer may bring
+4 KB of metadata, so a request of half a megabyte could ask for half a gigabyte.
+
 What is asked of a group is looked up in one step, so a commit of several topics is seen whole or
 not at all. Offset -1 where nothing is committed. With `require_stable` a partition that an open
 transaction may change is UNSTABLE_OFFSET_COMMIT: ask again.  KIP-447.
@@ -95,6 +98,7 @@ async def _fetched(
     if context.version >= _GROUPS_SINCE:
         by_id = context.version >= _TOPIC_IDS_SINCE
         stable = request.require_stable
+        once = _Once()
         groups: list[OffsetFetchResponseGroup] = []
         everything_of: set[str] = set()
         # Other connections have their turn between two groups.
@@ -105,7 +109,7 @@ async def _fetched(
                 if group.group_id in everything_of:
                     continue
                 everything_of.add(group.group_id)
-            groups.append(await _group(services, context, group, stable, by_id))
+            groups.append(await _group(services, context, group, stable, by_id, once))
         return OffsetFetchResponse(groups=groups)
     require(services, context, Operation.DESCRIBE, Resource.GROUP, request.group_id)
     found: Iterable[tuple[str, _Offsets]]
@@ -119,8 +123,13 @@ async def _fetched(
             if may(services, context, Operation.DESCRIBE, Resource.TOPIC, name)
         ]
     else:
+        once = _Once()
         named = [
-            _named(services, context, OffsetQuery(asked.name, asked.partition_indexes))
+            _named(
+                services,
+                context,
+                OffsetQuery(asked.name, once.new("", asked.name, asked.partition_indexes)),
+            )
             async for asked in services.turns.each(request.topics)
         ]
         offsets_of = await _offsets(services, request.group_id, named, request.require_stable)
@@ -135,6 +144,23 @@ async def _fetched(
             async for name, offsets in services.turns.each(found)
         ]
     )
+
+
+class _Once:
+    """Which partitions a request has named before."""
+
+    def __init__(self) -> None:
+        self._named: dict[tuple[str, str | UUID], dict[int, None]] = {}
+
+    def new(self, group_id: str, topic: str | UUID, partitions: Sequence[int]) -> list[int]:
+        """Return those of `partitions` that are named for the first time, each once."""
+        unique = dict.fromkeys(partitions)
+        before = self._named.setdefault((group_id, topic), unique)
+        if before is unique:
+            return [*unique]
+        found = [partition for partition in unique if partition not in before]
+        before.update(dict.fromkeys(found))
+        return found
 
 
 class _Named(NamedTuple):
@@ -185,6 +211,7 @@ async def _group(
     group: OffsetFetchRequestGroup,
     require_stable: bool,
     by_id: bool,
+    once: _Once,
 ) -> OffsetFetchResponseGroup:
     try:
         require(services, context, Operation.DESCRIBE, Resource.GROUP, group.group_id)
@@ -198,7 +225,7 @@ async def _group(
         topics = await _all_topics(services, context, group.group_id, require_stable, by_id)
     else:
         topics = await _topics(
-            services, context, group.group_id, group.topics, require_stable, by_id
+            services, context, group.group_id, group.topics, require_stable, by_id, once
         )
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
@@ -240,13 +267,15 @@ async def _topics(
     topics: Sequence[OffsetFetchRequestTopics],
     require_stable: bool,
     by_id: bool,
+    once: _Once,
 ) -> list[OffsetFetchResponseTopics]:
-    named = [
-        _named_by_id(services, context, asked.topic_id, asked.partition_indexes)
-        if by_id
-        else _named(services, context, OffsetQuery(asked.name, asked.partition_indexes))
-        async for asked in services.turns.each(topics)
-    ]
+    named = []
+    async for asked in services.turns.each(topics):
+        new = once.new(group_id, asked.topic_id if by_id else asked.name, asked.partition_indexes)
+        if by_id:
+            named.append(_named_by_id(services, context, asked.topic_id, new))
+        else:
+            named.append(_named(services, context, OffsetQuery(asked.name, new)))
     found = await _offsets(services, group_id, named, require_stable)
     return [
         OffsetFetchResponseTopics(
