@@ -7,6 +7,7 @@ accepts both kinds of addresses names a client `::ffff:10.0.0.1` that all else c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -36,9 +37,15 @@ def parse_network(text: str) -> IPv4Network | IPv6Network:
     raise ValueError(f"{text!r} is no network")
 
 
-def is_in_network(address: str, text: str) -> bool:
-    """Return whether an address is in a network: False if either text is none."""
+def networks_around(address: str, prefix_lengths: Iterable[int]) -> list[str]:
+    """Return the networks of these prefix lengths that an address is in, each in its one text:
+    `str` of `parse_network`. What is no address is in none."""
     try:
-        return ip_address(address) in parse_network(text)
+        parsed = ip_address(address)
     except ValueError:
-        return False
+        return []
+    return [
+        str(ip_network((parsed, length), strict=False))
+        for length in prefix_lengths
+        if length <= parsed.max_prefixlen
+    ]

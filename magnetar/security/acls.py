@@ -8,12 +8,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from magnetar.config.addresses import is_in_network, parse_network, plain_address
+from magnetar.config.addresses import parse_network
 from magnetar.security.principal import parse_principal
 
 WILDCARD = "*"
 #: What makes the host of a rule a network: 10.0.0.0/8. Apache Kafka has these since 4.4.
-_PREFIX = "/"
+NETWORK_SIGN = "/"
 CLUSTER_NAME = "kafka-cluster"
 #: The principal of rules that are for all.
 EVERYONE = "User:*"
@@ -122,17 +122,6 @@ class Acl(NamedTuple):
             return name.startswith(self.name)
         return self.name in (name, WILDCARD)
 
-    def is_for(self, principal: str, host: str) -> bool:
-        """Return whether the rule is about requests of `principal` from the address `host`.
-
-        `host` is in its one text (`plain_address`); the rule's may be in any, or be a network.
-        """
-        if self.principal not in (principal, EVERYONE):
-            return False
-        if _PREFIX in self.host:
-            return is_in_network(host, self.host)
-        return self.host in (host, WILDCARD) or plain_address(self.host) == host
-
     def decides(self, operation: Operation) -> bool:
         """Return whether the rule is about the operation; an allowed one may imply it."""
         if self.operation in (operation, Operation.ALL):
@@ -178,7 +167,7 @@ def check_acl(acl: Acl) -> None:
         raise ValueError("Resource name should not be empty")
     if not acl.host:
         raise ValueError("Host should not be empty")
-    if _PREFIX in acl.host:
+    if NETWORK_SIGN in acl.host:
         parse_network(acl.host)
     if acl.resource is Resource.CLUSTER and acl.name != CLUSTER_NAME:
         raise ValueError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")

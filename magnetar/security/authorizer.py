@@ -10,9 +10,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from magnetar.config.addresses import networks_around, parse_network, plain_address
 from magnetar.security.acls import (
     CLUSTER_NAME,
     EVERYONE,
+    NETWORK_SIGN,
     WILDCARD,
     Acl,
     Operation,
@@ -36,14 +38,52 @@ class Decision(NamedTuple):
     rule: Acl | None
 
 
-#: The rules of one name, by principal. Each principal's rules keep the order of their creation.
-_ByPrincipal = dict[str, dict[Acl, None]]
+#: The rules of one name, by principal and by host. Those of both keep the order of their creation.
+_ByPrincipal = dict[str, dict[str, dict[Acl, None]]]
+
+
+class _Hosts:
+    """The hosts of rules, each by one text: what a client's address is looked for by.
+
+    A rule is about all addresses, one, or a network. One principal may have rules for thousands.
+    """
+
+    def __init__(self) -> None:
+        #: The prefix lengths of networks. Those of rules that are gone stay.
+        self._prefix_lengths: set[int] = set()
+        self._around: dict[str, Sequence[str]] = {}
+
+    def of(self, acl: Acl) -> str:
+        """Return the one text of the rule's host."""
+        if acl.host == WILDCARD:
+            return WILDCARD
+        if NETWORK_SIGN not in acl.host:
+            return plain_address(acl.host)
+        try:
+            network = parse_network(acl.host)
+        except ValueError:
+            return acl.host  # No client has an address like this.
+        if network.prefixlen not in self._prefix_lengths:
+            self._prefix_lengths.add(network.prefixlen)
+            self._around.clear()
+        return str(network)
+
+    def around(self, host: str) -> Sequence[str]:
+        """Return the texts of the hosts that include `host`, which is in its one text itself."""
+        found = self._around.get(host)
+        if found is None:
+            found = (WILDCARD, host, *networks_around(host, self._prefix_lengths))
+            if len(self._around) >= _REMEMBERED_MAX:
+                self._around.clear()
+            self._around[host] = found
+        return found
 
 
 class _Rules:
     """The rules about one kind of resource, by the names of resources and by principals."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: _Hosts) -> None:
+        self._hosts = hosts
         self.literal: dict[str, _ByPrincipal] = {}
         self.prefixed: dict[str, _ByPrincipal] = {}
         #: The prefixes, sorted: the prefixes of a name come before the name.
@@ -55,13 +95,14 @@ class _Rules:
         by_name = self._by_name(acl)
         if acl.pattern is Pattern.PREFIXED and acl.name not in by_name:
             insort(self.prefixes, acl.name)
-        by_name.setdefault(acl.name, {}).setdefault(acl.principal, {})[acl] = None
-        self.of.setdefault(acl.principal, {})[acl] = None
+        host = self._hosts.of(acl)
+        for by_principal in (by_name.setdefault(acl.name, {}), self.of):
+            by_principal.setdefault(acl.principal, {}).setdefault(host, {})[acl] = None
 
     def remove(self, acl: Acl) -> None:
-        by_name = self._by_name(acl)
-        _remove(self.of, acl)
-        if not _remove(by_name[acl.name], acl):
+        by_name, host = self._by_name(acl), self._hosts.of(acl)
+        _remove(self.of, acl, host)
+        if not _remove(by_name[acl.name], acl, host):
             return
         del by_name[acl.name]
         if acl.pattern is Pattern.PREFIXED:
@@ -88,10 +129,13 @@ class _Rules:
             end = bisect_right(self.prefixes, name[:common], 0, end - 1)
 
 
-def _remove(rules: _ByPrincipal, acl: Acl) -> bool:
+def _remove(rules: _ByPrincipal, acl: Acl, host: str) -> bool:
     """Remove a rule; return whether none is left."""
     of_principal = rules[acl.principal]
-    del of_principal[acl]
+    of_host = of_principal[host]
+    del of_host[acl]
+    if not of_host:
+        del of_principal[host]
     if not of_principal:
         del rules[acl.principal]
     return not rules
@@ -106,7 +150,8 @@ class Authorizer:
         """`allow_everyone`: whether everything is allowed on resources without any rule."""
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
-        self._rules = {resource: _Rules() for resource in Resource}
+        self._hosts = _Hosts()
+        self._rules = {resource: _Rules(self._hosts) for resource in Resource}
         self._remembered: dict[tuple[Principal, str, int, str], bool] = {}
         self._some: dict[tuple[Principal, str, Operation, Resource], bool] = {}
         for acl in acls:
@@ -162,10 +207,11 @@ class Authorizer:
             return Decision(True, None)
         allowing: Acl | None = None
         is_any = False
+        hosts = self._hosts.around(host)
         for by_principal in self._rules[resource].about(name):
             is_any = True
-            for acl in _for(by_principal, who):
-                if not (acl.is_for(who, host) and acl.decides(operation)):
+            for acl in _for(by_principal, who, hosts):
+                if not acl.decides(operation):
                     continue
                 if acl.permission is Permission.DENY:
                     return Decision(False, acl)
@@ -196,8 +242,8 @@ class Authorizer:
             return True
         rules = [
             acl
-            for acl in _for(self._rules[resource].of, who)
-            if acl.is_for(who, host) and acl.decides(operation)
+            for acl in _for(self._rules[resource].of, who, self._hosts.around(host))
+            if acl.decides(operation)
         ]
         denied = [acl for acl in rules if acl.permission is Permission.DENY]
         denied_prefixes = _shortest(acl.name for acl in denied if acl.pattern is Pattern.PREFIXED)
@@ -218,10 +264,12 @@ class Authorizer:
         )
 
 
-def _for(rules: _ByPrincipal, who: str) -> Iterator[Acl]:
-    """Return the rules for one principal, and for everyone."""
-    yield from rules.get(who, ())
-    yield from rules.get(EVERYONE, ())
+def _for(rules: _ByPrincipal, who: str, hosts: Sequence[str]) -> Iterator[Acl]:
+    """Return the rules for one principal, and for everyone, from one of these hosts."""
+    for principal in (who, EVERYONE):
+        if by_host := rules.get(principal):
+            for host in hosts:
+                yield from by_host.get(host, ())
 
 
 def _shortest(prefixes: Iterable[str]) -> list[str]:

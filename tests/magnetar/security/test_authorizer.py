@@ -201,10 +201,15 @@ RULES = st.builds(
     NAMES,
     st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
     st.sampled_from(["User:ada", "User:bob", "User:*"]),
-    st.sampled_from([HOST, "*", "other"]),
+    st.sampled_from([HOST, "*", "other", "10.0.0.0/24", "10.9.9.9/8", "10.0.1.0/24"]),
     st.sampled_from([Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL]),
     st.sampled_from([Permission.ALLOW, Permission.DENY]),
 )
+
+
+def is_for_ada(rule: Acl) -> bool:
+    hosts = (HOST, "*", "10.0.0.0/24", "10.9.9.9/8")
+    return rule.principal in ("User:ada", "User:*") and rule.host in hosts
 
 
 @given(st.sets(RULES, max_size=12), st.sets(RULES, max_size=6), NAMES)
@@ -221,9 +226,7 @@ def test_decisions_are_those_of_a_search_through_all_rules(
     rules = [rule for rule in (acls | new) - gone if rule.covers(name)]
     for operation in (Operation.READ, Operation.DESCRIBE):
         fitting = {
-            rule.permission
-            for rule in rules
-            if rule.is_for("User:ada", HOST) and rule.decides(operation)
+            rule.permission for rule in rules if is_for_ada(rule) and rule.decides(operation)
         }
         expected = Permission.DENY not in fitting and Permission.ALLOW in fitting
         assert authorizer.allows(ADA, HOST, operation, Resource.TOPIC, name) is expected
@@ -233,7 +236,7 @@ def test_decisions_are_those_of_a_search_through_all_rules(
 def test_some_is_allowed_as_by_a_search_through_all_denials(acls: set[Acl]) -> None:
     authorizer = Authorizer(acls, [], allow_everyone=False)
     for operation in (Operation.READ, Operation.DESCRIBE):
-        rules = [each for each in acls if each.is_for("User:ada", HOST) and each.decides(operation)]
+        rules = [each for each in acls if is_for_ada(each) and each.decides(operation)]
         denials = [each for each in rules if each.permission is Permission.DENY]
         expected = ("*", Pattern.LITERAL) not in {
             (each.name, each.pattern) for each in denials
@@ -269,9 +272,9 @@ class Counted(Acl):
 
     looked_at = 0
 
-    def is_for(self, principal: str, host: str) -> bool:
+    def decides(self, operation: Operation) -> bool:
         Counted.looked_at += 1
-        return super().is_for(principal, host)
+        return super().decides(operation)
 
 
 def looked_at(authorizer: Authorizer, name: str) -> int:
@@ -279,6 +282,16 @@ def looked_at(authorizer: Authorizer, name: str) -> int:
     authorizer.allows(ADA, HOST, Operation.WRITE, Resource.TOPIC, name)
     authorizer.allows_some(ADA, HOST, Operation.ALTER, Resource.TOPIC)
     return Counted.looked_at
+
+
+def test_a_decision_among_the_rules_of_many_hosts_looks_at_those_of_one() -> None:
+    """50,000 rules of one user for networks took a second at each new name."""
+    rules = [
+        Counted(*acl("*", host=f"10.{number >> 8}.{number & 255}.0/24")) for number in range(10_000)
+    ]
+    rules += [Counted(*acl("*", host=f"10.77.0.{number}")) for number in range(200)]
+    rules += [Counted(*acl("*", host="10.0.0.77/25")), Counted(*acl("*", host=HOST))]
+    assert looked_at(Authorizer(rules, [], allow_everyone=False), "orders") == 6
 
 
 def test_a_decision_among_many_rules_looks_at_the_few_that_are_about_it() -> None:
