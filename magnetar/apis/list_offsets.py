@@ -13,6 +13,8 @@ offset. CORRUPT_MESSAGE where the records of a batch cannot be read.
 
 from __future__ import annotations
 
+from itertools import chain
+
 from logstore.partition.log import PartitionLog
 from logstore.partition.reader import Isolation
 from magnetar.apis.authorization import Each
@@ -70,8 +72,9 @@ async def list_offsets(
         partitions = []
         # As in Kafka: those that are named twice come last, and once. The two could ask for
         # different offsets.
-        in_order = sorted(asked.items(), key=lambda item: len(item[1]) > 1)
-        async for index, timestamps in each(in_order):
+        once = (item for item in asked.items() if len(item[1]) == 1)
+        twice = (item for item in asked.items() if len(item[1]) > 1)
+        async for index, timestamps in each(chain(once, twice)):
             try:
                 if len(timestamps) > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
