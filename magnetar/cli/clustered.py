@@ -135,7 +135,11 @@ def _answered(url: str, timeout_s: float, ask: Callable[[], _T]) -> _T:
                 continue
             has_refused = False
             if not is_told:
-                _log.warning("the start waits for the database", reason=away.detail)
+                _log.warning(
+                    "the start waits for the database",
+                    gives_up_after_s=timeout_s,
+                    reason=away.detail,
+                )
                 is_told = True
             time.sleep(_ASK_AGAIN_S)  # Nothing runs beside it: no node has been forked.
 

@@ -213,7 +213,7 @@ class PostgresDatabase:
         try:
             return self._connect()
         except psycopg.OperationalError as error:
-            raise CatalogUnavailable(self._said("make one more connection", error)) from error
+            raise CatalogUnavailable(self._said("connect", error)) from error
 
     def check_sessions(self) -> None:
         """Raise CatalogFailure if this connection has no session of its own."""
@@ -256,16 +256,21 @@ class PostgresDatabase:
         return self._connection
 
     def _connect(self) -> _BoundedConnection:
-        failures: list[str] = []
+        failures: dict[str, psycopg.OperationalError] = {}
         for address in self._hosts:
             try:
                 connection = self._connect_to(address)
             except psycopg.OperationalError as failure:
-                failures.append(f"{shown(address)}: {failure}")
+                failures[shown(address)] = failure
             else:
                 self._hosts.note_serving(address)
                 return connection
-        raise psycopg.OperationalError("\n".join(failures))
+        if len(failures) == 1:
+            # `_said` begins with its address.
+            raise next(iter(failures.values()))
+        raise psycopg.OperationalError(
+            "\n".join(f"{where}: {failure}" for where, failure in failures.items())
+        )
 
     @staticmethod
     def _connect_to(address: str) -> _BoundedConnection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -88,6 +89,18 @@ def test_a_start_does_not_wait_where_it_is_refused(
     with pytest.raises(ConfigError, match='database "nothing" does not exist'), starting(config):
         pass
     assert not waits
+
+
+def test_a_database_that_does_not_answer_is_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "^--storage: catalog .*: cannot connect: connection .* Connection refused"
+    config = config_of(_AWAY, tmp_path, 500)
+    with pytest.raises(ConfigError, match=told) as raised, starting(config):
+        raise AssertionError("it has started")
+    assert str(raised.value).count("postgresql://") == 1
+    line = json.loads(capsys.readouterr().err)
+    assert (line["event"], line["gives_up_after_s"]) == ("the start waits for the database", 0.5)
 
 
 @pytest.mark.parametrize("left", [0, 1])
