@@ -31,6 +31,7 @@ from magnetar.peers.proofs import (
 )
 from magnetar.peers.tls import channel_of_dialler
 from magnetar.runtime.peer_messages import (
+    VERSION,
     PeerHelloRequest,
     PeerHelloResponse,
     PeerProofRequest,
@@ -146,7 +147,7 @@ class DialledPeer(asyncio.Protocol):
                 connection=self._connection,
                 nonce=nonce,
             ),
-            0,
+            VERSION,
         )
         assert isinstance(hello, PeerHelloResponse)
         if len(hello.nonce) != NONCE_BYTES:

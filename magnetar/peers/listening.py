@@ -41,6 +41,7 @@ from magnetar.runtime.background import Tasks
 from magnetar.runtime.delayed_response import DelayedResponse, DelayedResponses
 from magnetar.runtime.failing import is_fatal
 from magnetar.runtime.peer_messages import (
+    VERSION,
     PeerHelloRequest,
     PeerHelloResponse,
     PeerProofRequest,
@@ -285,8 +286,13 @@ class ListenedPeer(asyncio.Protocol):
     def _introduce(self, frame: bytes, head: RequestHead) -> None:
         """Take one step of the proofs. Raises WireError for a stranger to this cluster."""
         key, version, correlation_id = head
-        if self.said is None and (key, version) == (PeerHelloRequest.api_key, 0):
-            hello = decode_request(frame, PeerHelloRequest, 0)
+        if self.said is None and key == PeerHelloRequest.api_key:
+            if version != VERSION:
+                raise WireError(
+                    f"it speaks version {version} of the requests between nodes, and this node"
+                    f" version {VERSION}: stop all nodes, and start one magnetar on all of them"
+                )
+            hello = decode_request(frame, PeerHelloRequest, VERSION)
             own, nonce = self._peers.own, secrets.token_bytes(NONCE_BYTES)
             if hello.cluster_id != own.cluster_id or len(hello.nonce) != NONCE_BYTES:
                 raise WireError(
@@ -304,7 +310,7 @@ class ListenedPeer(asyncio.Protocol):
             )
             proof = listener_proof(self._peers.key, self.said)
             answer = PeerHelloResponse(node_id=own.node_id, nonce=nonce, proof=proof)
-            self._send(answer, 0, correlation_id)
+            self._send(answer, VERSION, correlation_id)
         elif self.said is not None and (key, version) == (PeerProofRequest.api_key, 0):
             proof = decode_request(frame, PeerProofRequest, 0).proof
             if not is_proven(proof, dialler_proof(self._peers.key, self.said)):

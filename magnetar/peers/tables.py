@@ -18,7 +18,7 @@ class PeerApi(NamedTuple):
 
     request_class: type[Message]
     version: int
-    """The one version: all nodes of a cluster run the same broker."""
+    """The one version that nodes speak (`runtime.peer_messages`)."""
     perform: Callable[[Any], Performed]
     """Does all that changes state before it returns the answer, or what waits for it. So requests
     take effect in the order of their arrival, and those of a superseded connection have none.

@@ -1,12 +1,20 @@
 """What nodes say to each other besides Kafka's own requests: private messages.
 
-Their API keys are far above Kafka's, and the listeners for clients serve none of them. All nodes of
-a cluster run one version of the broker, so each message has one version.
+Their API keys are far above Kafka's, and the listeners for clients serve none of them.
+
+Nodes of two builds may run together during a restart. All that they say to each other, Kafka's
+requests included, has one `VERSION`, which is that of the first message. A node refuses a peer that
+begins with another one, so two builds with different versions make no cluster. A build that raises
+it also adds a step to the tables, an empty one if need be (`storage.postgres_schema`): then it does
+not start while nodes of the older build run. CHANGELOG.md tells that all nodes have to stop.
 """
 
 from __future__ import annotations
 
 from wire.message import Message, Struct, int16, int32, int64
+
+#: Of the requests between nodes, and of what they mean. The version of `PeerHelloRequest`.
+VERSION = 0
 
 
 class PeerHelloRequest(Message, api_key=20_000, versions="0"):
