@@ -55,10 +55,10 @@ FLUSH_BYTES = 1024 * 1024
 _GROWTH = bytes(1024 * 1024)
 
 _MAGIC = b"MGNR"
-_HEADER_SEAL = Seal(b"MGNJ", 2)
-_SEAL = Seal(_MAGIC, 2)
-#: How the journals of earlier builds began, whose records this one cannot read.
-_VERSION_1 = b"MGNJ\0\1"
+_HEADER_MAGIC = b"MGNJ"
+_VERSION = 2
+_HEADER_SEAL = Seal(_HEADER_MAGIC, _VERSION)
+_SEAL = Seal(_MAGIC, _VERSION)
 #: The random part of a generation. It rises by one a round, and stays an int64.
 GENERATION_BITS = 62
 _GENERATION = Struct(">q")
@@ -212,16 +212,26 @@ class Contents(NamedTuple):
     damaged_at: list[int]
 
 
+def refusal_of_build(data: bytes) -> str | None:
+    """Return why this build cannot read a journal that begins with `data`; None: it can."""
+    version = int.from_bytes(data[4:6], "big")
+    # 0: a torn header.
+    if not data.startswith(_HEADER_MAGIC) or version in (0, _VERSION):
+        return None
+    build = "an earlier" if version < _VERSION else "a newer"
+    return (
+        f"it was written by {build} build of magnetar. Start that build once and stop it with"
+        " SIGTERM; then this one needs no journal"
+    )
+
+
 def read_journal(data: bytes) -> Contents:
     """Return what is in a journal's file. A torn record at the end is no damage.
 
-    Raises JournalDamaged for the journal of an earlier build.
+    Raises JournalDamaged for the journal of another build.
     """
-    if data.startswith(_VERSION_1):
-        raise JournalDamaged(
-            "it was written by an earlier build of magnetar. Start that build once and stop it with"
-            " SIGTERM; then this one needs no journal"
-        )
+    if (refusal := refusal_of_build(data)) is not None:
+        raise JournalDamaged(refusal)
     contents = Contents([], [])
     header, first = _generation_of_header(data), _generation_of_first_record(data)
     generation = header if first is None else first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from logstore.directory.data_directory import (
@@ -12,12 +12,14 @@ from logstore.directory.data_directory import (
     Key,
     split_partition_name,
 )
-from logstore.disk.checkpoints import META_PROPERTIES
+from logstore.disk.checkpoints import CLEAN_SHUTDOWN, META_PROPERTIES
 from logstore.disk.files import DiskFiles
 from logstore.segments.findings import Finding, Severity
 from logstore.segments.names import SEGMENT_SUFFIXES
+from logstore.sync.journal import JOURNAL, RECORDS_AT, refusal_of_build
 from magnetar.checking.directory_check import DirectoryCheck, Shared, lying_partitions
 from magnetar.checking.repair import Repair
+from magnetar.checking.stored_catalog import refusal_of_newer_catalog
 from magnetar.storage.open_files import logs_max
 from magnetar.storage.placing import NODES, node_directories, refusal_of_part
 from magnetar.storage.sqlite_database import FILE_NAME
@@ -29,7 +31,7 @@ OnRead = Callable[[int], None]
 
 
 class NotCheckable(Exception):
-    """The directory is in use, or is no data directory. Says what to do."""
+    """The directory is in use, of another build, or no data directory. Says what to do."""
 
 
 def check_directory(path: Path, on_read: OnRead) -> Iterator[Finding]:
@@ -113,4 +115,20 @@ def _held(path: Path) -> Iterator[tuple[DiskFiles, list[str]]]:
             except DirectoryInUse as in_use:
                 raise NotCheckable(f"{in_use}. Stop the broker first.") from None
             held.callback(data.release)
+        if (refusal := _refusal_of_build(path, directories)) is not None:
+            raise NotCheckable(f"{refusal}.")
         yield files, directories
+
+
+def _refusal_of_build(path: Path, directories: Sequence[str]) -> str | None:
+    """Return why this build cannot judge what another one has written; None: it can."""
+    for below in directories:
+        journal = path / below / JOURNAL
+        # After a clean stop a start reads no journal.
+        if (path / below / CLEAN_SHUTDOWN).exists() or not journal.is_file():
+            continue
+        # The check tells of a file that cannot be read.
+        with suppress(OSError), journal.open("rb") as file:
+            if (refusal := refusal_of_build(file.read(RECORDS_AT))) is not None:
+                return f"{journal}: {refusal}"
+    return refusal_of_newer_catalog(path)

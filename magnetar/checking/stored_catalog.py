@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from magnetar.storage.catalog_schema import refusal_of_newer
 from magnetar.storage.placing import NODES
 from magnetar.storage.sqlite_database import FILE_NAME
 
@@ -43,17 +45,27 @@ class CatalogDamaged(Exception):
     """The catalog cannot be read, or contradicts itself. Says how."""
 
 
+def refusal_of_newer_catalog(directory: Path) -> str | None:
+    """Return why the catalog of a newer release is left alone; None: it is not one."""
+    path = directory / FILE_NAME
+    if not path.is_file():
+        return None  # SQLite would make it, or wait for a pipe.
+    try:
+        with closing(_connected(path)) as database:
+            (done,) = database.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error:
+        return None  # It is missing or damaged, as the check will find.
+    return refusal_of_newer(str(path), done)
+
+
 def read_catalog(directory: Path) -> StoredCatalog | None:
     """Return the topics; None: there is no catalog, or an empty one. Raises CatalogDamaged."""
     path = directory / FILE_NAME
     if not path.exists() or not path.stat().st_size:
         return None
-    # Without a write-ahead log SQLite is told that nothing changes: else it would leave one.
-    is_whole = not path.with_name(f"{FILE_NAME}-wal").exists()
-    uri = f"{path.resolve().as_uri()}?{'immutable=1' if is_whole else 'mode=ro'}"
     database = None
     try:
-        database = sqlite3.connect(uri, uri=True)
+        database = _connected(path)
         (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise CatalogDamaged(str(found))
@@ -86,6 +98,13 @@ def read_catalog(directory: Path) -> StoredCatalog | None:
     finally:
         if database is not None:
             database.close()
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    # Without a write-ahead log SQLite is told that nothing changes: else it would leave one.
+    is_whole = not path.with_name(f"{FILE_NAME}-wal").exists()
+    uri = f"{path.resolve().as_uri()}?{'immutable=1' if is_whole else 'mode=ro'}"
+    return sqlite3.connect(uri, uri=True)
 
 
 def _cluster_id(database: sqlite3.Connection) -> str:

@@ -280,9 +280,9 @@ def fail(message: str, code: str | None = None) -> NoReturn:
 def fail_by(failure: OSError) -> NoReturn:
     """Print an error of a file or a standard stream, and exit with code 1."""
     forget_output()
-    # An error without a file is about a standard stream.
-    named = failure.filename is not None
-    fail(plain(failure) if named else f"standard input or output: {failure.strerror}")
+    if failure.errno is not None and failure.filename is None:
+        fail(f"standard input or output: {failure.strerror}")
+    fail(plain(failure))
 
 
 def explained(failure: Exception) -> str:

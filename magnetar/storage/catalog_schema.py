@@ -129,3 +129,16 @@ MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
     """,
 )
+
+
+def refusal_of_newer(path: str, done: int) -> str | None:
+    """Return why a catalog in which `done` steps are made is not opened; None: it may be.
+
+    A newer schema may mean anything: a start or a repair that guessed would damage it.
+    """
+    if done <= len(MIGRATIONS):
+        return None
+    return (
+        f"{path} was written by a newer magnetar (schema {done}, this one knows"
+        f" {len(MIGRATIONS)}). Start that version, or another data directory"
+    )

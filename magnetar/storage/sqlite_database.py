@@ -19,7 +19,7 @@ from threading import RLock
 
 from logstore.disk.durability import Durability
 from logstore.remote.commit_store import LEASE_MS
-from magnetar.storage.catalog_schema import MIGRATIONS
+from magnetar.storage.catalog_schema import MIGRATIONS, refusal_of_newer
 from magnetar.storage.database import CatalogFailure, CatalogUnavailable
 from magnetar.storage.private_file import make_private
 
@@ -131,6 +131,9 @@ class SqliteDatabase:
         try:
             with self._lock:
                 yield
+        except CatalogFailure:
+            # It says already what failed.
+            raise
         except (sqlite3.Error, OSError) as error:
             # An OSError's number and file are left out: the text names the file already.
             what = getattr(error, "strerror", None) or error
@@ -153,12 +156,8 @@ class SqliteDatabase:
 
     def _migrate(self, new_cluster_id: str) -> None:
         done = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-        # A newer schema may mean anything: a start that guessed would damage it.
-        if done > len(MIGRATIONS):
-            raise CatalogFailure(
-                f"{self._path} was written by a newer magnetar (schema {done}, this one knows"
-                f" {len(MIGRATIONS)}). Start that version, or another data directory."
-            )
+        if (refusal := refusal_of_newer(self._path, done)) is not None:
+            raise CatalogFailure(refusal)
         for version, script in enumerate(MIGRATIONS[done:], done + 1):
             with self.transaction("migrate") as database:
                 # Not `executescript`, which would commit the transaction first.

@@ -21,6 +21,7 @@ from logstore.sync.journal import (
     GENERATION_BITS,
     JOURNAL,
     RECORDS_AT,
+    Contents,
     Entry,
     Journal,
     JournalDamaged,
@@ -159,9 +160,17 @@ def test_a_record_that_names_anything_but_a_file_of_a_log_is_refused() -> None:
         assert journal_of(disk) == entries_at(0)
 
 
-def test_the_journal_of_an_earlier_build_is_not_passed_over() -> None:
-    with pytest.raises(JournalDamaged, match="earlier build"):
-        read_journal(b"MGNJ\0\1" + bytes(5_000))
+@pytest.mark.parametrize(("version", "build"), [(1, "an earlier"), (3, "a newer")])
+def test_the_journal_of_another_build_is_not_passed_over(version: int, build: str) -> None:
+    with pytest.raises(JournalDamaged, match=f"it was written by {build} build"):
+        read_journal(b"MGNJ" + version.to_bytes(2, "big") + bytes(5_000))
+
+
+def test_a_torn_header_is_of_no_other_build() -> None:
+    disk, _ = empty_journal()
+    whole = disk.open(f"/data/{JOURNAL}").read(0, 18)
+    for size in range(len(whole)):
+        assert read_journal(whole[:size] + bytes(5_000)) == Contents([], [])
 
 
 def test_garbage_is_no_journal() -> None:

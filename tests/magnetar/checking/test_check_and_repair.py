@@ -7,7 +7,9 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,10 @@ from logstore.disk.checkpoints import encode_offsets
 from logstore.disk.files import lock_file
 from logstore.partition.mending import SET_ASIDE
 from logstore.segments.attachments import SmallFiles
+from logstore.sync.journal import JOURNAL
 from magnetar.broker import Broker
 from magnetar.cli.main import main
+from magnetar.storage.sqlite_database import FILE_NAME
 from tests.logstore.partitions import batch_of
 from tests.logstore.reading import records_from
 from tests.magnetar.checking.damages import DAMAGES, ROUNDS, Damage, logs, make
@@ -279,6 +283,35 @@ def test_a_directory_in_use_is_refused(data: Path) -> None:
         assert result.exit_code == 0
         assert not result.stdout
         assert re.fullmatch(rf"[1-9][0-9.]* [kM]B read; {word}: nothing\n", result.stderr)
+
+
+def test_a_directory_of_a_newer_release_is_left_alone(data: Path) -> None:
+    """Its tables may have other names: they are no damage, and nothing is set aside."""
+    with closing(sqlite3.connect(data / FILE_NAME)) as database:
+        database.execute("ALTER TABLE topics RENAME TO named_otherwise")
+        database.execute("PRAGMA user_version = 99")
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    for command in (["check"], ["repair"], ["repair", "--dry-run"]):
+        result = run(*command, data)
+        assert result.exit_code == 2
+        assert f"{FILE_NAME} was written by a newer magnetar (schema 99" in result.stderr
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(("version", "build"), [(1, "an earlier"), (3, "a newer")])
+def test_a_directory_whose_journal_only_another_build_reads_is_left_alone(
+    killed: Path, tmp_path: Path, version: int, build: str
+) -> None:
+    """A log may lack what the journal has for it, so nothing can be said of the logs."""
+    data = shutil.copytree(killed, tmp_path / "data")
+    with (data / JOURNAL).open("r+b") as journal:
+        journal.write(b"MGNJ" + version.to_bytes(2, "big"))
+    before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    for command in (["check"], ["repair"], ["repair", "--dry-run"]):
+        result = run(*command, data)
+        assert result.exit_code == 2
+        assert f"{JOURNAL}: it was written by {build} build of magnetar" in result.stderr
+    assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
 def test_a_directory_of_other_files_is_left_alone(tmp_path: Path) -> None:

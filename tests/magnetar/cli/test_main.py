@@ -6,8 +6,10 @@ import os
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -18,6 +20,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from magnetar import __version__
 from magnetar.cli.commands import EXIT_FAILURE, EXIT_INTERRUPTED, Commands
 from magnetar.cli.main import main
+from magnetar.storage.catalog import Catalog
+from magnetar.storage.sqlite_database import FILE_NAME
 from magnetar.testing import NotReady, start_broker
 
 
@@ -152,6 +156,26 @@ def test_a_taken_address_is_named_and_exits_2(tmp_path: Path) -> None:
 def test_a_taken_data_directory_is_named(tmp_path: Path) -> None:
     with start_broker(tmp_path), pytest.raises(NotReady, match="in use by another process"):
         start_broker(tmp_path).start()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--listen", "127.0.0.1:0", "--data-dir"],
+        ["serve", "--workers", "2", "--listen", "127.0.0.1:0", "--data-dir"],
+        ["users", "add", "ada", "--password-file", __file__, "--data-dir"],
+        ["check"],
+    ],
+)
+def test_a_directory_of_a_newer_release_is_named_once(arguments: list[str], tmp_path: Path) -> None:
+    Catalog(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database:
+        database.execute("PRAGMA user_version = 99")
+    ended = run(*arguments, str(tmp_path))
+    assert ended.returncode != 0
+    assert f" {tmp_path / FILE_NAME} was written by a newer magnetar (schema 99," in ended.stderr
+    assert ended.stderr.count(FILE_NAME) == 1
+    assert ".." not in ended.stderr
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
