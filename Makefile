@@ -26,7 +26,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "magnetar needs Python 3.11 or newer: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@echo "Installing into $(VENV), with every extra, PySpark among them: once, in some minutes."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[cluster,console,containers,otel,security,spark,telemetry,testing,examples,docs,dev]'
+	@# Twice quiet: the pip of Debian 12 warns of PySpark, which installs all the same.
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[cluster,console,containers,otel,security,spark,telemetry,testing,examples,docs,dev]'
 	@# On all cores; pip would on one. A library may carry a file for another Python, which does not compile.
 	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	$(BIN)/python -m compileall -q -j 0 wire coordinator logstore magnetar
