@@ -69,7 +69,11 @@ class RemoteSegments:
         replaced = self._known.sealed_at(base_offsets)
         if not replaced:
             return None
-        return _RemoteReplacement(self._key, replaced, self._known, self.perform_swap)
+        return _RemoteReplacement(self._key, replaced, self._known, self._swap)
+
+    async def _swap(self, swap: Swap, aborted: bytes, on_swapped: Callable[[], None]) -> bool:
+        # Looked up now: the log may have been closed since the replacement was begun.
+        return await self.perform_swap(swap, aborted, on_swapped)
 
 
 class _RemoteReplacement:
