@@ -34,7 +34,8 @@ _SLOTS_PER_KEY = 2
 
 
 class Overtaken(Exception):
-    """Retention, or the deletion of the topic, removed segments while they were being cleaned."""
+    """The log is another one than when its cleaning began: retention has removed segments, the
+    topic was deleted, or another node is to lead the partition."""
 
 
 class OffsetMapLimits(NamedTuple):
@@ -237,6 +238,10 @@ class Cleaning:
     async def _open(self, base_offset: int) -> SealedSegment:
         source = await self._log.ledger.segments.read_sealed(base_offset)
         if source is None:
+            raise Overtaken
+        if self._log.is_gone:
+            # Another node may lead it, and have replaced what was read.
+            source.close()
             raise Overtaken
         return source
 

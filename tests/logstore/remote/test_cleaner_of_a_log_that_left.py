@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import pytest
 
+from logstore.cleaner.plan import cleanable_of
+from logstore.cleaner.run import Cleaning, Overtaken
 from logstore.remote.commit_store import LogKey, StoredLog, Wanted
+from tests.logstore.compaction import KeyedTraffic
 from tests.logstore.partitions import batch_of
 from tests.logstore.remote.simulated_store import SimulatedDatabase
-from tests.logstore.remote.test_remote_directory import TOPIC_ID, Node, fill
+from tests.logstore.remote.test_remote_directory import CONFIG, TOPIC_ID, Node, fill
+from wire.error_code import ErrorCode
 from wire.records import BatchHeader
 
 _T = TypeVar("_T")
@@ -70,3 +75,29 @@ async def test_it_swaps_nothing(nodes: Nodes, is_deleted: bool) -> None:
     await fill(other, 1)
     assert nodes.stored() == before
     assert not await swapping
+
+
+async def test_it_takes_nothing_for_damage(nodes: Nodes) -> None:
+    """The next leader compacts segments that the former one has yet to read."""
+    config = replace(CONFIG, cleanup_policy=frozenset({"compact"}))
+    log = await nodes.first.open(config=config)
+    traffic = KeyedTraffic(log)
+    for number in range(60):
+        traffic.write(0, [b"a", b"%d" % (number % 7)], transactional=False)
+        await log.durable(log.log_end_offset)
+    log.ledger.roll()
+    now_ms = traffic.now_ms
+
+    async def handed_over(work: Callable[[], _T]) -> _T:
+        if not log.is_gone:
+            log.become_moved(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            await nodes.first.directory.release([log])
+            next_log = await nodes.second.open(epoch=2, config=config)
+            found = cleanable_of(next_log, now_ms)
+            await Cleaning(next_log, found, now_ms, run=_here, pause=lambda _: None).perform()
+        return work()
+
+    found = cleanable_of(log, now_ms)
+    cleaning = Cleaning(log, found, now_ms, run=handed_over, pause=lambda _: None)
+    with pytest.raises(Overtaken):
+        await cleaning.perform()
