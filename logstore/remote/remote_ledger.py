@@ -392,14 +392,10 @@ class RemoteLedger(CommittedLedger):
         self, swap: Swap, aborted: bytes, on_swapped: Callable[[], None]
     ) -> bool:
         assert self._swap is None and self._swapping is None, "one cleaner for each log"
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._group_commit.touch(self)
-        self._swap = _PendingSwap(swap, aborted, on_swapped, done)
-        # Shielded: a cancelled cleaner takes nothing back, since the commit may be under way.
-        try:
-            return await asyncio.shield(done)
-        finally:
-            del done  # It may have an error, whose traceback leads here: a cycle.
+        loop = asyncio.get_running_loop()
+        self._swap = _PendingSwap(swap, aborted, on_swapped, loop.create_future())
+        return await _outcome(self._swap)
 
     def _begin_swap(self) -> _PendingSwap | None:
         pending, self._swap = self._swap, None
@@ -465,13 +461,10 @@ class RemoteLedger(CommittedLedger):
         if the log was closed while the commit was under way: the chunks may have moved.
         """
         assert self._move is None and self._moving is None, "one move at a time for each log"
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._group_commit.touch(self)
-        self._move = _PendingMove(move, replacements, done)
-        try:
-            return await asyncio.shield(done)
-        finally:
-            del done  # It may have an error, whose traceback leads here: a cycle.
+        loop = asyncio.get_running_loop()
+        self._move = _PendingMove(move, replacements, loop.create_future())
+        return await _outcome(self._move)
 
     def _begin_move(self) -> _PendingMove | None:
         pending, self._move = self._move, None
@@ -486,6 +479,20 @@ class RemoteLedger(CommittedLedger):
         self._note_moved_to(pending.move.end_offset)
         self._moving = pending
         return pending
+
+
+async def _outcome(one: _PendingSwap | _PendingMove) -> bool:
+    """Return what the commit of a swap or a move has come to. Raises StorageFailure, LedgerClosed.
+
+    A cancelled caller takes nothing back, since the commit may be under way. It does not hear of a
+    failure either. Group commit tells of that one, so it is not an error of the event loop.
+    """
+    done = one.done
+    done.add_done_callback(asyncio.Future.exception)
+    try:
+        return await asyncio.shield(done)
+    finally:
+        del done, one  # It may have an error, whose traceback leads here: a cycle.
 
 
 async def _swap_nothing(_swap: Swap, _aborted: bytes, _on_swapped: Callable[[], None]) -> bool:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from logstore.partition.log_config import LogConfig
 from logstore.remote import offload
 from logstore.remote.bulk_store import BulkStore
-from logstore.remote.commit_store import Chunk, Move, StoreUnavailable, Wanted
+from logstore.remote.commit_store import Chunk, Move, NodeFenced, StoreUnavailable, Wanted
 from logstore.remote.memory_tail import MemoryTail
 from logstore.remote.object_store import ObjectsUnavailable
 from logstore.remote.offload import Offload, Sweep, referring
 from logstore.remote.references import Reference, decode, is_reference
 from logstore.remote.remote_ledger import RemoteLedger
 from logstore.remote.store_reads import StoreReads
+from logstore.sync.sync_executors import Sync
 from tests.logstore.ledgers import open_now
 from tests.logstore.remote.simulated_store import SimulatedStore
 from tests.logstore.remote_stores import KEY, NODE, SteppedStore
@@ -289,6 +290,40 @@ async def test_a_commit_returns_to_a_cleaner_and_a_mover_that_were_cancelled(wor
     await asyncio.sleep(0)
     world.ledger.complete_sync(moved)
     assert world.ledger.moved_to == end and swapping.cancelled() and moving.cancelled()
+
+
+async def _cancelled_under_way(world: World, *, swaps: bool) -> Sync:
+    """Let a commit with a swap or a move begin, whose cleaner or mover is cancelled meanwhile."""
+    world.append(24)
+    world.ledger.roll()
+    world.stepped.executor.run()
+    if swaps:
+        task = await world.begin_clean(0, world.batches[11:])
+    else:
+        move = Move(KEY, 0, 24, (Chunk(KEY, 0, 24, b"".join(world.batches)),))
+        task = asyncio.ensure_future(world.ledger.move(move, world.ledger.replacements))
+        await asyncio.sleep(0)
+    under_way = world.ledger.begin_sync()
+    task.cancel()
+    await asyncio.wait((task,))
+    return under_way
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+@pytest.mark.parametrize("is_fenced", [True, False])
+async def test_the_end_of_a_commit_whose_cleaner_or_mover_was_cancelled_is_no_error_of_the_loop(
+    world: World, swaps: bool, is_fenced: bool
+) -> None:
+    """Group commit tells of a failure, and that a log is closed is none."""
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    under_way = await _cancelled_under_way(world, swaps=swaps)
+    if is_fenced:
+        world.ledger.fail_waiters(NodeFenced("taken over"))
+    else:
+        world.ledger.close()
+    del under_way
+    assert not unheard
 
 
 async def _nothing() -> None:
