@@ -425,7 +425,6 @@ UNFOUND = {
         "a write of the journal that is lost within the round that the power ends: entries of"
         " earlier rounds are in their files already, so to write them again changes nothing"
     ),
-    "take-over-not-fenced": "not known yet: none of 140 histories of a cluster shows it",
 }
 
 

@@ -144,13 +144,18 @@ class _Nodes(CatalogNodes):
         fenced = super().take_over(node_id, incarnation)
         if fenced is not None:
             self._logs.confirm()
-            self._logs.nodes[node_id].incarnation = fenced
+            self._let_row_rule(node_id)
         return fenced
 
     def hand_over(self, node_id: int, incarnation: int, moves: Sequence[Move]) -> bool:
         self._see_leases()
         self._logs.confirm()
         return super().hand_over(node_id, incarnation, moves)
+
+    def end_lease(self, node_id: int, incarnation: int) -> None:
+        self._see_leases()
+        super().end_lease(node_id, incarnation)
+        self._let_row_rule(node_id)
 
     def members(self) -> list[NodeRow]:
         self._see_leases()
@@ -165,6 +170,15 @@ class _Nodes(CatalogNodes):
                     " WHERE node_id = ? AND incarnation = ?",
                     (node.lease_until_ms, node.number, node_id, node.incarnation),
                 )
+
+    def _let_row_rule(self, node_id: int) -> None:
+        """Let commits find what the catalog's row says of a node. Nothing else may fence them:
+        a fault planted in the catalog would have no effect.
+        """
+        node = self._logs.nodes[node_id]
+        with self._database.statements("read a node") as database:
+            row = "SELECT incarnation, lease_until FROM nodes WHERE node_id = ?"
+            node.incarnation, node.lease_until_ms = database.execute(row, (node_id,)).fetchone()
 
 
 class ClusterCatalog(Catalog):
